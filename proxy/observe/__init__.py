@@ -1,1 +1,1 @@
-"""Floor 1: what happened, reported to every observer."""
+"""Floor 1: the reporting of what happened to every observer."""

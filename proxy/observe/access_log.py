@@ -1,11 +1,10 @@
-"""One line a call, with its attempts in it: the call's JSON (`proxy.observe.call_json`), or a short form for people.
+"""The access log: one line for each call, with the call's attempts in it. A line is the call's JSON
+(`proxy.observe.call_json`), or a short form for people. The log never waits for its reader (`proxy.observe.sink`).
+Query values and user info are masked.
 
-It never waits for its reader (`proxy.observe.sink`). Query values and user info are masked.
-
-A failure that occurs a thousand times is written a thousand times, and then counted. The first MOST lines of a second
-with the same failure (upstream, route, outcome, status) are written; further ones are left out, and a line at the end
-of the second says how many there were. An upstream that goes down under load does not fill a disk with what was known
-after the first lines, and no count is lost.
+The log shortens repetition. Of the failures of one second that have the same upstream, route, outcome and status, the
+first MOST are written; a line at the end of the second gives the number of the others. So an upstream that goes down
+under load does not fill a disk with lines that say the same, and no count is lost.
 """
 
 from __future__ import annotations
@@ -33,16 +32,18 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 def is_for_people(form: str, descriptor: int) -> bool:
-    """Whether a log of this `format` (json, console, auto) is written for people there: auto is, on a terminal."""
+    """Whether the log's `format` (json, console, auto) means lines for people; auto does if the descriptor is a
+    terminal.
+    """
     return form == "console" or (form == "auto" and os.isatty(descriptor))
 
 
 class AccessLog:
-    """An observer that writes lines into a sink.
+    """An observer that writes each call's line into a sink.
 
-    `later(seconds, function)` is the loop's `call_later`: with it, one failure that repeats thousands of times a second
-    is counted. `level`: debug and info log every call, warning those that did not succeed, error those that came to 5xx
-    or nothing.
+    `later(seconds, function)` is the loop's `call_later`: with it, a failure that repeats thousands of times a second
+    is counted instead of written. `level`: debug and info log every call; warning, calls that did not succeed; error,
+    calls that ended with a 5xx or without an answer.
     """
 
     def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info", later: Later | None = None) -> None:
@@ -54,13 +55,13 @@ class AccessLog:
         self.configure(console=console, level=level)
 
     def configure(self, *, console: bool, level: Level) -> None:
-        """Change form and level; a reload does."""
+        """Change the log's form and level, after a reload."""
         self.catch_up()
         self._level = level
         self._console = console
 
     def add(self, calls: Iterable[CallRecord]) -> None:
-        """Write the lines of calls."""
+        """Write the lines of these calls."""
         has_successes = self._level in ("debug", "info")
         wanted: list[CallRecord] = []
         for call in calls:
@@ -70,7 +71,9 @@ class AccessLog:
             self._sink.add(_console_lines(wanted) if self._console else call_lines(wanted))
 
     def _is_wanted(self, call: CallRecord) -> bool:
-        """Whether the level lets a failure's line be written, and there have not been too many like it."""
+        """Whether this call's line is written: the level includes the call, and fewer than MOST like it came this
+        second.
+        """
         if self._level == "error" and 0 < call.status < 500:
             return False
         self._last = call.wall_started
@@ -83,12 +86,12 @@ class AccessLog:
         return self._repeated[kind] <= MOST
 
     def close(self) -> None:
-        """Tell what was left out, or gathered, so far."""
+        """Write how many lines have been left out so far, then everything that is gathered."""
         self.catch_up()
         self._tell_repeated()
 
     def _tell_repeated(self) -> None:
-        """The second is over: tell what was left out."""
+        """Write, at the end of a second, how many lines were left out in it."""
         counts, self._repeated = self._repeated, Counter()
         for (upstream, route, outcome, status), count in counts.items():
             lines = count - MOST
@@ -108,7 +111,9 @@ def _console_lines(calls: Iterable[CallRecord]) -> str:
 
 
 def _console_line(call: CallRecord) -> str:
-    """`12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]: why it was not retried`."""
+    """A call's line for people: `12:00:01.123 GET api.example/x -> 200 success 0.31s · 503, 503, 200 [github]: why it
+    was not retried`.
+    """
     where = f"{call.method} {masking.authority(call.authority)}{masking.target(call.path)}".strip() or "?"
     line = f"{timestamp(call.wall_started)[11:23]} {where} -> {call.status or 'no answer'} {call.outcome}"
     why = call.detail
@@ -129,7 +134,7 @@ def _console_attempt(record: AttemptRecord) -> str:
 
 
 def _printable(text: str) -> str:
-    """What an app sends must not steer somebody's terminal."""
+    """Text without control characters: an app must not be able to steer somebody's terminal with what it sends."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 

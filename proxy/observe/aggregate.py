@@ -1,7 +1,7 @@
-"""The counts of several workers, as one: series added up, last calls in order of time.
+"""The counts of several workers as one: their series are added up, and their last calls are put in order of time.
 
-Law: nothing that was reported is lost when its worker ends, and no count goes down. A worker's newest report replaces
-the one before; a worker that has ended leaves its last.
+Law: nothing that a worker reported is lost when the worker ends, and no count goes down. A worker's newest report
+replaces the report before; the last report of a worker that has ended is kept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ Labels: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One worker's counts: the series that have moved since its report before. `seen` calls have passed in all; `calls`
-    are those that were asked for, as shown there; None where none were. `lines_lost` of the log, in all.
+    """One worker's counts: the series that have changed since the worker's previous report.
+
+    `seen` is the number of calls that have ended in the worker so far; `calls` are the calls that were asked for, in
+    the form in which they are shown; None if none were asked for. `lines_lost` counts the log's lost lines since the
+    start.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -32,8 +35,8 @@ class Report:
 class Aggregate:
     """The counts of all workers, written into `metrics` and `recent`.
 
-    Reports are kept until all that were asked have answered: calls of one look stand in order of time, whichever
-    worker's they are.
+    Reports are kept until all workers that were asked have answered. So the calls of one query are in order of time,
+    whichever workers they come from.
     """
 
     def __init__(self, metrics: Metrics, recent: AggregatedCalls) -> None:
@@ -49,15 +52,15 @@ class Aggregate:
 
     @property
     def wires(self) -> Wires:
-        """What all have open, and the errors of all that there ever were."""
+        """The connections and streams that all workers have open, and the errors of all workers, ended ones too."""
         return sum(self._wires.values(), self._wires_ended)
 
     def seen(self, worker: int) -> int:
-        """Up to which number a worker's calls have been shown here."""
+        """The number of the last call of a worker that has been shown here."""
         return self._shown.get(worker, 0)
 
     def keep(self, worker: int, report: Report) -> None:
-        """A worker's newest report (its number is one that no other process of this run has)."""
+        """Keep a worker's newest report. `worker` is a number that no other process of this run has."""
         before = self._kept.get(worker)
         if before is not None:
             report = replace(report, series=[*before.series, *report.series])
@@ -66,7 +69,7 @@ class Aggregate:
         self._kept[worker] = report
 
     def take(self) -> None:
-        """Count and show what was kept."""
+        """Count and show the reports that were kept."""
         reports, self._kept = self._kept, {}
         news, passed = [], 0
         for worker, report in reports.items():
@@ -95,7 +98,7 @@ class Aggregate:
         return total
 
     def ended(self, worker: int) -> None:
-        """A worker is no more: keep what it counted."""
+        """Keep the counts of a worker that has ended."""
         self.take()
         self._shown.pop(worker, None)
         self._lines_lost.pop(worker, None)
@@ -105,10 +108,14 @@ class Aggregate:
 
 
 class AggregatedCalls(RecentCalls):
-    """Rings of calls that workers have shown, numbered here. A number without a call is one that was not kept."""
+    """The last calls of all workers, numbered in the parent. A number without a call belongs to a call that was not
+    kept.
+    """
 
     def merge(self, calls: Iterable[NumberedCall], passed: int) -> None:
-        """Calls as one process shows them; `passed` calls have ended meanwhile, which may be more."""
+        """Add calls in the form in which their process shows them. `passed` calls have ended meanwhile, perhaps more
+        than these.
+        """
         news = sorted(calls, key=lambda call: call.wall)
         first = self._seen + passed - len(news) + 1
         for number, call in enumerate(news, first):

@@ -1,11 +1,10 @@
-"""A call's one JSON, in one line.
+"""A call as JSON, in one line. The access log writes that line; `/requests`, `/events` and the workers' reports to
+their parent carry the same text with the call's number before it.
 
-The access log writes it; `/requests`, `/events` and what workers report to their parent are the same text with the
-call's number in front. It is put together by hand, with variable strings through json's own C encoder, because other
-calls wait while a line is written. Times are UTC, durations seconds; query values and user info are masked, and absent
-values are left out.
+The text is put together by hand, with json's own C encoder for variable strings, because other calls wait while a line
+is written. Times are UTC, durations are seconds; query values and user info are masked; absent values are left out.
 
-Law: `json_line.pyx` writes the same letters, where it was built (`proxy.observe.compiled`).
+Law: `json_line.pyx`, where it was compiled, writes the same letters (`proxy.observe.compiled`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SPOKEN = {"": "", HTTP1: f'"protocol":"{HTTP1}",', HTTP2: f'"protocol":"{HTTP2}
 
 
 def call_lines(calls: list[CallRecord]) -> str:
-    """Calls as JSON, each in one line with its line end."""
+    """The JSON of calls, each on a line of its own that ends with LF."""
     return "".join([call_json(call) + "\n" for call in calls])
 
 
@@ -74,23 +73,23 @@ _END = "]}"
 
 @lru_cache(maxsize=_REPEATED)
 def _asked(policy: Policy, method: str, authority: str) -> str:
-    """What stands between a call's time and its path."""
+    """The JSON from the end of a call's time to its path."""
     return f'{policy_json(policy)}{method}","host":{quote(authority)},"path":'
 
 
 def _ended(status: int, outcome: str, attempts: int) -> str:
-    """What stands between a call's client and its duration."""
+    """The JSON from the end of a call's client to its duration."""
     return f'","status":{status},"outcome":"{outcome}","attempts":{attempts},"duration":'
 
 
 def _front(endpoint: str, protocol: str, more: str) -> str:
-    """What stands between a call's bytes and its sendings."""
+    """The JSON from the end of a call's byte counts to its attempts."""
     return f',"endpoint":{quote(endpoint)},{_SPOKEN[protocol]}{more}"history":['
 
 
 def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
-    """The only sending of a call that succeeded at once, without history: what stands in front of its duration, and
-    behind it.
+    """The JSON of the only attempt of a call that succeeded at once and has no history: the part before its duration,
+    and the part after it.
     """
     said = f',{_SPOKEN[sent_by]}"status":{status},"class":"success","decision":"delivered"}}'
     return '{"attempt":1,"start":0.0,"duration":', said
@@ -98,15 +97,15 @@ def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=_REPEATED)
 def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str) -> tuple[str, str, str]:
-    """The parts of a call that succeeded at once, of which nothing else is said: what stands in front of its duration,
-    between its bytes and its duration again, and behind that.
+    """The JSON of a call that succeeded at once and has nothing special: the part before its duration, the part between
+    its byte counts and its attempt's duration, and the part after that.
     """
     before, behind = _only_sending(status, sent_by)
     return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, behind + _END
 
 
 def _more(call: CallRecord) -> str:
-    """What is said of few calls."""
+    """The JSON members that few calls have, each with a comma after it."""
     more = ""
     if call.grpc_status is not None:
         more += f'"grpc_status":{call.grpc_status},'
@@ -120,7 +119,7 @@ def _more(call: CallRecord) -> str:
 
 
 def fallback_json(record: FallbackRecord) -> str:
-    """Where a call went on, or why it did not, as JSON."""
+    """A fallback as JSON: the upstream that the call went on to, or why it did not."""
     skipped = f',"skipped":{quote(record.skipped)}' if record.skipped else ""
     return f'{{"to":{quote(record.to)},"outcome":"{record.outcome.value}"{skipped}}}'
 
@@ -138,13 +137,15 @@ def _second(second: int) -> str:
 
 @lru_cache(maxsize=_POLICIES)
 def policy_json(policy: Policy) -> str:
-    """What stands between a call's time and its method."""
+    """The JSON from the end of a call's time to its method."""
     upstream, route, strategy = map(quote, (policy.upstream, policy.route, policy.strategy.name))
     return f'","event":"call","upstream":{upstream},"route":{route},"strategy":{strategy},"method":"'
 
 
 def attempt_json(record: AttemptRecord, started: float) -> str:
-    """One sending as JSON: when (seconds into the call), how long, what came back, why it was or was not retried."""
+    """An attempt as JSON: when it started (seconds into the call), its duration, its answer, and why it was or was not
+    retried.
+    """
     line = f'{{"attempt":{record.attempt},"start":{record.started - started:.6f}'
     if record.ended is not None:
         line += f',"duration":{record.ended - record.started:.6f}'
@@ -175,7 +176,7 @@ def _usual(  # noqa: PLR0913  the fields of a record, by which its text is kept
     protocol: str,
     key: int | None,
 ) -> str:
-    """The middle of most, which repeats."""
+    """The middle of an attempt's JSON that has nothing special. It repeats, so it is cached."""
     record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
     record.endpoint, record.price, record.protocol, record.key = endpoint, price, protocol, key
     return _middle(record)

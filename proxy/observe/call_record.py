@@ -1,4 +1,6 @@
-"""One call that is over, as all observers get it. Its one JSON is made in `proxy.observe.call_json`."""
+"""The record of a call that is over, in the form in which all observers get it. `proxy.observe.call_json` writes it as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,22 @@ SUCCESS = Outcome.SUCCESS
 
 
 class CallRecord:
-    """A call that is over, or a CONNECT tunnel, or a request that was refused (`refused`). It may be kept: no body and
-    no connection hangs on it.
+    """A call that is over, or a CONNECT tunnel, or a request that was refused (`refused`).
+
+    An observer may keep the record: it holds no body and no connection.
 
     `wall_started` is in seconds since the epoch; `started` (the request's head was whole) and `ended` (the last byte of
-    the answer was handed on, or the call was given up) in seconds on the driver's clock. `authority` and `path` are as
-    the app named them, with the query, unmasked. `client` is the app's address, `host:port`; "" on a Unix socket.
-    `status` is what the app got; 0 where it got nothing. `bytes_in` and `bytes_out` are of bodies, from the app and to
-    it. `endpoint` is where the last attempt went, `host:port`; "" where none was made. `history` has every sending in
-    order; nothing where the one attempt was sent at once and succeeded. `detail` says of the proxy's own answer what
-    went wrong. `protocol` is what the app spoke, `sent_by` what its only attempt went by where there is no history:
-    http/1.1 (HTTP/1.0 too), http/2, or "" where nobody knows. `grpc_status`: what a gRPC call ended with, for the app;
-    None of others, and where it got none. `app_retry`: the app itself was retrying (contract, section 5). `number` is
-    its place among all calls, from 1, once it has passed `proxy.observe.recent_calls`. `fallbacks`: the other upstreams
-    that it went on to, or could not. `was_sent_once`: see the
-    function of that name.
+    the answer was written, or the call was given up) are in seconds on the driver's clock. `authority` and `path` are
+    as the app sent them, with the query, unmasked. `client` is the app's address, `host:port`; "" on a Unix socket.
+    `status` is the status that the app got; 0 if the app got no answer. `bytes_in` and `bytes_out` count the bytes of
+    bodies, from the app and to it. `endpoint` is where the last attempt went, `host:port`; "" if there was no attempt.
+    `history` has every attempt in order; it is empty if the only attempt was sent at once and succeeded. `detail` says,
+    for an answer of the proxy's own, what went wrong. `protocol` is the protocol of the app's connection, `sent_by`
+    that of the only attempt if there is no history: http/1.1 (HTTP/1.0 too), http/2, or "" if it is unknown.
+    `grpc_status` is the status with which a gRPC call ended for the app; None for other calls, and if the app got none.
+    `app_retry`: the app itself was retrying (contract, section 5). `number` is the call's place among all calls, from
+    1, once `proxy.observe.recent_calls` has numbered it. `fallbacks`: the other upstreams that the call went on to, or
+    could not go on to. `was_sent_once`: see the function of that name.
     """
 
     __slots__ = (
@@ -90,14 +93,14 @@ class CallRecord:
         self.was_sent_once = was_sent_once(attempts, outcome, history)
 
     def with_path(self, path: str) -> CallRecord:
-        """The same with another path."""
+        """The same record with another path."""
         made = copy(self)
         made.path = path
         return made
 
 
 def was_sent_once(attempts: int, outcome: Outcome, history: Sequence[AttemptRecord]) -> bool:
-    """Whether a call succeeded with its first sending. A gate may have held it before."""
+    """Whether a call succeeded with its first attempt. A gate may have held the call before that."""
     return attempts == 1 and outcome is SUCCESS and len(history) < 2
 
 
@@ -114,9 +117,11 @@ def refused(  # noqa: PLR0913  a record is built
     protocol: str = "",
     grpc_status: int | None = None,
 ) -> CallRecord:
-    """The record of a request that was answered before any policy applied to it: malformed, misdirected, looping,
-    unmatched; or meant for the proxy itself (Max-Forwards: 0, `OPTIONS *`), whose outcome is success. `method`,
-    `authority` and `path` are as far as they could be read; it took no time.
+    """The record of a request that was answered before any policy applied to it. Either the request is malformed,
+    misdirected, looping or unmatched, or it is meant for the proxy itself (Max-Forwards: 0, `OPTIONS *`), with the
+    outcome success.
+
+    `method`, `authority` and `path` are as much as could be read. The record's duration is zero.
     """
     return CallRecord(
         *(wall, 0.0, 0.0, NO_POLICY, method, authority, path, client, status, outcome, 0, 0, bytes_out, "", (), detail),
@@ -126,16 +131,18 @@ def refused(  # noqa: PLR0913  a record is built
 
 
 class Observer(Protocol):
-    """What calls are reported to, synchronously on the event loop; the methods return soon and never raise."""
+    """An object that calls are reported to, on the event loop. Its methods return soon and never raise."""
 
     def call_ended(self, call: CallRecord) -> None:
-        """A call is over, or a request was refused before it became one."""
+        """Take the record of a call that is over, or of a request that was refused before it became a call."""
         ...
 
     def stream_failed(self, policy: Policy, error: str) -> None:
-        """A stream of events that went to the app reported an error, which is this in words (contract, section 13)."""
+        """Take an error that was reported inside an event stream which went to the app. `error` says it in words
+        (contract, section 13).
+        """
         ...
 
     def app_repeated(self, policy: Policy) -> None:
-        """A call that ends now was most likely an app's retry of one that was given up, though it does not say so."""
+        """Count a call that ends now and is most likely the app's unannounced retry of a call that was given up."""
         ...

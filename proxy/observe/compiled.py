@@ -1,4 +1,4 @@
-"""What writes a call's JSON: compiled code (json_line.pyx), or Python if that was not built, or if Python is wanted."""
+"""The writer of a call's JSON: compiled code (json_line.pyx), else Python (not compiled, or REDRIVE_PURE=1)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Who began the last cooldowns of each upstream: read by /upstreams, /series and the dashboard.
+"""The log of the last cooldowns of each upstream and of the calls that began them; /upstreams, /series and the
+dashboard read it.
 
-It is bounded: the last EACH of an upstream, and of MOST upstreams those that began one last. The values of
-a path's query are masked, and it is cut after PATH characters. Nothing is decided by what stands here.
+The log is bounded: it keeps the last EACH cooldowns of an upstream, and the MOST upstreams whose cooldowns are the
+latest. Query values in a path are masked, and a path is cut after PATH characters. No decision depends on this log.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ _NEWS = 200
 
 
 class Begun(NamedTuple):
-    """A cooldown that began, and the worker whose call it was (0: there are none)."""
+    """A cooldown that began, and the process id of the worker whose call began it (0 if there are no workers)."""
 
     began: CooldownBegan
     worker: int
 
 
 class CooldownLog:
-    """See the module. One for each process. `counts`: how many each upstream has begun here, forgotten ones too."""
+    """The log of one process; see the module. `counts` has the number of cooldowns that each upstream has begun here,
+    including those that the log no longer keeps.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -40,7 +43,9 @@ class CooldownLog:
         self._news: deque[CooldownBegan] = deque(maxlen=_NEWS)
 
     def note(self, began: CooldownBegan, worker: int = 0) -> None:
-        """A cooldown began: by a call of this process, of a worker (by its process id), or elsewhere, as Redis told."""
+        """Add a cooldown that began: by a call of this process, by a call of a worker (`worker` is its process id), or
+        elsewhere, as Redis reported.
+        """
         self.counts[began.upstream] += not began.is_elsewhere
         path = masking.target(began.path)
         if len(path) > PATH:
@@ -64,22 +69,22 @@ class CooldownLog:
         kept.append(Begun(began, worker))
 
     def news(self) -> Sequence[CooldownBegan]:
-        """Those that began here since this was asked last."""
+        """The cooldowns that began here since the last time this was asked."""
         news = tuple(self._news)
         self._news.clear()
         return news
 
     def last(self, upstream: str) -> list[Begun]:
-        """Those of an upstream that are kept, the oldest first."""
+        """The cooldowns of an upstream that are kept, the oldest first."""
         return sorted(self._begun.get(upstream, ()), key=lambda begun: begun.began.at)
 
     def in_force(self, upstream: str, now: float) -> Begun | None:
-        """That of an upstream whose delay ends last, if it is not over."""
+        """The cooldown of an upstream whose delay ends last; None if no delay is left."""
         last = max(self._begun.get(upstream, ()), key=lambda begun: begun.began.until, default=None)
         return last if last is not None and last.began.until > now else None
 
 
 def _is_same(one: CooldownBegan, other: CooldownBegan) -> bool:
-    """Whether two are one, of which at least one heard through Redis."""
+    """Whether two entries are the same cooldown; at least one of them was reported through Redis."""
     heard = one.is_elsewhere or other.is_elsewhere
     return heard and one.group == other.group and abs(one.until - other.until) < _APART

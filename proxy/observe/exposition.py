@@ -1,7 +1,7 @@
-"""Numbers to Prometheus text, with the names and labels of the contract's section 10.
+"""The metrics as Prometheus text, with the names and labels of the contract's section 10.
 
-Nothing here runs until /metrics is requested; prometheus_client is imported then, and not before. A thousand upstreams
-make 60,000 lines and take a third of a second: that is done in a thread, on a copy (`Series.copy`).
+This code runs only when /metrics is requested; prometheus_client is imported then, and not before. A thousand upstreams
+make 60,000 lines, which take a third of a second: a thread writes them, from a copy (`Series.copy`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ SIDES = ("app", "upstream")
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is not counted but looked at, as it was when metrics were asked for.
+    """The values that are read instead of counted, as they were when the metrics were asked for.
 
-    `levels` and `capacities` are by bucket label, `cooldowns` (seconds left), how many of them have `begun` and the
-    calls that are `held` by upstream, `circuits` (1: open) by upstream and endpoint, `credentials` (1: usable) by
-    upstream and number; attempts `under_way` and calls `waiting_for_place` by upstream, of those that limit them.
+    `levels` and `capacities` are by bucket label. By upstream: `cooldowns` (seconds left), the number of cooldowns that
+    have `begun`, the calls that are `held`, and, for upstreams that limit them, the attempts `under_way` and the calls
+    `waiting_for_place`. `circuits` (1: open) are by upstream and endpoint, `credentials` (1: usable) by upstream and
+    number.
     """
 
     levels: Sequence[tuple[str, float]] = ()
@@ -52,7 +53,9 @@ class Gauges:
 
 
 def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, str]:
-    """The exposition and its content type; `accept` is the request's field (OpenMetrics where it is asked for)."""
+    """The exposition and its content type. `accept` is the request's field; the format is OpenMetrics if it asks for
+    that.
+    """
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 
@@ -63,18 +66,18 @@ def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, s
 
 
 class _Collector:
-    """prometheus_client's custom collector."""
+    """The custom collector through which prometheus_client reads the metrics."""
 
     def __init__(self, metrics: Metrics, gauges: Gauges) -> None:
         self._metrics = metrics
         self._gauges = gauges
 
     def describe(self) -> list[Any]:
-        """Nothing: names are known when they are collected."""
+        """No metrics: their names are known when they are collected."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Every family."""
+        """Every metric family."""
         every = self._metrics.all()
         yield from _by_place(every)
         yield _histogram("redrive_call_duration_seconds", "From a call's head to its end.", every, "call_seconds")
@@ -88,7 +91,7 @@ class _Collector:
 
 
 def _by_place(every: list[Series]) -> Iterator[Any]:
-    """What is counted by upstream and route."""
+    """The metric families that are labelled by upstream and route."""
 
     def made(name: str, help_: str, read: Callable[[Series], Iterable[tuple[Any, float]]], *labels: str) -> Any:
         samples = (((s.upstream, s.route, *_several(of)), count) for s in every for of, count in read(s))
@@ -179,7 +182,9 @@ def _several(of: Any) -> tuple[Any, ...]:
 
 
 def _family(kind: str, name: str, help_: str, labels: str | tuple[str, ...], value: Any) -> Any:
-    """One number, or pairs of a label's value (of several labels': a tuple) and a number."""
+    """A metric family from one number, or from pairs of a label's value (a tuple if there are several labels) and a
+    number.
+    """
     from prometheus_client import core
 
     make = getattr(core, f"{kind}MetricFamily")

@@ -1,7 +1,8 @@
-"""What must not be shown: query values, path parameters' values, user info in URLs, credentials, cookies.
+"""Masking of secrets: query values, path parameters' values, user info in URLs, credentials, cookies.
 
-Law: whatever leaves the process about a call or a configuration goes through here. Names stay (they say what was
-there), values go. A query without names is masked completely, because it may itself be the secret.
+Law: whatever leaves the process about a call or a configuration is masked by this module. Names stay, because they say
+which values there were; values are masked. A query without names is masked completely, because it may itself be a
+secret.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _URL_QUERY = re.compile(r"(?<=\?)[^#\s]*")
 
 
 def target(path: str) -> str:
-    """A request's path with the values of its query and of its path parameters masked, and user info too where it is an
-    absolute form.
+    """A request's path with the values of its query and of its path parameters masked, and user info too if the target
+    is in absolute form.
     """
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
@@ -59,7 +60,9 @@ def has_parameters(path: str) -> bool:
 
 
 def query(text: str) -> str:
-    """`a=1&b=2` as `a=***&b=***`; a part without a name as `***`. Bounded: a query of more than 32 parts is cut."""
+    """A query with its values masked: `a=1&b=2` as `a=***&b=***`, a part without a name as `***`. A query of more than
+    32 parts is cut.
+    """
     if not text:
         return text
     parts = text.split("&", 32)
@@ -69,7 +72,7 @@ def query(text: str) -> str:
 
 
 def authority(text: str) -> str:
-    """`user:password@host` as `***@host`."""
+    """An authority with its user info masked: `user:password@host` as `***@host`."""
     return text if "@" not in text else f"{MASK}@{text.rpartition('@')[2]}"
 
 
@@ -87,9 +90,9 @@ def secret_name(name: str) -> bool:
 
 
 def place(path: str, value: Any, *, argument: bool = False) -> str:
-    """A configuration's value as one line, under its dotted path: a credential anywhere on the way masks it.
+    """A value of the configuration in one line, for its dotted path: masked if any key of the path names a credential.
 
-    `value` is plain data; `argument`: it is handed to a custom strategy.
+    `value` is plain data; `argument`: the value is an argument of a custom strategy.
     """
     *above, name = path.split(".")
     if above[:1] == ["credentials"]:  # there, numbers stand for the values (`proxy.config.compile`)
@@ -100,10 +103,10 @@ def place(path: str, value: Any, *, argument: bool = False) -> str:
 
 
 def config(value: Any, name: str = "", *, hidden: bool = False) -> Any:
-    """A configuration as it may be shown: the shape kept, credentials out.
+    """A configuration in the form in which it may be shown: the same shape, with credentials masked.
 
-    Every value that `headers: … set:` adds is masked, since that is where people put API keys of any name, and so is
-    what a rule's `header:` holds, and every argument of a custom strategy that is not plainly harmless.
+    Every value that `headers: … set:` adds is masked, since that is where people put API keys under any name, and so
+    are the values of a rule's `header:` and every argument of a custom strategy that is not plainly harmless.
     """
     if isinstance(value, Mapping):
         inner, custom = hidden or name in _HIDING, ":" in str(value.get("kind", ""))
@@ -119,7 +122,9 @@ def config(value: Any, name: str = "", *, hidden: bool = False) -> Any:
 
 
 def _argument(value: Any, name: str) -> Any:
-    """What a custom strategy is given, masked but for what is plainly harmless: nobody knows what its names mean."""
+    """An argument of a custom strategy, masked unless it is plainly harmless: the strategy alone knows what its names
+    mean.
+    """
     if isinstance(value, Mapping):
         return {key: _argument(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -130,7 +135,7 @@ def _argument(value: Any, name: str) -> Any:
 
 
 def _flow(value: Any) -> str:
-    """Plain data in one line, as YAML's flow style writes it."""
+    """Plain data in one line, in YAML's flow style."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):

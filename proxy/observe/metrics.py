@@ -1,12 +1,12 @@
-"""What is counted: plain integers, incremented in place, read on request.
+"""The metrics: plain integers, incremented in place and read on request.
 
-A call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs its
+A call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs a call's
 history is counted on the slow path. `proxy.observe.exposition` turns these numbers into Prometheus text.
 
-Theory: one `Series` stands for each pair of upstream and route, found once for each policy object. Names come only from
-the configuration (an unmatched host is `unmatched`), so nothing that an app sends creates a series. A6 counts each
-retry in exactly one class of `ge`: the first in 1, the fifth to ninth in 5 (grpc/proposal A6, "Retry and Hedging
-Statistics").
+Theory: one `Series` stands for each pair of upstream and route, and is looked up once for each policy object. Names
+come only from the configuration (an unmatched host is `unmatched`), so nothing that an app sends creates a series. A6
+counts each retry in exactly one class of `ge`: the first in 1, the fifth to ninth in 5 (grpc/proposal A6, "Retry and
+Hedging Statistics").
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _NOBODYS_FAULT = frozenset({"cancelled", Outcome.CLIENT_GONE.value})
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """Connections open now, by side (app, upstream) and protocol; HTTP/2 streams in flight now, by side; and HTTP/2's
-    errors since the process began, by side and name of the code.
+    """The connections open now, by side (app, upstream) and protocol; the HTTP/2 streams in flight now, by side; and
+    the HTTP/2 errors since the process began, by side and name of the code.
     """
 
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -72,8 +72,8 @@ class Wires:
 
 
 class Tally(Counter[_Key]):
-    """A Counter in which counting takes a third of the time: Counter deletes by a method of Python's, which is why
-    setting goes a long way round as well.
+    """A Counter in which counting takes a third of the time: Counter defines `__delitem__` in Python, which slows
+    setting too.
     """
 
     __setitem__ = dict.__setitem__
@@ -81,7 +81,7 @@ class Tally(Counter[_Key]):
 
 
 class Durations:
-    """A histogram: `slots` has a count for each bound and one beyond; `total` is the sum in seconds."""
+    """A histogram: `slots` has a count for each bound and one for longer durations; `total` is the sum in seconds."""
 
     __slots__ = ("_slots", "total")
 
@@ -91,7 +91,7 @@ class Durations:
 
     @property
     def slots(self) -> list[int]:
-        """The counts, as they are now."""
+        """The counts as they are now."""
         return list(self._slots)
 
     def __add__(self, other: Durations) -> Durations:
@@ -107,7 +107,9 @@ class Durations:
 
 
 def _slot(seconds: float) -> int:
-    """The slot of a duration: the first bound that it does not exceed. Most are short, and found before a bisection."""
+    """The index of a duration's slot: the first bound that the duration does not exceed. Most durations are short, and
+    are found before a bisection.
+    """
     slot = 0
     for bound in BOUNDS:
         if seconds <= bound:
@@ -117,12 +119,13 @@ def _slot(seconds: float) -> int:
 
 
 class Series:
-    """Everything counted for one pair of upstream and route.
+    """Everything that is counted for one pair of upstream and route.
 
-    `at_once` counts calls that succeeded with their first attempt by status // 100; they are left out of `outcomes`
-    and `results`, and added when read. `grpc`: gRPC calls by what they ended with for the app. `fallbacks`:
-    calls that went on from here, by where to and what they would have ended with. Attempts count where they went, all
-    else of a call where it began.
+    `at_once` counts the calls that succeeded with their first attempt, by status // 100; `outcomes` and `results` do
+    not include them, and they are added when those are read. `grpc`: gRPC calls by the status that the app got.
+    `fallbacks`: calls that went on from here to another upstream, by that upstream and by the outcome that they would
+    have had. An attempt is counted for the upstream that it went to, everything else for the upstream at which the call
+    began.
     """
 
     __slots__ = (
@@ -150,13 +153,13 @@ class Series:
         self.first_byte_seconds = Durations()
 
     def copy(self) -> Series:
-        """The same numbers, which stay as they are."""
+        """A copy of these numbers that does not change."""
         made = Series(self.upstream, self.route)
         made.add(self)
         return made
 
     def add(self, other: Series) -> None:
-        """Count what another process counted too."""
+        """Add the counts of another process."""
         for name in self.__slots__:
             mine, counted = getattr(self, name), getattr(other, name)
             if isinstance(counted, Counter):
@@ -168,17 +171,17 @@ class Series:
 
     @property
     def calls(self) -> int:
-        """Calls in all."""
+        """The number of calls in all."""
         return sum(self.at_once) + sum(self.outcomes.values())
 
     @property
     def attempts(self) -> int:
-        """Attempts in all."""
+        """The number of attempts in all."""
         return sum(self.at_once) + sum(self.results.values())
 
 
 class Metrics:
-    """All series, and the counts that belong to none."""
+    """All series, and the counts that belong to no series."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], Series] = {}
@@ -193,11 +196,13 @@ class Metrics:
         return list(self._series.values())
 
     def put(self, series: Series) -> None:
-        """Hold this one for its labels, which was added up elsewhere."""
+        """Use this series, which was added up elsewhere, for its labels."""
         self._series[series.upstream, series.route] = series
 
     def moved(self, told: dict[tuple[str, str], int]) -> list[Series]:
-        """The series that have counted anything since they were told; `told` is brought up to date."""
+        """The series that have counted anything since the caller last asked; `told` holds what the caller knows, and is
+        updated.
+        """
         found = []
         for series in self.all():  # attempts of calls that began elsewhere count as well
             labels, calls = (series.upstream, series.route), series.calls + series.attempts
@@ -207,7 +212,7 @@ class Metrics:
         return found
 
     def series(self, policy: Policy) -> Series:
-        """The series that this policy's calls are counted in."""
+        """The series in which this policy's calls are counted."""
         found = self._by_policy.get(policy)
         if found is not None:
             return found
@@ -217,11 +222,11 @@ class Metrics:
         return found
 
     def labelled(self, upstream: str, route: str) -> Series:
-        """The series of these labels, made where there is none."""
+        """The series of these labels, which is made if there is none."""
         return self._series.setdefault((upstream, route), Series(upstream, route))
 
     def add(self, calls: Iterable[CallRecord]) -> None:
-        """Count calls, and requests that no policy applied to; the labels of those are empty."""
+        """Count calls, and requests that no policy applied to; the latter have empty labels."""
         known = self._by_policy
         for call in calls:
             policy = call.policy
@@ -255,7 +260,7 @@ class Metrics:
                 histogram.total += seconds
 
     def _count_journey(self, series: Series, call: CallRecord) -> None:
-        """Count a call that began in this series, and went over several upstreams or could have."""
+        """Count a call that began in this series and went on to other upstreams, or could have."""
         for gone in call.fallbacks:
             if not gone.skipped:
                 series.fallbacks[gone.to, gone.outcome] += 1
@@ -274,8 +279,8 @@ class Metrics:
 
 
 def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True) -> None:
-    """Count what happened to each sending, and whether the last one was denied a retry. `records` are those at one
-    upstream; `is_over`: the call ended there.
+    """Count each attempt of a call, and whether a retry was denied after the last one. `records` are the attempts at
+    one upstream; `is_over`: the call ended at that upstream.
     """
     before = records[0].attempt if records else 1
     for record in records:
@@ -308,7 +313,7 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:
-    """Count the time to the first byte that counted of a success, where that was waited for."""
+    """Count the time to the first byte that counts of a success, if the policy has a timeout for it."""
     if record.first_byte is not None and record.cls in (None, _SUCCESS):
         series.first_byte_seconds.add(record.first_byte)
 
@@ -316,9 +321,8 @@ def _count_first_byte(series: Series, record: AttemptRecord) -> None:
 def _count_retry(
     series: Series, record: AttemptRecord, before: AttemptRecord | None, records: Sequence[AttemptRecord]
 ) -> None:
-    """Count a retry. Records stand in the order in which attempts ended: of hedges, the first may be the last.
-
-    `before`: the record before it, where all earlier attempts stand there.
+    """Count a retry. Records are in the order in which attempts ended, so under hedging the first attempt may be the
+    last. `before`: the previous record, if all earlier attempts are before it.
     """
     if before is None or before.ended is None or before.ended > record.started:
         earlier = [other for other in records if other.attempt < record.attempt]
@@ -337,7 +341,9 @@ def _count(series: Series, record: AttemptRecord, reason: str) -> None:
 
 
 def result(record: AttemptRecord) -> str:
-    """What an attempt came to, from a bounded set: a fault's kind, else the class of its answer, else how it ended."""
+    """The result of an attempt, from a bounded set: a fault's kind, else the class of the answer, else how the attempt
+    ended.
+    """
     if record.decision == "cancelled":
         return "cancelled"
     return record.fault or record.cls or "aborted"

@@ -1,7 +1,8 @@
-"""What the process reports about itself: it started, it took or refused a new configuration, it is draining.
+"""Notices: what the process reports about itself, for example that it started, that it took or refused a new
+configuration, or that it is draining.
 
 Notices are few and never dropped. With the JSON log each notice is one line among the calls; with the console log it is
-a line for people on standard error, where the banner goes too.
+a line for people on standard error, which also gets the banner.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from proxy.observe.sink import Sink
 
 
 class Notices:
-    """`wall` is asked for the time of each notice; `people` takes the lines meant for a terminal."""
+    """The writer of notices. `wall` gives the time of each notice; `people` takes the lines that are meant for a
+    terminal.
+    """
 
     def __init__(self, sink: Sink, people: Callable[[str], None], wall: Callable[[], float], *, console: bool) -> None:
         self._sink = sink
@@ -24,7 +27,7 @@ class Notices:
         self.console = console
 
     def tell(self, event: str, lines: list[str], **facts: Any) -> None:
-        """One notice: `facts` for machines, `lines` for people."""
+        """Write one notice: `facts` for machines, `lines` for people."""
         if self.console:
             for line in lines:
                 self._people(f"redrive: {line}")
@@ -33,7 +36,7 @@ class Notices:
         self._sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
 
     def banner(self, lines: list[str]) -> None:
-        """The first lines, for people in either form."""
+        """Write the first lines, for people in either format."""
         for line in lines:
             self._people(line)
 

@@ -1,9 +1,9 @@
-"""All observers as one: metrics, the log, the last calls.
+"""All observers behind one interface: the metrics, the log, the last calls. This is the only place at which the data
+path reports to observers.
 
-This is the one place where the data path meets observing. Records of calls are gathered and handed on in batches: the
-observers then run some hundred times a second instead of tens of thousands of times, each with a cold cache. This is
-not visible: before anybody reads metrics or the last calls, or closes the log, everything gathered is handed on, in
-order.
+Records of calls are gathered and passed on in batches: the observers run some hundred times a second instead of tens of
+thousands of times with a cold cache. Batching is not visible: before the metrics or the last calls are read, or the log
+is closed, everything gathered is passed on, in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPEATS = 3
 
 
 class Observers:
-    """An observer that tells metrics, the last calls and the log (None: no log).
+    """An observer that passes calls on to the metrics, the last calls and the log (None: no log).
 
     `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `tell(event, lines,
     **facts)` takes notices (`proxy.observe.notices`).
@@ -62,7 +62,7 @@ class Observers:
             self._later(GATHER, self._in_time)
 
     def app_repeated(self, policy: Policy) -> None:
-        """Count a call with which an app seems to repeat what was given up; where that goes on, tell of it once."""
+        """Count a call in which an app seems to repeat a given-up call; give one notice of it while it lasts."""
         series = self.metrics.series(policy)
         series.likely_app_retries += 1
         if series.likely_app_retries == REPEATS and self._tell is not None:
@@ -70,7 +70,9 @@ class Observers:
             self._tell("app_retries", [line], upstream=policy.upstream, route=policy.route)
 
     def stream_failed(self, policy: Policy, error: str) -> None:
-        """Count an error in a stream that went to the app, and tell of it, but not of thousands a second."""
+        """Count an error inside a stream that went to the app, and give notice of it, but not thousands of times a
+        second.
+        """
         series = self.metrics.series(policy)
         series.stream_errors += 1
         if self._tell is None or (self._later is not None and not self._may_tell()):
@@ -80,7 +82,9 @@ class Observers:
         self._tell("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
 
     def _may_tell(self) -> bool:
-        """Whether fewer notices than MOST went out within this second: what is left out is counted all the same."""
+        """Whether fewer than MOST notices were given within this second. Whatever is left out of the notices is still
+        counted.
+        """
         if self._told == 0 and self._later is not None:
             self._later(1.0, self._tell_again)
         self._told += 1
@@ -90,7 +94,7 @@ class Observers:
         self._told = 0
 
     def catch_up(self) -> None:
-        """Hand on what was gathered."""
+        """Pass on the records that were gathered."""
         calls, self._gathered = self._gathered, []
         if not calls:
             return

@@ -1,7 +1,7 @@
-"""Attempts as OpenTelemetry's client spans, sent over OTLP/HTTP (extra `otel`).
+"""Attempts as client spans of OpenTelemetry, sent over OTLP/HTTP (extra `otel`).
 
-A call that is over becomes finished spans, all at once, from its record; while it lasts, nothing of OpenTelemetry is on
-its path. A collector that is slow or gone holds nothing up: spans are queued up to a limit, and dropped beyond it.
+A call that is over becomes finished spans, all at once, from its record; while a call lasts, it runs no code of
+OpenTelemetry. A collector that is slow or gone delays nothing: spans are queued up to a limit, and dropped beyond it.
 Names are those of the semantic conventions for HTTP clients; query values and user info are masked.
 """
 
@@ -43,7 +43,7 @@ Value = str | int | bool
 
 
 class Spans:
-    """A `proxy.observe.tracing.Tracer` over the SDK, which reads the OTEL_ variables."""
+    """A `proxy.observe.tracing.Tracer` on top of the SDK, which reads the OTEL_ variables."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         told = logging.getLogger("opentelemetry")
@@ -57,7 +57,7 @@ class Spans:
         self._scope = InstrumentationScope("redrive", __version__)
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
-        """The app's trace, or a new one; whether it is sampled is for OTEL_TRACES_SAMPLER to say."""
+        """The app's trace, or a new one; OTEL_TRACES_SAMPLER decides whether a new trace is sampled."""
         known = read(sent)
         identity, parent, flags = known or (bits(128) or 1, None, 0)
         context = None
@@ -75,7 +75,7 @@ class Spans:
             self._processor.on_end(self._span(call, trace, identity, record))
 
     def close(self) -> None:
-        """Send what is left; who does not take it in time is left alone."""
+        """Send the spans that are left, within a bounded time."""
         last = threading.Thread(target=self._processor.shutdown, daemon=True)
         last.start()
         last.join(_CLOSING)
@@ -103,7 +103,7 @@ class Spans:
 
 
 def _sendings(call: CallRecord, trace: Trace) -> Iterator[tuple[int, AttemptRecord]]:
-    """Each sending's span and what was written down of it."""
+    """The span of each sending of a call, with the sending's record."""
     records: Sequence[AttemptRecord] = call.history
     if not records and call.attempts == 1:
         records = [
@@ -146,7 +146,7 @@ def _attributes(call: CallRecord, trace: Trace, record: AttemptRecord) -> dict[s
 
 
 def _exporter() -> OTLPSpanExporter:
-    """The SDK's own, but past HTTP_PROXY: that may well be ourselves."""
+    """The SDK's own exporter, which ignores HTTP_PROXY here: the proxy named there may be this process."""
     try:
         import requests
     except ImportError:
@@ -157,7 +157,7 @@ def _exporter() -> OTLPSpanExporter:
 
 
 class _Once(logging.Handler):
-    """Hands on what OpenTelemetry has to say, each sentence once, and no traceback."""
+    """A log handler that passes on each sentence of OpenTelemetry's once, without a traceback."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -165,7 +165,7 @@ class _Once(logging.Handler):
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One sentence."""
+        """Pass a sentence on, unless it was passed on before."""
         if str(record.msg) not in self._said:
             self._said.add(str(record.msg))
             self._tell(record.getMessage().splitlines()[0][:300])

@@ -1,8 +1,8 @@
-"""The last calls, for /requests and /events.
+"""The last calls, for /requests and /events: bounded rings of records, which keep no body and no connection of a call
+alive.
 
-Rings of records, with a limit, that keep nothing of a call alive (no body, no connection). Their JSON is made on
-request. Calls that succeeded without retries have a ring of their own, so that a thousand of them a second don't push
-out the one failure that somebody is looking for.
+A call's JSON is made on request. Calls that succeeded without retries have a ring of their own, so that a thousand of
+them a second don't push out the one failure that somebody is looking for.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _PATH = 2048
 
 
 class NumberedCall(NamedTuple):
-    """A call as it is shown, and as a worker reports it. `number` is its place among all that ever passed there, from
-    1; `wall` when it began (seconds since the epoch); `notable`: it was retried, refused, or did not succeed.
+    """A call in the form in which it is shown, and in which a worker reports it.
+
+    `number` is the call's place among all calls that have passed there, from 1; `wall` is when it began (seconds since
+    the epoch); `notable`: the call was retried or refused, or did not succeed.
     """
 
     number: int
@@ -34,7 +36,7 @@ class NumberedCall(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The JSON with the number in it."""
+        """The call's JSON with its number in it."""
         return f'{{"number":{self.number},{self.json[1:]}'
 
 
@@ -42,7 +44,7 @@ Entry: TypeAlias = CallRecord | NumberedCall
 
 
 class RecentCalls:
-    """Two rings of calls. Each one's number is its place among all that ever passed, from 1."""
+    """Two rings of calls. A call's number is its place among all calls that have passed, from 1."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._plain: deque[Entry] = deque(maxlen=kept)
@@ -52,12 +54,12 @@ class RecentCalls:
 
     @property
     def seen(self) -> int:
-        """How many calls ever passed."""
+        """The number of calls that have passed."""
         self.catch_up()
         return self._seen
 
     def add(self, calls: Iterable[CallRecord]) -> None:
-        """Keep calls, and number them."""
+        """Number these calls and keep them."""
         keep_plain, keep_notable, number = self._plain.append, self._notable.append, self._seen
         for call in calls:
             number += 1
@@ -70,29 +72,31 @@ class RecentCalls:
         self._seen = number
 
     def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:
-        """The calls after this number, oldest first, at most the last `limit`, as they are shown."""
+        """The calls after this number in the form in which they are shown: oldest first, the last `limit` at most."""
         return list(self.show(self.choose(number, limit)))
 
     def choose(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """Choose the entries after this number, oldest first, at most the last `limit`."""
+        """The entries after this number: oldest first, the last `limit` at most."""
         self.catch_up()
         entries = [*_after(self._plain, number), *_after(self._notable, number)]
         return _last(sorted(entries, key=_NUMBER), limit)
 
     def choose_notable(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """Choose as `choose` does among calls that were retried, refused, or did not succeed."""
+        """The entries that `choose` would give, among the calls that were retried or refused, or did not succeed."""
         self.catch_up()
         return _last(_after(self._notable, number), limit)
 
     def choose_news(self, number: int, most: int) -> list[Entry]:
-        """Choose at most so many after this number, oldest first: notable ones before those that simply succeeded."""
+        """The entries after this number: at most so many, oldest first, notable calls before those that simply
+        succeeded.
+        """
         self.catch_up()
         notable = _last(_after(self._notable, number), most)
         plain = _last(_after(self._plain, number), most - len(notable))
         return sorted([*plain, *notable], key=_NUMBER)
 
     def find(self, number: int) -> NumberedCall | None:
-        """The call of this number as it is shown; None where it is not kept, or not any more."""
+        """The call of this number in the form in which it is shown; None if it is not kept, or no longer."""
         self.catch_up()
         for ring in (self._plain, self._notable):
             entry = next((each for each in reversed(ring) if each.number <= number), None)
@@ -101,7 +105,7 @@ class RecentCalls:
         return None
 
     def show(self, entries: Iterable[Entry]) -> Iterator[NumberedCall]:
-        """Make what is shown of entries, one by one: a thousand take longer than the loop may be held."""
+        """Make the shown form of these entries one by one: a thousand take longer than the loop may be blocked."""
         return map(_shown, entries)
 
 
@@ -115,7 +119,9 @@ def _shown(call: Entry) -> NumberedCall:
 
 
 def _after(ring: deque[Entry], number: int) -> list[Entry]:
-    """The entries of a ring after this number, oldest first. Newest are looked at first: few are new."""
+    """The entries of a ring with a larger number than this, oldest first. The search begins with the newest: few are
+    new.
+    """
     found = list(takewhile(lambda entry: entry.number > number, reversed(ring)))
     found.reverse()
     return found

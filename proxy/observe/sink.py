@@ -1,9 +1,9 @@
-"""Where lines go: a file descriptor, written to in batches, and never waited for.
+"""The sink for lines: a file descriptor that is written to in batches and never waited for.
 
-Law: a reader that stands still (a full pipe, a stopped terminal) holds up no call and does not prevent the end of the
-process; a full disk takes lines again once there is room. Lines are kept up to a limit; beyond it they are dropped,
-their number is written when there is room again, and the counter is informed at once. That lines can't be written is
-reported once, and once more when all of them were.
+Law: a reader that stands still (a full pipe, a stopped terminal) delays no call and does not prevent the end of the
+process; a full disk takes lines again once it has room. Lines are kept up to a limit; lines beyond it are dropped,
+their number is written once there is room again, and the counter of lost lines is updated at once. Standard error gets
+one line when lines can't be written, and one when they can be again.
 """
 
 from __future__ import annotations
@@ -41,28 +41,29 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 class Sink(Protocol):
-    """What takes whole lines, each with its line end."""
+    """A receiver of whole lines, each with its line end."""
 
     def add(self, lines: str) -> None:
-        """Take one, or several at once."""
+        """Take one line, or several at once."""
         ...
 
 
 class Turn(Protocol):
-    """Whose turn it is to write, where several processes write to one pipe: lines must not be mixed."""
+    """The turn to write, where several processes write to one pipe: their lines must not be mixed."""
 
     def take(self) -> bool:
-        """Whether it is ours now; it is not waited for."""
+        """Take the turn if it is free, without waiting; whether this process has it now."""
         ...
 
     def give(self) -> None:
-        """Let others write."""
+        """Give the turn to the other processes."""
         ...
 
 
 class LineSink:
-    """A sink over a file descriptor. `later(seconds, function)` is the event loop's `call_later`; `lost` is told how
-    many lines will never be written; `trouble` takes why lines can't be written, once, and "" when they can again.
+    """A sink that writes to a file descriptor. `later(seconds, function)` is the event loop's `call_later`; `lost` is
+    called with the number of lines that will never be written; `trouble` is called with the reason why lines can't be
+    written, once, and with "" when they can again.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class LineSink:
             self._later(GATHER, self._flush)
 
     def add_now(self, line: str) -> None:
-        """Take one line, and write what can be written at once."""
+        """Take one line, and write at once as much as can be written."""
         self.add(line)
         if self._gather() and self._may_write():
             self._write()
@@ -118,7 +119,7 @@ class LineSink:
             self._later(_AGAIN, self._flush)
 
     def close(self) -> None:
-        """Write what is left, waiting at most a second in all for a reader that stands still, or hardly reads."""
+        """Write what is left, and wait at most a second in all for a reader that stands still, or hardly reads."""
         if self._gather():
             until = monotonic() + _LAST
             while (not self._may_write() or not self._write()) and monotonic() < until:
@@ -172,7 +173,7 @@ class LineSink:
         return bool(self._rest)
 
     def _write(self) -> bool:
-        """Whether all of it went out (or never will)."""
+        """Write what can be written; whether nothing is left (because it was written, or never will be)."""
         rest, sent = self._rest, 0
         while sent < len(rest) and self._poll.poll(0):
             try:
@@ -202,7 +203,9 @@ class LineSink:
         return not rest
 
     def _upto(self, sent: int) -> int:
-        """The end of what is written at once: of a line if one ends there, so that a kill leaves none half written."""
+        """The end of what is written at once: the end of a line if there is one, so that a kill leaves no line half
+        written.
+        """
         end = sent + self._chunk
         if end >= len(self._rest):
             return end
@@ -210,10 +213,11 @@ class LineSink:
 
 
 def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], socket.socket | io.FileIO | None]:
-    """What writes to it and never waits, and what is to be closed afterwards.
+    """The function that writes to a descriptor without waiting, and what has to be closed afterwards.
 
-    A pipe or a terminal is opened once more for that: whether it blocks is said of the open file, which others share
-    (a shell, the process at the other end of `2>&1`). A file has room or not, and never blocks.
+    A pipe or a terminal is opened once more: whether writing blocks is a property of the open file, which other
+    processes share (a shell, the process at the other end of `2>&1`). A regular file has room or has none, and never
+    blocks.
     """
     if stat.S_ISSOCK(mode):
         sock = socket.socket(fileno=os.dup(descriptor))

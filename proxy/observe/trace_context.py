@@ -1,8 +1,8 @@
 """The trace that a call is part of (W3C Trace Context).
 
-Every sending has a span of its own, and the upstream gets that one as its parent, so that of three attempts it is
-visible which one an upstream's own spans belong to. What the app sent decides the trace; if it sent none, or one that
-can't be read, a new one begins (W3C Trace Context, section 4.3).
+Every sending has a span of its own, and the upstream gets that span as its parent: of three attempts it is visible
+which one an upstream's own spans belong to. The app's traceparent decides the trace; if the app sent none, or an
+unreadable one, a new trace begins (W3C Trace Context, section 4.3).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Bits = Callable[[int], int]
 
 
 class Trace:
-    """One call's. `parent` is the app's span, None where the app sent none; `is_new` where the trace begins here.
+    """The trace of one call.
 
-    `spans` are those of its sendings: for each attempt's number, in order of sending. `urls` are scheme and path (with
-    the query, unmasked) that each attempt was sent to.
+    `parent` is the app's span, None if the app sent none; `is_new`: the trace begins here. `spans` has, for each
+    attempt's number, the spans of its sendings in order. `urls` has scheme and path (with the query, unmasked) of each
+    attempt.
     """
 
     __slots__ = ("_bits", "flags", "identity", "parent", "spans", "urls")
@@ -37,11 +38,11 @@ class Trace:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether its spans are wanted."""
+        """Whether the trace's spans are recorded."""
         return bool(self.flags & _SAMPLED)
 
     def launch(self, attempt: int) -> None:
-        """An attempt is about to be sent, or sent again."""
+        """Begin the span of an attempt that is about to be sent, or sent again."""
         self.spans.setdefault(attempt, []).append(self._bits(64) or 1)
 
     def field(self, attempt: int) -> str:
@@ -50,7 +51,9 @@ class Trace:
 
 
 def read(sent: Sequence[str]) -> tuple[int, int, int] | None:
-    """(trace, parent, flags) of a traceparent; None where there is none, or more than one, or an unreadable one."""
+    """The trace, parent and flags of a traceparent; None if there is none, if there are several, or if it is
+    unreadable.
+    """
     if len(sent) != 1:
         return None
     found = _TRACEPARENT.fullmatch(sent[0])

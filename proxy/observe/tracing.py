@@ -1,6 +1,6 @@
-"""What makes spans of a call's attempts, if the environment names a collector.
+"""The factory of the tracer that makes spans of a call's attempts, if the environment names a collector.
 
-Nothing here imports opentelemetry: that is `proxy.observe.otel`, which is loaded only if an endpoint is set.
+This module imports nothing of opentelemetry: `proxy.observe.otel` does, and is loaded only if an endpoint is set.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from proxy.observe.trace_context import Bits, Trace
 
 
 class Tracer(Protocol):
-    """What makes spans. It is an observer too, of calls that carry a trace."""
+    """A maker of spans. A tracer is also an observer, of calls that carry a trace."""
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
-        """The trace of a call; `sent` are the app's traceparent fields, `bits` draws that many bits."""
+        """The trace of a call. `sent` are the app's traceparent fields; `bits` draws that many random bits."""
         ...
 
     def traced(self, call: CallRecord, trace: Trace) -> None:
-        """A call is over: make its spans."""
+        """Make the spans of a call that is over."""
         ...
 
     def close(self) -> None:
-        """Send what is left, within a moment."""
+        """Send the spans that are left, within a moment."""
         ...
 
 
 def tracer(environ: Mapping[str, str], tell: Callable[..., None]) -> Tracer | None:
-    """What makes spans, where the environment names somebody to send them to; else None, and nothing is imported.
+    """The tracer, if the environment names a collector; else None, and nothing is imported.
 
-    `tell` takes what goes wrong with them, on this loop: an event, lines for people, facts for machines.
+    `tell` takes notices of faults of the tracer, on this loop: an event, lines for people, facts for machines.
     """
     loop = asyncio.get_running_loop()
 
