@@ -48,5 +48,8 @@ cdef class Attempt(Listener):
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1
     cpdef on_data(self, bytes data)
     cpdef on_end(self, trailers)
+    cdef _take_head(self, Answer head, bytes data, bint end, trailers)
+    cdef _take_data(self, bytes data)
+    cdef _take_end(self, trailers)
     cpdef bytes take(self)
     cpdef drop(self)

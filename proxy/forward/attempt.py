@@ -82,6 +82,9 @@ class AttemptOwner:
     def upstream_writable(self, attempt: Attempt) -> None:
         """The attempt's stream takes bytes again."""
 
+    def break_down(self, error: Exception, now: float) -> None:
+        """A defect of the proxy came to light: end the call, with an answer where none has begun."""
+
 
 class Attempt(Listener):
     """See the module.
@@ -179,10 +182,19 @@ class Attempt(Listener):
 
     def on_info(self, head: ResponseHead) -> None:
         """An interim answer."""
-        self.owner.informed(self, head)
+        try:
+            self.owner.informed(self, head)
+        except Exception as error:
+            self._break_down(error)
 
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
         """The final head."""
+        try:
+            self._take_head(head, data, end, trailers)
+        except Exception as error:
+            self._break_down(error)
+
+    def _take_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
         owner = self.owner
         if trailers is None and owner.hand_on_success(self, head, data, end):
             return
@@ -206,6 +218,12 @@ class Attempt(Listener):
 
     def on_data(self, data: bytes) -> None:
         """More of the answer's body."""
+        try:
+            self._take_data(data)
+        except Exception as error:
+            self._break_down(error)
+
+    def _take_data(self, data: bytes) -> None:
         self.owner.moved = monotonic()
         if self.state is DELIVERING:
             self.owner.hand_on(self, data)
@@ -223,6 +241,12 @@ class Attempt(Listener):
 
     def on_end(self, trailers: Trailers | None) -> None:
         """The answer is whole; in a tunnel, the upstream sends no more."""
+        try:
+            self._take_end(trailers)
+        except Exception as error:
+            self._break_down(error)
+
+    def _take_end(self, trailers: Trailers | None) -> None:
         self.owner.moved = monotonic()
         self.ended = True
         self.trailers = None if trailers is None else self.head.trailers_to_hand_on(trailers)
@@ -239,11 +263,21 @@ class Attempt(Listener):
         if self.state is HOLDING:
             self.fault = fault
         elif self.state is not GONE:
-            self.owner.failed(self, fault)
+            try:
+                self.owner.failed(self, fault)
+            except Exception as error:
+                self._break_down(error)
 
     def on_writable(self) -> None:
         """The stream takes bytes again."""
-        self.owner.upstream_writable(self)
+        try:
+            self.owner.upstream_writable(self)
+        except Exception as error:
+            self._break_down(error)
+
+    def _break_down(self, error: Exception) -> None:
+        """End the call, and not the connection that the event came by, which other calls may share."""
+        self.owner.break_down(error, monotonic())
 
     # -- what the exchange asks -----------------------------------------------------------------------------------
 

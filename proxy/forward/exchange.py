@@ -25,7 +25,7 @@ from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.fallback import Journey, StaysError
 from proxy.forward.headers import gave_up, handed_on, plain_lines, told, via_line, wants_key
-from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, told_grpc_status
+from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, own_grpc_status, told_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
@@ -593,13 +593,17 @@ class Exchange(AttemptOwner):
 
     async def _dial(self, attempt: Attempt, fresh: bool) -> None:
         try:
-            stream = await self.open(attempt.origin, fresh=fresh)
-        except Exception as error:  # a table says what each is
+            try:
+                stream = await self.open(attempt.origin, fresh=fresh)
+            except Exception as error:  # a table says what each is
+                attempt.task = None
+                self.failed(attempt, self.means.pool.dial_failed(attempt.origin, error))
+                return
             attempt.task = None
-            self.failed(attempt, self.means.pool.dial_failed(attempt.origin, error))
-            return
-        attempt.task = None
-        self._send(attempt, stream, monotonic())
+            self._send(attempt, stream, monotonic())
+        except Exception as error:  # the task has no reader: the call would last until its deadline
+            attempt.task = None
+            self.break_down(error, monotonic())
 
     def _send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         if not stream.is_open:
@@ -612,6 +616,7 @@ class Exchange(AttemptOwner):
 
     def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send the request as this attempt does, and what there is of its body."""
+        attempt.stream = stream  # given back with the attempt, also if its request can't be written
         self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
         replay = None if self.upload is None else self._replay
         attempt.send(stream, self._request_for(attempt, stream, now), replay, now)
@@ -700,7 +705,6 @@ class Exchange(AttemptOwner):
         if self.plan.is_grpc and self._is_to_be_told(head, outcome):
             self._give_up(attempt, outcome, now)
             return
-        self.status = head.status
         policy = self.policy if journey is None else journey.policy_of(attempt.number)
         drop, add = handed_on(call, policy, head, self.means.via, outcome, now - attempt.arrived)
         if journey is not None:
@@ -709,6 +713,7 @@ class Exchange(AttemptOwner):
         self.bytes_out += len(data)
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
+        self.status = head.status  # not before: an answer that could not be written is none
         if outcome is _SUCCESS and self.policy.classify.looks_below_400:
             attempt.watch = watch_for_errors(self.policy.classify, Reply(head.status, head))
             if attempt.watch is not None and data:
@@ -947,8 +952,11 @@ class Exchange(AttemptOwner):
             self.app.reset(None)
         else:
             detail = "the proxy failed; its log says more"
-            outcome, title = Outcome.NOT_RETRYABLE, "Internal Server Error"
-            self.status, lines, body = OwnAnswer(500, title, detail, outcome, self.policy.upstream).render()
+            grpc, outcome, title = self.request.is_grpc, Outcome.NOT_RETRYABLE, "Internal Server Error"
+            own = OwnAnswer(500, title, detail, outcome, self.policy.upstream)
+            own.grpc = grpc
+            self.status, lines, body = own.render()
+            self.grpc_status = own_grpc_status(500) if grpc else None
             self.app.answer(self.status, lines, body)
             self.detail = detail
         with contextlib.suppress(Exception):

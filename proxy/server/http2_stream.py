@@ -152,6 +152,21 @@ class Http2AppStream(Stream):
         if self.exchange is not None:
             self.exchange.app_writable()
 
+    def on_defect(self, error: Exception) -> None:
+        """End the call with an answer where none has begun, else its stream: the connection has others."""
+        exchange, report = self.exchange, self._home.acceptor.means.loop.call_exception_handler
+        try:
+            if exchange is None:
+                report({"message": "a stream of an app broke down", "exception": error})
+            else:
+                exchange.break_down(error, monotonic())
+        except Exception as another:
+            report({"message": "a call could not be ended", "exception": another})
+        if self.exchange is exchange and not self.over:  # it was not given back
+            self.exchange = None
+            Stream.reset(self, INTERNAL_ERROR)
+        self._home.send_soon()
+
     @property
     def _is_grpc(self) -> bool:
         """Whether its head came, and is that of a gRPC call."""

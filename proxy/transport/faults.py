@@ -10,6 +10,7 @@ import socket
 import ssl
 
 from proxy.retry.facts import Fault, FaultKind, Progress
+from proxy.wire.http2.frames import INTERNAL_ERROR
 
 #: RFC 9209 section 2.3: the proxy error type of a destination that is not allowed.
 PROHIBITED = "destination_ip_prohibited"
@@ -109,6 +110,13 @@ def closed(*, sent: bool, answered: bool, reused: bool, error: BaseException | N
         return Fault(FaultKind.RESET, Progress.UNKNOWN, reused=reused, detail=detail)
     detail = "the connection was closed before the request was sent"
     return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, reused=reused, detail=detail)
+
+
+def broke_down(*, answered: bool) -> Fault:
+    """A defect of the proxy ended the exchange. `answered`: the head had come."""
+    progress = Progress.ANSWERED if answered else Progress.UNKNOWN
+    detail = "the proxy failed; its log says more"
+    return Fault(FaultKind.RESET, progress, detail=detail, error="proxy_internal_error", code=INTERNAL_ERROR, ours=True)
 
 
 def malformed(detail: str) -> Fault:

@@ -217,11 +217,12 @@ class Http2UpstreamStream(Stream):
             block = asked.block = request_block(
                 asked.head, scheme, asked.authority, asked.target, asked.drop, asked.add
             )
+        behind = trailers_block(trailers)  # all is translated before the stream is opened: what may fail fails unsent
         self.bodiless = asked.head.method == "HEAD"
         self._reused = connection.session.used
         connection.session.open(self)
         if end:
-            self.send_message(block, body, trailers_block(trailers))
+            self.send_message(block, body, behind)
         else:
             self.send_head(block, False)
             self.send_data(body)
@@ -298,6 +299,17 @@ class Http2UpstreamStream(Stream):
         """What was written has gone."""
         if self._listener is not None:
             self._listener.on_writable()
+
+    def on_defect(self, error: Exception) -> None:
+        """Report a defect, and give this request up: the connection has others."""
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "a stream to an upstream broke down", "exception": error})
+        listener, self._listener = self._listener, None
+        if not self.over:
+            self.reset(CANCEL)
+            self._connection.send_soon()
+        if listener is not None:
+            listener.on_fault(faults.broke_down(answered=self.answered))
 
     def _over(self) -> None:
         """The answer is whole: what is left of the request is not wanted."""

@@ -95,7 +95,7 @@ class Outbox(StreamOutbox):
         while self._writable:
             stream = self._writable.pop()
             if not stream.blocked and not stream.over:
-                stream.on_writable()
+                stream.tell_writable()
         while self._resumed:
             self._resumed.pop().tell_held()
 

@@ -464,7 +464,7 @@ class Session(StreamSession):
         if body:
             data = body[0] if len(body) == 1 else b"".join(body)
         stream.told = True
-        stream.on_head(head, data, stream.received_all, trailers)
+        stream.tell_head(head, data, stream.received_all, trailers)
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -626,10 +626,10 @@ class Session(StreamSession):
         if head.list_size > limits.header_bytes or head.count > limits.headers:
             large = self._too_large(head.list_size)
             stream.told = True
-            stream.on_too_large(head, large)
+            stream.tell_too_large(head, large)
         elif end:
             stream.told = True
-            stream.on_head(head, b"", True, None)
+            stream.tell_head(head, b"", True, None)
         else:
             self._begun[stream] = head
             stream.begun = []
@@ -653,7 +653,7 @@ class Session(StreamSession):
             stream.interim += head.list_size
             if end or stream.interim > _INTERIM:
                 raise Malformed("an interim answer that ends the stream, or too many of them")
-            stream.on_info(head)
+            stream.tell_info(head)
         else:
             length = head.content_length
             stream.answered = True

@@ -125,6 +125,12 @@ class Stream:
     def on_writable(self) -> None:
         """What was written has gone: write on. Told from within no other method."""
 
+    def on_defect(self, error: Exception) -> None:
+        """One of the methods above raised: what it was called for is lost, and the session goes on without this stream.
+        Its connection has others. An owner that can't report a defect has it raised.
+        """
+        raise error
+
     # -- asked by its owner ---------------------------------------------------------------------------------------
 
     def send_info(self, block: bytes) -> None:
@@ -205,24 +211,62 @@ class Stream:
             self._held = []
         self._held.append(data)
 
+    def tell_info(self, head: Response2) -> None:
+        """Report an interim answer."""
+        try:
+            self.on_info(head)
+        except Exception as error:
+            self.on_defect(error)
+
+    def tell_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
+        """Report the head, with what stood behind it."""
+        try:
+            self.on_head(head, data, end, trailers)
+        except Exception as error:
+            self.on_defect(error)
+
+    def tell_too_large(self, head: Request2, detail: str) -> None:
+        """Report a head that is above the limits."""
+        try:
+            self.on_too_large(head, detail)
+        except Exception as error:
+            self.on_defect(error)
+
+    def tell_writable(self) -> None:
+        """Report that what was written has gone."""
+        try:
+            self.on_writable()
+        except Exception as error:
+            self.on_defect(error)
+
     def tell_data(self, data: bytes) -> None:
         """Tell more of the body."""
-        if not self._left:
+        if self._left:
+            return
+        try:
             self.on_data(data)
+        except Exception as error:
+            self.on_defect(error)
 
     def tell_end(self, trailers: Trailers2 | None) -> None:
         """Tell that the body is whole, behind what is held of it."""
         if self._paused or self._held is not None:
             self._whole_held, self.trailers_behind = True, trailers
         elif not self._left:
-            self.on_end(trailers)
+            try:
+                self.on_end(trailers)
+            except Exception as error:
+                self.on_defect(error)
 
     def tell_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
         """Tell that it was broken off, and drop what is held."""
         self.drop_held()
         if not self._left:
             self._left = True
-            self.on_gone(code, processed=processed, detail=detail)
+            try:
+                self.on_gone(code, processed=processed, detail=detail)
+            except Exception as error:
+                self.on_defect(error)
 
     @property
     def holds_all(self) -> bool:
@@ -241,8 +285,8 @@ class Stream:
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))
-            if data and not self._left:
-                self.on_data(data)
+            if data:
+                self.tell_data(data)
         if self._whole_held and not self._paused:
             self._whole_held = False
             self.tell_end(self.trailers_behind)
