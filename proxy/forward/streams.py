@@ -144,7 +144,9 @@ class Tunnelling(AppStream, Protocol):
     """An app's stream that can become a tunnel: behind an answer to CONNECT, or a 101."""
 
     def tunnel(self) -> None:
-        """Carry bytes both ways from now on; those that have come already are told at once."""
+        """Carry bytes both ways from now on; those that have come already are reported at once, and the app's end after
+        them. Where it does so already, nothing happens.
+        """
         ...
 
     def leave_tunnel(self, authority: str) -> None:

@@ -101,7 +101,7 @@ class AutoTunnel(TunnelExchange):
 
     def app_data(self, data: bytes) -> None:
         """The app's bytes; the first ones are looked at."""
-        if not self._undecided and self.pipe is not None:
+        if not self._undecided and self.pipe is not None and not self._said:
             super().app_data(data)
             return
         self.moved = monotonic()
@@ -118,11 +118,13 @@ class AutoTunnel(TunnelExchange):
             self.app.pause()  # until it is dialled
 
     def app_ended(self, trailers: Trailers | None) -> None:
-        """The app says no more: what it has said was no request."""
-        self._ended = True
+        """The app says no more: what it has said was no request. Its end waits behind what it said."""
         if self._undecided:
+            self._ended = True
             self._stay_blind()
-        elif self.pipe is not None:
+        elif self.pipe is None or self._said:
+            self._ended = True
+        else:
             super().app_ended(trailers)
 
     def app_gone(self) -> None:
@@ -170,12 +172,13 @@ class AutoTunnel(TunnelExchange):
         """Both sides hear what the other has said so far."""
         greeting, self._greeting = self._greeting, b""
         said, self._said = self._said, b""
+        ended, self._ended = self._ended, False
         for attempt in self.flights.values():
             if greeting:
                 super().hand_on(attempt, greeting)
         if said:
             super().app_data(said)
-        if self._ended:
+        if ended:
             super().app_ended(None)
 
     def _become_calls(self) -> None:

@@ -138,6 +138,14 @@ class AppConnection(ConnectionStream):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
+        try:
+            self._take(data)
+        except Exception as error:
+            if self.exchange is None:
+                raise
+            self.exchange.break_down(error, monotonic())
+
+    def _take(self, data: bytes) -> None:
         exchange = self.exchange
         if exchange is None:
             if self._lingered >= 0:
@@ -283,6 +291,9 @@ class AppConnection(ConnectionStream):
             return
         if done:
             self._body = None
+        elif self._half_closed:  # the rest never comes: it is not begun
+            self.close_written()
+            return
         self._start(head, payload, done, trailer_fields(body.trailers) if done and body.trailers else None)
 
     def _start(self, head: RequestHead, payload: bytes, done: bool, trailers: Trailers | None) -> None:
@@ -370,13 +381,16 @@ class AppConnection(ConnectionStream):
     # -- the app's stream (proxy.forward.streams.AppStream) --------------------------------------------------------
 
     def tunnel(self) -> None:
+        if self._tunnel:
+            return  # it was entered before its far end was dialled: what the app said, its end too, was reported then
         self._tunnel = True
-        early, self._buffer = self._buffer, b""
+        exchange, early = self.exchange, self._buffer
+        self._buffer = b""
         self._release(_AHEAD)
-        if early and self.exchange is not None:
-            self.exchange.app_data(early)
-        if self._half_closed and self.exchange is not None:
-            self.exchange.app_ended(None)  # the app had said all it would before the tunnel stood
+        if early and exchange is not None:
+            exchange.app_data(early)
+        if self._half_closed and exchange is not None and self.exchange is exchange:
+            exchange.app_ended(None)  # the app had said all it would before the tunnel stood
 
     def leave_tunnel(self, authority: str) -> None:
         self._tunnel = self._close = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.front import Front, request, to
+from support.front import CutError, Front, request, to
 from support.ports import free_port
-from support.scripted import Upstream, answer
+from support.scripted import Upstream, answer, gated
 
 from proxy.retry.facts import Outcome
 from proxy.wire.first_bytes import greets, speaks_http
@@ -222,3 +222,60 @@ def test_what_a_greeting_is(data: bytes, is_so: bool | None) -> None:
 )
 def test_what_a_request_line_is(data: bytes, speaks: bool | None) -> None:
     assert speaks_http(data) is speaks
+
+
+@pytest.mark.parametrize("first", [b"\x16\x03\x01\x02\x00", b"GET / HT", b""])
+@pytest.mark.parametrize("url", ["http", "https"])
+async def test_an_end_behind_a_pipelined_connect_comes_behind_what_was_said(first: bytes, url: str) -> None:
+    """A CONNECT, what goes into its tunnel and the app's end, all while a call before it is under way."""
+    heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    go_on = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.set_result(await reader.read(-1))
+        writer.write(b"reply")
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with (
+        server,
+        Upstream(gated(go_on, answer(200, b"ok"))) as upstream,
+        Front(to("api", upstream.url), to("svc", f"{url}://127.0.0.1:{port}", hosts=["svc.test"])) as front,
+        front.app() as app,
+        asyncio.timeout(10),
+    ):
+        app.send(request("GET", "/api/x", host=app.authority) + request("CONNECT", "svc.test:443") + first)
+        app.end()
+        await upstream.until(1)
+        (connection,) = front.path.acceptor.open
+        while not connection._half_closed:  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0)
+        go_on.set()
+        assert (await app.read()).body == b"ok"
+        assert (await app.read("CONNECT")).status == 200
+        assert await heard == first
+        assert await app.rest() == b"reply"
+
+
+async def test_an_end_within_a_request_that_a_tunnel_became() -> None:
+    """A request whose body is cut short by the app's end is never passed on as a whole one."""
+    go_on = asyncio.Event()
+    async with (
+        Upstream(gated(go_on, answer(200, b"ok")), answer(200, b"whole")) as upstream,
+        Front(to("api", upstream.url, hosts=["svc.test"])) as front,
+        front.app() as app,
+        asyncio.timeout(10),
+    ):
+        part = request("POST", "/cut", "Transfer-Encoding: chunked", host="svc.test") + b"3\r\nabc\r\n"
+        app.send(request("GET", "/api/x", host=app.authority) + request("CONNECT", "svc.test:80") + part)
+        app.end()
+        await upstream.until(1)
+        (connection,) = front.path.acceptor.open
+        while not connection._half_closed:  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0)
+        go_on.set()
+        assert (await app.read()).body == b"ok"
+        assert (await app.read("CONNECT")).status == 200
+        with pytest.raises((CutError, ConnectionError)):
+            await app.read()
