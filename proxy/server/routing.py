@@ -95,6 +95,8 @@ def admit(
     specials = head.specials
     if b"via" in specials and went_through(head.get_all("via"), via):
         raise looping()
+    if head.is_http2 and not head.authority:  # RFC 9113 section 8.3.1; HTTP/1's own grammar refuses its like
+        raise Rejection(400, "the request has neither :authority nor Host")
     router = settings.router
     rest: bytes | None = None
     by_service = False

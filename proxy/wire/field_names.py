@@ -39,6 +39,10 @@ KEEP_ALIVE = b"keep-alive"
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 #: What no edit of a policy's may touch: framing, the hop, the way.
 NOT_EDITED = frozenset(name.decode() for name in HOP_BY_HOP | FRAMING | {b"host", b"trailer"})
+#: Fields that no trailer section may have, on HTTP/1 as on HTTP/2 (RFC 9110 section 6.5.1): framing, and the way. A
+#: reader that takes trailers for fields of the head would be misled. Those of one connection are cut, or malformed
+#: (RFC 9113 section 8.2.2).
+MISLEADING_TRAILERS = FRAMING | {b"host", b"trailer", b"max-forwards"}
 _LOGIN = rb"(?=:[ \t]*+(?:ntlm|negotiate)(?:[ \t,]|\r))"
 
 

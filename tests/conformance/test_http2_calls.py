@@ -556,7 +556,7 @@ def test_fields_and_trailers_go_as_they_were_encoded(app: Wire, place: Place) ->
         + b"\x10\x06x-keep\x06secret"  # never indexed
         + b"\x00\x05x-one\x8c"
         + huffman
-        + b"\x00\x05x-bin\x04\x80\xff\x01,"
+        + b"\x00\x05x-bin\x04\x80\xff\t,"
         + b"\x0f\x11\x04gzip"  # an indexed name
         + b"\x90"  # an indexed field
     )

@@ -295,6 +295,43 @@ def test_pseudo_fields_that_are_malformed(
         is_served(wire, place)
 
 
+@pytest.mark.parametrize("value", ["a\x01b", "\x1f", "a\x7f", "\x08a", " a", "a ", "\ta", "a\t"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_values_that_http1_has_no_words_for(proxy: Http2Proxy, place: Place, value: str, behind: bool) -> None:
+    """RFC 9110 section 5.5, RFC 9113 section 8.2.1: in a head, and in trailers."""
+    with proxy.http2().peer as peer:
+        wire = Wire(peer)
+        if behind:
+            wire.send(headers(1, place.fields("POST"), end=False), data(1, b"x"), headers(1, [("x-a", value)]))
+        else:
+            wire.send(headers(1, [*place.fields(), ("x-a", value)]))
+        assert wire.answer(1).reset == PROTOCOL_ERROR
+        wire.send(headers(3, [*place.fields(path="/fence"), ("x-a", "\x80\xff\t~ b")]))
+        while True:
+            upstream = place.accept()
+            number, fields, _ = upstream.request()
+            if (":path", "/fence") in fields:
+                break
+        assert ("x-a", "\x80\xff\t~ b") in fields
+        upstream.send(headers(number, [(":status", "200")]))
+        assert wire.answer(3).status == 200
+
+
+@pytest.mark.parametrize("put", [[], [(":authority", "")], [("host", "")]], ids=str)
+def test_a_request_without_an_authority(proxy: Http2Proxy, place: Place, put: list[tuple[str, str]]) -> None:
+    """RFC 9113 section 8.3.1; HTTP/1 says 400 of a request without Host."""
+    fields = [(":method", "GET"), (":scheme", "http"), (":path", "/a"), *put]
+    with proxy.http2().peer as peer:
+        wire = Wire(peer)
+        for stream in (1, 3):
+            wire.send(headers(stream, fields))
+            assert wire.answer(stream).status == 400
+        wire.send(headers(5, [*fields, ("content-type", "application/grpc")]))
+        answer = wire.answer(5)
+        assert (answer.status, answer.grpc_status) == (200, 13)
+        is_served(wire, place)
+
+
 @pytest.mark.parametrize("host", ["AUTHORITY", "U.TEST", "AUTHORITY:80"])
 def test_a_host_that_names_the_same(proxy: Http2Proxy, place: Place, host: str) -> None:
     host = place.authority.upper() if host == "U.TEST" else host.replace("AUTHORITY", place.authority)

@@ -166,6 +166,54 @@ def test_what_would_be_another_message_is_refused(app: Talk, old: Place, name: s
     assert old.listener.untouched
 
 
+#: Of framing, of the way and of one connection (RFC 9110 section 6.5.1, RFC 9113 section 8.2.2).
+NO_TRAILERS = [
+    *("content-length", "transfer-encoding", "host", "trailer", "max-forwards", "connection", "keep-alive"),
+    *("proxy-connection", "upgrade", "te"),
+]
+
+
+@pytest.mark.parametrize("name", NO_TRAILERS)
+def test_trailers_of_an_app_that_would_mislead(app: Talk, old: Place, name: str) -> None:
+    sid = app.ask(old, "/", "POST", body=b"abc", end=False)
+    peer = old.listener.accept()
+    peer.read_head()
+    app.send(headers(sid, [("x-sum", "1"), (name, "5")]))
+    assert app.cut(sid) == PROTOCOL_ERROR
+    assert b"x-sum" not in peer.rest()
+
+
+@pytest.mark.parametrize("name", NO_TRAILERS)
+def test_trailers_of_an_upstream_that_would_mislead(proxy: Talks, new: Place, name: str) -> None:
+    with proxy.app() as one:
+        ask(one, new)
+        upstream = listening(new)
+        sid = upstream.begun().id
+        upstream.send(headers(sid, [(":status", "200")], end=False), data(sid, b"abc"))
+        one.unread(one.read_head())
+        upstream.send(headers(sid, [("x-sum", "1"), (name, "5")]))
+        assert upstream.cut(sid) == PROTOCOL_ERROR
+        assert b"x-sum" not in one.rest()
+
+
+@pytest.mark.parametrize("value", ["a\x01b", "\x7f", " a", "a\t"])
+def test_values_of_an_upstream_that_http1_has_no_words_for(proxy: Talks, new: Place, value: str) -> None:
+    """In an interim head and in the final one: a `reset` of its call, and the connection goes on."""
+    with proxy.app() as one, proxy.app() as other:
+        ask(one, new, "POST /one HTTP/1.1", "Content-Length: 0")
+        upstream = listening(new)
+        first = upstream.begun().id
+        for status in ("103", "200"):
+            ask(other, new, "POST /other HTTP/1.1", "Content-Length: 0")
+            bad = upstream.begun().id
+            upstream.send(headers(bad, [(":status", status), ("x-a", value)], end=status == "200"))
+            assert upstream.cut(bad) == PROTOCOL_ERROR
+            answer = other.read_answer()
+            assert (answer.status, "http_protocol_error" in str(answer.one("proxy-status"))) == (502, True)
+        upstream.respond(first, 200, [("x-a", "\x80\xff")])
+        assert one.read_answer().one("x-a") == "\x80\xff"
+
+
 @pytest.mark.parametrize(
     ("media", "grpc"),
     [

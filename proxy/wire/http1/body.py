@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from proxy.wire.errors import BadBody
+from proxy.wire.field_names import MISLEADING_TRAILERS
 from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
 from proxy.wire.http1.syntax import FVCHAR, TRAILERS, forbidden_octet
 
@@ -25,7 +26,7 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)([\t ]*+;" + FVCHAR + rb"*+)?+\r\n").m
 _PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n").match
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:[\t ]*+;" + FVCHAR + rb"*+\r?+|[\t ]++|\r)?+").fullmatch
 _EXTENSION_BEGUN = re.compile(FVCHAR + rb"*+\r?+").fullmatch
-_MISLEADING = re.compile(rb"(?i:\n(?:content-length|transfer-encoding|host):)").search
+_MISLEADING = re.compile(rb"(?i:\n(?:" + b"|".join(sorted(MISLEADING_TRAILERS)) + rb"):)").search
 
 
 class LengthBody:

@@ -17,7 +17,7 @@ from typing import Final
 
 from proxy.wire.authority import read_authority, without_empty_port
 from proxy.wire.errors import BadAnswer, malformed
-from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, REQUEST_CUT, REQUEST_KEYS
+from proxy.wire.field_names import ANSWER_CUT, ANSWER_KEYS, MISLEADING_TRAILERS, REQUEST_CUT, REQUEST_KEYS
 from proxy.wire.fields import NO_NAMES, Trailers
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead
@@ -29,6 +29,8 @@ SHORT: Final = 2048
 
 #: Fields that speak of one HTTP/1 connection (RFC 9113 section 8.2.2). TE may say `trailers`.
 CONNECTION_SPECIFIC = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+#: TE is a request's alone, in its head.
+_NOT_IN_TRAILERS = CONNECTION_SPECIFIC | MISLEADING_TRAILERS | {b"te"}
 #: Left out of what is sent on, whatever a policy says; TE passes.
 _REQUEST_CUT = REQUEST_CUT - {b"te"}
 _ANSWER_CUT = ANSWER_CUT - {b"te"}
@@ -59,6 +61,16 @@ def _get(fields: list[Field], name: bytes) -> bytes | None:
         if field.name == name:
             return field.value.strip(b" \t")
     return None
+
+
+def _check_padding(fields: list[Field]) -> None:
+    """Raise Malformed for fields of which some are padded (RFC 9113 section 8.2.1), but not for gRPC's. C-core sends
+    metadata and messages as an application wrote them, and gRPC lets white space around them pass (PROTOCOL-HTTP2,
+    ASCII-Value). Whatever writes HTTP/1 strips it.
+    """
+    kind = _get(fields, b"content-type") or b""
+    if not kind.lower().startswith(b"application/grpc") and _get(fields, b"grpc-status") is None:
+        raise Malformed("a field value begins or ends with white space")
 
 
 def _lines(fields: Iterable[Field]) -> bytes:
@@ -104,14 +116,16 @@ class Trailers2(Trailers):
 
     def _read(self, fields: list[Field]) -> None:
         size = 0
+        padded = False
         for field in fields:
             size += field.size
             if field.steers:
                 name = field.name
-                if field.fault or name[0] == 0x3A or name in CONNECTION_SPECIFIC:
+                padded = padded or field.padded
+                if field.fault or name[0] == 0x3A or name in _NOT_IN_TRAILERS:
                     raise Malformed(field.fault or f"{name.decode('latin-1')} in trailers")
-                if name == b"te" and field.value != b"trailers":
-                    raise Malformed("te in trailers")
+        if padded:
+            _check_padding(fields)
         self.list_size = size
         self.fields = fields
         self.block = _whole_wire(fields)
@@ -160,7 +174,7 @@ class Request2(RequestHead):
         pseudo: dict[bytes, Field] = {}
         specials: dict[bytes, bytes] = {}
         size = 0
-        begun = False  # the regular fields have
+        begun = padded = False  # the regular fields have; some value is
         for field in fields:
             size += field.size
             if not field.steers:
@@ -169,6 +183,7 @@ class Request2(RequestHead):
             name = field.name
             if field.fault:
                 raise Malformed(field.fault)
+            padded = padded or field.padded
             if name[0] == 0x3A:
                 if begun or name in pseudo or name not in _PSEUDO:
                     raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or after a field")
@@ -182,6 +197,8 @@ class Request2(RequestHead):
                 if name in specials and name in (b"content-length", b"host"):
                     raise Malformed(f"more than one {name.decode('latin-1')}")
                 specials[name] = value.lower()
+        if padded:
+            _check_padding(fields)
         self.fields = fields[len(pseudo) :]
         self.list_size = size
         self.count = len(fields)
@@ -382,6 +399,7 @@ class Response2(ResponseHead):
     def _read(self, fields: list[Field], whole: bool) -> None:
         specials: dict[bytes, bytes] = {}
         size = 0
+        padded = False
         if not fields or fields[0].name != b":status" or _STATUS(fields[0].value) is None:
             raise Malformed(":status is missing, or malformed")
         for at, field in enumerate(fields):
@@ -391,6 +409,7 @@ class Response2(ResponseHead):
             name, value = field.name, field.value
             if field.fault:
                 raise Malformed(field.fault)
+            padded = padded or field.padded
             if name[0] == 0x3A and at:
                 raise Malformed(f"{name.decode('latin-1')} is unknown, repeated, or after a field")
             if name in CONNECTION_SPECIFIC or (name == b"te" and value != b"trailers"):
@@ -399,6 +418,8 @@ class Response2(ResponseHead):
                 if name == b"content-length" and specials.get(name, value) != value:
                     raise Malformed("more than one content-length")
                 specials[name] = value.lower()
+        if padded:
+            _check_padding(fields)
         self.status = int(fields[0].value)
         if self.status == 101:
             raise Malformed("101 is not an answer of HTTP/2")

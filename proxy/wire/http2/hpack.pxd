@@ -12,7 +12,7 @@ cdef class Name:
 cdef class Field:
     cdef public bytes name, value, wire
     cdef public Py_ssize_t size
-    cdef public bint steers
+    cdef public bint padded, steers
     cdef public str fault
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Final
 
-from proxy.wire.field_names import ANSWER_KEYS, HOP_BY_HOP, REQUEST_KEYS
+from proxy.wire.field_names import ANSWER_KEYS, HOP_BY_HOP, MISLEADING_TRAILERS, REQUEST_KEYS
+from proxy.wire.http1.syntax import FVCHAR
 from proxy.wire.http2.compiled import SLICER, unhuffed
 from proxy.wire.http2.tables import OVERHEAD, STATIC, DynamicTable
 
@@ -26,7 +28,8 @@ _UPDATING = frozenset(bytes((byte,)) for byte in range(0x20, 0x40))
 _REMEMBERED, _SHORT = 2048, 128
 
 _NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]++").fullmatch
-_FORBIDDEN = re.compile(rb"[\0\r\n]").search
+#: RFC 9110 section 5.5, as HTTP/1's grammar has it: what passes here can be written there.
+_VALUE = re.compile(FVCHAR + rb"*+").fullmatch
 
 
 class Unreadable(Exception):  # noqa: N818 - named by what happened
@@ -56,10 +59,11 @@ class Name:
 
 class Field:
     """One field. `wire`: how it is encoded to go on. `fault`: what is wrong with it in itself, "" for nothing. `size`:
-    what it counts for in a header list. `steers`: something hangs on its name, or it is no field at all; most do not.
+    what it counts for in a header list. `padded`: its value begins or ends with white space. `steers`: something hangs
+    on its name, or it is padded, or it is no field at all; most do not.
     """
 
-    __slots__ = ("fault", "name", "size", "steers", "value", "wire")
+    __slots__ = ("fault", "name", "padded", "size", "steers", "value", "wire")
 
     def __init__(self, name: Name, value: bytes, wire: bytes) -> None:
         self.name = name.name
@@ -68,11 +72,15 @@ class Field:
         self.size = len(self.name) + len(value) + 32
         self.fault = name.fault
         self.steers = name.steers
-        if not self.fault and _FORBIDDEN(value) is not None:
-            self.fault, self.steers = "a field value has CR, LF or NUL", True
+        self.padded = bool(value) and (value[0] in _SPACES or value[-1] in _SPACES)
+        if self.padded:
+            self.steers = True
+        if not self.fault and _VALUE(value) is None:
+            self.fault, self.steers = "a field value has a control character", True
 
 
-_STEERING = frozenset({*REQUEST_KEYS.values(), *ANSWER_KEYS.values(), *HOP_BY_HOP})
+_SPACES: Final = b" \t"
+_STEERING = frozenset({*REQUEST_KEYS.values(), *ANSWER_KEYS.values(), *HOP_BY_HOP, *MISLEADING_TRAILERS})
 #: Fields by the first byte of their representation, where it is that of an indexed one of the static table.
 _INDEXED: tuple[Field | None, ...] = tuple(
     Field(Name(STATIC[byte - 0x81][0], b""), STATIC[byte - 0x81][1], bytes((byte,)))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import hpack
 import pytest
 from talk import GET, OK, POST, block
 
-from proxy.wire.errors import BadAnswer, Refused
+from proxy.wire.field_names import MISLEADING_TRAILERS
+from proxy.wire.http1.body import BadBody, ChunkedBody
 from proxy.wire.http1.parser import RequestParser, ResponseParser
+from proxy.wire.http1.syntax import FIELD_LINE
 from proxy.wire.http2.heads import (
+    CONNECTION_SPECIFIC,
+    Malformed,
     Request2,
     Trailers2,
     answer_block,
@@ -21,7 +26,7 @@ from proxy.wire.http2.heads import (
     request_block,
     trailers_block,
 )
-from proxy.wire.http2.hpack import Unreadable, encoded_lines, literal, walk
+from proxy.wire.http2.hpack import PeerTable, Unreadable, encoded_lines, literal, walk
 
 
 def decoded(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -30,6 +35,16 @@ def decoded(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def request(*fields: tuple[bytes, bytes], whole: bool = True, of: Any = GET) -> Request2:
     return read_request(block(*of, *fields), whole)
+
+
+#: What becomes of some fields on HTTP/1: of a request, an answer, an interim one, trailers, and from a peer's table.
+READERS: list[Callable[[bytes], bytes]] = [
+    lambda fields: read_request(block(*GET) + fields, True).render(),
+    lambda fields: read_answer(block(*OK) + fields, True).render(),
+    lambda fields: read_answer(block((b":status", b"103")) + fields, False).render(),
+    lambda fields: b"\r\n" + read_trailers(fields).lines,
+    lambda fields: Request2(PeerTable(1 << 16).read(block(*GET) + fields), True).render(),
+]
 
 
 # -- transparency -----------------------------------------------------------------------------------------------------
@@ -94,8 +109,8 @@ def test_an_answer_goes_on_as_it_was_encoded() -> None:
 
 
 def test_trailers_go_on_as_they_were_encoded() -> None:
-    trailers = read_trailers(b"\x40\x0bgrpc-status\x0214" + block((b"x-bin", b"\x01\xff")))
-    assert trailers_block(trailers) == b"\x00\x0bgrpc-status\x0214" + block((b"x-bin", b"\x01\xff"))
+    trailers = read_trailers(b"\x40\x0bgrpc-status\x0214" + block((b"x-bin", b"\x80\xff")))
+    assert trailers_block(trailers) == b"\x00\x0bgrpc-status\x0214" + block((b"x-bin", b"\x80\xff"))
     assert trailers.get_all("grpc-status") == ["14"]
 
 
@@ -159,11 +174,49 @@ def test_a_request_with_a_length_keeps_it() -> None:
     assert text.endswith(b"\r\ncontent-length: 5\r\n\r\n") and b"hunked" not in text
 
 
-def test_what_http1_cannot_say_is_refused() -> None:
-    with pytest.raises(Refused):
-        request((b"a", b"\x01")).render()
-    with pytest.raises(BadAnswer):
-        read_answer(block(*OK, (b"a", b"\x01")), True).render()
+@pytest.mark.parametrize("place", [b"%b", b"%bx", b"x%bx", b"x%b"], ids=["alone", "first", "within", "last"])
+def test_what_passes_can_be_written_as_http1(place: bytes) -> None:
+    """One grammar of values for both protocols: no head passes here that a translation would fail on."""
+    for octet in range(256):
+        value = place % bytes((octet,))
+        line, fields = b"a: %b" % value, block((b"a", value))
+        good = FIELD_LINE(line) is not None and value == value.strip(b" \t")
+        for read in READERS:
+            if good:
+                assert b"\r\n%b\r\n" % line in read(fields)
+            else:
+                with pytest.raises(Malformed):
+                    read(fields)
+
+
+@pytest.mark.parametrize("value", [b" v", b"v ", b"\tv", b" v\t"])
+def test_white_space_around_a_value_is_grpcs_alone(value: bytes) -> None:
+    """C-core sends metadata and messages with it, which RFC 9113 section 8.2.1 forbids: they pass as they came."""
+    kind = (b"content-type", b"application/grpc+proto")
+    for fields in ((*POST, kind), (*OK, kind)):
+        whole = block(*fields, (b"a", value))
+        head = read_request(whole, False) if fields[0] == POST[0] else read_answer(whole, False)
+        assert (b"a", value) in [(field.name, field.value) for field in head.fields]
+        assert head.get(b"a") == b"v" and b"\r\na: v\r\n" in head.text()
+    trailers = read_trailers(block((b"grpc-status", b"13"), (b"grpc-message", value)))
+    assert (b"grpc-message", value) in decoded(trailers_block(trailers))
+
+
+@pytest.mark.parametrize("name", sorted(MISLEADING_TRAILERS))
+def test_trailers_that_would_mislead_a_reader(name: bytes) -> None:
+    """The same names are refused behind a body of HTTP/1 and of HTTP/2, so that none crosses over."""
+    with pytest.raises(Malformed):
+        read_trailers(block((b"a", b"1"), (name, b"1")))
+    for written in (name, name.title()):
+        with pytest.raises(BadBody):
+            ChunkedBody().feed(b"0\r\nA: 1\r\n%b: 1\r\n\r\n" % written)
+
+
+@pytest.mark.parametrize("name", [*sorted(CONNECTION_SPECIFIC), b"te"])
+def test_trailers_that_belong_to_a_connection(name: bytes) -> None:
+    """RFC 9113 section 8.2.2. Behind a body of HTTP/1 they are cut."""
+    with pytest.raises(Malformed):
+        read_trailers(block((b"a", b"1"), (name, b"trailers")))
 
 
 def test_a_request_from_http1() -> None:
@@ -205,8 +258,8 @@ def test_an_answer_from_http1() -> None:
 
 
 def test_trailers_as_lines() -> None:
-    trailers = Trailers2(walk(block((b"a", b"1"), (b"b", b" 2 "))))
-    assert trailers.lines == b"a: 1\r\nb: 2\r\n" and trailers.get(b"b") == b"2"
+    trailers = Trailers2(walk(block((b"grpc-status", b"1"), (b"grpc-message", b" 2 "))))
+    assert trailers.lines == b"grpc-status: 1\r\ngrpc-message: 2\r\n" and trailers.get(b"grpc-message") == b"2"
 
 
 def test_an_answer_of_our_own() -> None:
