@@ -1,1 +1,1 @@
-"""Floor 4: policy tests, simulation, explain: the same deciding core on a virtual clock."""
+"""Floor 4: policy tests, simulation and explain, which run the same deciding core on a virtual clock."""

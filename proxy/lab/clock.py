@@ -1,12 +1,10 @@
-"""A virtual clock.
+"""A virtual clock. Time moves only from one event to the next, so ten minutes cost only what their events cost.
 
-Time moves only from one event to the next, so ten minutes cost only what their events cost.
-
-At the same instant, events happen in this order, whatever order they were scheduled in: what the upstream does, alarms,
+Events of the same instant happen in this order, whatever order they were scheduled in: the upstream's ends, alarms,
 calls that begin, deadlines. So an answer exactly at the deadline counts, and a wait that ends exactly then is begun
 (contract, section 8). Events of one rank happen in the order in which they were scheduled, which makes every run of the
-same script the same. An instant is a nanosecond wide, because sums of decimal seconds differ by less: what is sent at
-100 ms and answered after 200 is answered at 300.
+same script the same. An instant is a nanosecond wide, because sums of decimal seconds differ by less: an attempt sent
+at 100 ms and answered after 200 is answered at 300.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ UPSTREAM, ALARM, BEGIN, DEADLINE = range(4)
 
 
 class Clock:
-    """A heap of events. `now` is seconds since the run began."""
+    """A heap of events. `now` is in seconds since the run began."""
 
     __slots__ = ("_heap", "_sequence", "now")
 
@@ -31,7 +29,9 @@ class Clock:
         self._sequence = 0
 
     def at(self, when: float, rank: int, act: Callable[..., None], *args: Any) -> None:
-        """Schedule; a time that has passed is now. Nothing is ever cancelled: an event finds out that it is stale."""
+        """Schedule an event; a time that has passed counts as now. No event is ever cancelled: a stale event does
+        nothing.
+        """
         sequence = self._sequence = self._sequence + 1
         if when < self.now:
             when = self.now

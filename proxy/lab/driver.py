@@ -1,7 +1,7 @@
 """The driver that carries out a call's actions on a virtual clock, and records what happens.
 
-It drives the same `Call` objects that sockets drive (`proxy.forward.exchange` is the counterpart); nothing is decided
-in this module.
+The driver drives the same `Call` objects that the proxy drives with sockets (`proxy.forward.exchange` is the
+counterpart); nothing is decided in this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UpstreamModel = Callable[[int, float], Sending]
 
 
 class BufferBudget:
-    """Replay buffers as `buffers:` bounds them: bytes for one call and in all."""
+    """The replay buffers' budget, as `buffers:` bounds it: bytes for one call and for all."""
 
     def __init__(self, per_request: float = math.inf, total: float = math.inf) -> None:
         self._per_request = per_request
@@ -45,12 +45,12 @@ class BufferBudget:
         return True
 
     def free(self, size: int) -> None:
-        """What was kept is not needed any more."""
+        """Free the bytes of a body that is no longer needed."""
         self._left += size
 
 
 class Driver:
-    """One call on the virtual clock. Subclasses watch it through `launched`, `ended` and `over`."""
+    """A driver of one call on the virtual clock. Subclasses observe the call through `launched`, `ended` and `over`."""
 
     #: The request's body, as far as it matters: one that asks for a stream, where the call does not say more.
     asked: Sequence[bytes] = (ASKS_FOR_STREAM,)
@@ -91,25 +91,25 @@ class Driver:
     # what a subclass may watch
 
     def launched(self, attempt: int) -> None:
-        """Attempt n is being sent, now."""
+        """Note that attempt n is sent now."""
 
     def ended(self, attempt: int) -> None:
-        """A sending of attempt n has ended, and its end has been dealt with."""
+        """Note that a sending of attempt n has ended, and that its end has been dealt with."""
 
     def cancelled(self, attempt: int) -> None:
-        """A sending of attempt n was aborted."""
+        """Note that a sending of attempt n was aborted."""
 
     def over(self) -> None:
-        """The call has ended."""
+        """Note that the call has ended."""
 
     def call_elsewhere(self, entry: Fallback) -> Call:
-        """The call as one of another upstream; only where its `Call` was told that there are others."""
+        """The `Call` of another upstream that this call goes on to; only for calls that were given other upstreams."""
         raise NotImplementedError
 
     # events
 
     def begin(self, call: Call) -> None:
-        """The app's request has come."""
+        """Begin the call: the app's request has come."""
         self.call = call
         self.began = self.clock.now
         self._carry_out(call.start(self.clock.now))
@@ -124,12 +124,12 @@ class Driver:
         self.clock.at(deadline, DEADLINE, self._deadline)
 
     def go_away(self) -> None:
-        """The app closes its connection."""
+        """Let the app close its connection."""
         if self.finished is None:
             self._carry_out(self.call.app_gone(self.clock.now))
 
     def set_alarm(self, at: float) -> None:
-        """The call's one alarm; asked for by the call itself, or by a gate that re-timed its place."""
+        """Set the call's one alarm. The call asks for it, or a gate that re-timed the call's place."""
         self._alarm = at
         self.clock.at(at, ALARM, self._ring, at)
 
@@ -161,13 +161,13 @@ class Driver:
         self.ended(attempt)
 
     def _hold(self, attempt: int) -> None:
-        """Keep an answer that was judged, and not delivered."""
+        """Keep an answer that was judged and is not delivered."""
         flying = self._flying.pop(attempt, None)
         if flying is not None:
             self._held[attempt] = flying[1]
 
     def _come(self, attempt: int, number: int, place: int) -> None:
-        """A piece of a body comes, of an answer whose head is kept."""
+        """Deliver a piece of the body of an answer whose head is kept."""
         flying, look = self._flying.get(attempt), self._looks.get(attempt)
         if flying is None or flying[0] != number or look is None:
             return
@@ -184,7 +184,7 @@ class Driver:
             self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
 
     def _stall(self, attempt: int, number: int) -> None:
-        """The time to the first byte that counts is out."""
+        """End an attempt whose time to the first byte that counts is over."""
         flying, look = self._flying.get(attempt), self._looks.get(attempt)
         if flying is None or flying[0] != number or look is None or look.due is None:
             return
@@ -195,7 +195,7 @@ class Driver:
     # actions
 
     def _carry_out(self, actions: act.Actions) -> None:
-        """Carry out actions, and those that carrying them out brings, in the order in which they were asked for."""
+        """Carry out these actions, and the actions that follow from them, in the order in which they were asked for."""
         if self._pending is not None:  # by the loop below, which is under way
             self._pending.extend(actions)
             return
@@ -213,7 +213,7 @@ class Driver:
         _CARRIED_OUT[type(action)](self, action)
 
     def _then(self, actions: act.Actions) -> None:
-        """What is to be carried out after all that was asked for before."""
+        """Queue actions after all actions that were asked for before."""
         assert self._pending is not None
         self._pending.extend(actions)
 
@@ -230,7 +230,7 @@ class Driver:
         self.answer = action
 
     def _do_fall_back(self, action: act.FallBack) -> None:
-        """The call goes on at another upstream."""
+        """Continue the call at another upstream."""
         before = self.call
         before.forget_alarm()
         self._alarm = None
@@ -259,7 +259,7 @@ class Driver:
         self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
 
     def _read_body(self) -> None:
-        """The body is read with the first sending that connects, and all of it at once."""
+        """Read the whole body, at once, with the first sending that connects."""
         if self._kept is not None or self._buffers is None or not self.body_size:
             return
         kept = self._buffers.keep(self.body_size)
@@ -273,7 +273,7 @@ class Driver:
             self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
     def _do_deliver(self, action: act.Deliver) -> None:
-        """All of an answer comes at once, so the delivery ends with its beginning."""
+        """Deliver an answer. All of it comes at once, so the delivery ends with its beginning."""
         attempt = self.delivered = action.attempt
         self._free()
         flying = self._flying.pop(attempt, None)
@@ -286,7 +286,7 @@ class Driver:
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
 
     def _wait_in_silence(self, attempt: int) -> None:
-        """An answer has begun of which nothing more comes: its silence is what ends it."""
+        """Wait for the idle timeout of an answer that has begun and sends nothing more."""
         if self.idle_timeout is not None:
             self.clock.at(self.clock.now + self.idle_timeout, DEADLINE, self._fall_silent, attempt)
 
@@ -321,7 +321,7 @@ class Driver:
             self.clock.at(look.due, DEADLINE, self._stall, action.attempt, number)
 
     def _answered(self, price: float, granted: bool) -> None:
-        """The bucket's answer, whenever it comes: a call that is over gives a grant back."""
+        """Take the bucket's answer, whenever it comes; a call that is over gives a grant back."""
         tell = self.call.granted if granted else self.call.refused
         self._carry_out(tell(price, self.clock.now))
 
@@ -334,7 +334,9 @@ class Driver:
 
 
 def _connecting(sending: Sending) -> bool:
-    """`timeouts.attempt` runs from the last byte of the request: it does not bound the connecting."""
+    """Whether a sending ends while it is connecting. `timeouts.attempt` runs from the last byte of the request, and so
+    does not bound that.
+    """
     return sending.fault is not None and sending.fault.kind is FaultKind.CONNECT_FAILURE
 
 
@@ -358,32 +360,34 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
 
 
 class OtherUpstreams(Protocol):
-    """What knows the upstreams that may take a call over (`proxy.lab.fallback`)."""
+    """The upstreams that may take a call over (`proxy.lab.fallback`)."""
 
     def why_not(self, entry: Fallback) -> str:
-        """Why one can't, in a clause; "" where it can."""
+        """The reason why an upstream can't take the call over, in a clause; "" if it can."""
 
     def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
-        """The call as one gets it, at `now` (seconds)."""
+        """The call as another upstream gets it, at `now` (seconds)."""
 
 
 class Recorder(Driver):
-    """A call, driven to its end. `starts` are seconds from the call's beginning, `levels` the bucket's after the end of
-    each attempt.
+    """A call that is driven to its end. `starts` are seconds from the call's beginning; `levels` are the bucket's
+    levels after the end of each attempt.
     """
 
     scope: ScopeState
 
     @property
     def longest(self) -> float | None:
-        """Seconds after which an attempt without an answer is given up; None where nothing bounds it."""
+        """The seconds after which an attempt without an answer is given up; None if nothing bounds it."""
         bounds = (self.attempt_timeout, first_byte_of(self.call.policy, self.call.request, self.asked))
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def enter(
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, others: OtherUpstreams | None = None
     ) -> None:
-        """The app's request comes. `others` are upstreams that may take it over; without them none does."""
+        """Begin the call of the app's request. `others` are the upstreams that may take the call over; without them
+        none does.
+        """
         self.starts: list[float] = []
         self.levels: list[float | None] = []
         self._scopes: dict[int, ScopeState] = {}  # in which each attempt was sent
@@ -392,7 +396,7 @@ class Recorder(Driver):
         self.begin(self._call(request, policy, scope, env, elsewhere))
 
     def call_elsewhere(self, entry: Fallback) -> Call:
-        """The call as one of the upstream that the entry names."""
+        """The call as the upstream that the entry names gets it."""
         assert self._others is not None  # they were asked
         return self._call(*self._others.call_of(entry, self.clock.now), self.call.env)
 
@@ -404,13 +408,13 @@ class Recorder(Driver):
         return Call(request, policy, scope, env, self.set_alarm, elsewhere)
 
     def launched(self, attempt: int) -> None:
-        """Write down when it was sent. The transparent retry keeps its attempt's number and start."""
+        """Record when the attempt was sent. A transparent retry keeps its attempt's number and start."""
         self._scopes[attempt] = self.scope
         if attempt > len(self.starts):
             self.starts.append(self.clock.now - self.began)
 
     def ended(self, attempt: int) -> None:
-        """Write down the level after this end was dealt with, once for each attempt."""
+        """Record the bucket's level after this end was dealt with, once for each attempt."""
         latest = next((record for record in reversed(self.call.history) if record.attempt == attempt), None)
         if latest is None or latest.decision != "transparent" or self.outcome is not None:
             now_in, self.scope = self.scope, self._scopes.get(attempt, self.scope)
@@ -419,17 +423,17 @@ class Recorder(Driver):
 
     @property
     def bucket(self) -> Bucket | None:
-        """The bucket whose level is written down."""
+        """The bucket whose level is recorded."""
         return self.scope.bucket
 
     @property
     def level(self) -> float | None:
-        """What is in the bucket now; None without one."""
+        """The bucket's level now; None without a bucket."""
         return None if self.bucket is None else self.bucket.level(self.clock.now)
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the call's beginning to its end; 0 before it."""
+        """The seconds from the call's beginning to its end; 0 before the end."""
         return 0.0 if self.finished is None else self.finished - self.began
 
     @property
@@ -441,21 +445,22 @@ class Recorder(Driver):
 
 
 class FixedDraws:
-    """Random draws that are always the same number."""
+    """A source of random draws that always gives the same number."""
 
     def __init__(self, draw: float) -> None:
         self._draw = draw
 
     def random(self) -> float:
-        """The number that every draw is."""
+        """The number that every draw gives."""
         return self._draw
 
 
 class Fresh:
-    """One run's policies, as if nothing had happened yet: what shares a strategy in the configuration shares one here.
+    """The policies of one run, as if nothing had happened yet. Runs do not touch each other; policies that share a
+    strategy in the configuration share one in the run.
 
-    Runs do not touch each other. Buckets, limiters and cooldowns are made again with each `Registry`; a user's own
-    strategy keeps what its calls share in itself, so it is made again here.
+    Buckets, limiters and cooldowns are made again with each `Registry`. A user's own strategy keeps the state that its
+    calls share in itself, so it is made again here.
     """
 
     def __init__(self) -> None:
@@ -463,7 +468,7 @@ class Fresh:
         self._strategies: dict[int, Any] = {}
 
     def policy(self, made: Policy) -> Policy:
-        """This policy, with a strategy of this run's own where it is a user's."""
+        """The same policy, with a user's own strategy made again for this run."""
         strategy = made.strategy
         if strategy.custom is None or strategy.remake is None:
             return made

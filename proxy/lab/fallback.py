@@ -1,4 +1,4 @@
-"""Where a call of the lab may go on: the same upstreams, fields and paths as on the wire, if the app sends nothing.
+"""The upstreams that a call of the lab may go on to: the same upstreams, fields and paths as on the wire.
 
 A body is what the script says about it. If the script gives only a size, or nothing (`redrive explain`), a body in
 which members are to be set counts as a JSON object.
@@ -19,8 +19,8 @@ from proxy.wire.json_object import NoObjectError, set_members
 
 
 class ConfiguredUpstreams:
-    """The upstreams beside the one that took a call first (`proxy.lab.driver.OtherUpstreams`). `has_body`: a request
-    has a body though nothing is said of it.
+    """The upstreams other than the one that took a call first (`proxy.lab.driver.OtherUpstreams`). `has_body`: the
+    request has a body although the script does not describe one.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ConfiguredUpstreams:
         self._has_body = has_body or bool(ask.body_size)
 
     def why_not(self, entry: Fallback) -> str:
-        """Why an upstream can't take the call, "" where it can (`proxy.retry.fallback.Elsewhere`)."""
+        """The reason why an upstream can't take the call over; "" if it can (`proxy.retry.fallback.Elsewhere`)."""
         upstream, request = self._router.by_name[entry.to], self._first.request
         if upstream.target.protocol == "http/1.1" and request.is_grpc:
             return "gRPC needs HTTP/2, and its `protocol` is http/1.1"

@@ -1,7 +1,7 @@
 """A small flaky upstream on loopback, to try redrive without the internet: `python -m proxy.lab.flaky`.
 
-It answers 503, then 503 with `Retry-After: 1`, then 200, in turn, to every request, and says in the body which attempt
-it saw; if attempts are not counted, which request it was.
+The upstream answers requests in turn with 503, with 503 and `Retry-After: 1`, and with 200. The body gives the number
+of the attempt; if attempts are not counted, the number of the request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST, PORT = "127.0.0.1", 8081
 
 
 async def serve(host: str, port: int, parent: int) -> None:
-    """Serve until interrupted, or until `parent` (0: none) is not this process's parent any more."""
+    """Serve until interrupted, or until `parent` (0: none) is no longer this process's parent."""
     requests = count(1)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

@@ -1,8 +1,8 @@
-"""Recorded calls (`/requests`), as the lab plays them: the request, who takes it, and what its upstream did.
+"""Recorded calls (`/requests`) for the lab: the request, the policy that takes it, and what its upstream did.
 
 A recorded call has its method, host and path (query values masked), and for each attempt the status or fault, the
-class, and what the upstream said about waiting. It has no other header fields and no bodies: what depends on those
-can't be played, and a note says so.
+class, and what the upstream said about waiting. The record has no other header fields and no bodies: whatever depends
+on those can't be played, and a note says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _SHOULD_RETRY = frozenset({"x-should-retry", "stripe-should-retry"})
 
 @dataclass(slots=True)
 class KeptCall:
-    """A kept call under a configuration. `chosen` is who takes it there; `notes` say where that is not what took it."""
+    """A recorded call under a configuration. `chosen` is the policy that takes the call there; `notes` say where it
+    differs from the policy that took it.
+    """
 
     kept: Kept
     ask: AppRequest
@@ -37,17 +39,19 @@ class KeptCall:
 
     @property
     def began(self) -> float:
-        """When the call came, in seconds since the epoch."""
+        """The time at which the call came, in seconds since the epoch."""
         return datetime.fromisoformat(self.kept["time"]).timestamp()
 
     @property
     def sent(self) -> list[Kept]:
-        """Its attempts, in the order in which they were sent."""
+        """The call's attempts, in the order in which they were sent."""
         return sorted(self.kept["history"], key=lambda attempt: attempt["start"])
 
 
 def kept_call(settings: Settings, kept: Kept) -> KeptCall:
-    """The request of a kept call, and who takes it under these settings. ValueError: the request was never read."""
+    """The request of a recorded call, and the policy that takes it under these settings. Raises ValueError if the
+    request was never read.
+    """
     if not kept["method"]:
         raise ValueError("the request could not be read, so there is nothing to play")
     notes: list[str] = []
@@ -63,7 +67,9 @@ def kept_call(settings: Settings, kept: Kept) -> KeptCall:
 
 
 def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[str]) -> Chosen:
-    """The choice with the route that the call took, which may have been chosen by header fields."""
+    """The choice with the route that the call took; that route may have been chosen by header fields, which are not
+    recorded.
+    """
     upstream = settings.router.by_name.get(kept["upstream"])
     routes = () if upstream is None else upstream.routes
     policies = {route.policy.route: route.policy for route in routes}
@@ -79,7 +85,7 @@ def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[st
 
 
 def _asks(settings: Settings, kept: Kept) -> Iterator[AppRequest]:
-    """The ways in which an app may have asked for this: by prefix or service, by Host, as a proxy's client."""
+    """The ways in which an app may have sent this request: by prefix or service, by Host, as a proxy's client."""
     method, host, path = kept["method"], kept["host"], kept["path"]
     if method == "CONNECT":
         yield AppRequest(method, host)
@@ -98,7 +104,7 @@ def _asks(settings: Settings, kept: Kept) -> Iterator[AppRequest]:
 
 
 def result_of(attempt: Kept) -> Fate | None:
-    """What the upstream did to an attempt; None where its end was not seen."""
+    """The upstream's answer or fault of an attempt; None if the attempt's end was not seen."""
     took = attempt.get("duration")
     if "fault" in attempt:
         code = f":{attempt['rst_code']}" if "rst_code" in attempt else ""
@@ -119,12 +125,12 @@ def result_of(attempt: Kept) -> Fate | None:
 
 
 def gave_up(attempt: Kept) -> bool:
-    """Whether the attempt ended because its call no longer waited for it: what would have come is not known."""
+    """Whether the attempt ended because its call no longer waited for it, so that the upstream's answer is unknown."""
     return attempt.get("fault") == FaultKind.ATTEMPT_TIMEOUT or attempt.get("decision") == "cancelled"
 
 
 def _said(attempt: Kept) -> Iterator[tuple[str, str]]:
-    """What the upstream said about retrying, as fields that say the same."""
+    """What the upstream said about retrying, as header fields that say the same."""
     name, delay = attempt.get("pushback", "").lower(), attempt.get("pushback_delay")
     if not name:
         return

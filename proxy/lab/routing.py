@@ -1,8 +1,9 @@
-"""From what an app sends to the request and the policy that the proxy would find.
+"""Routing for the lab: from an app's request to the policy that the proxy would find, by the router that serves
+traffic.
 
-The router that serves traffic decides. An absolute url is a forward request, chosen by its host; one that begins
-with `/` is a reverse request, chosen by `Host`, else by prefix (contract, section 3, "Which policy"). Where listeners
-differ in what they let through, a call comes in by the first one.
+An absolute url is a forward request, chosen by its host; a url that begins with `/` is a reverse request, chosen by
+`Host`, else by prefix (contract, section 3, "Which policy"). If listeners differ in what they let through, a call comes
+in by the first one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class AppRequest:
-    """What the app sends. `url` is absolute, or origin-form (chosen by Host, service or prefix). `http2`: it speaks
-    HTTP/2, whatever it sends. `body`: where more is said of it than its size.
+    """An app's request. `url` is absolute, or origin-form (chosen by Host, service or prefix). `http2`: the app speaks
+    HTTP/2 even if the request would not need it. `body`: the body, if more than its size is known.
     """
 
     method: str = "GET"
@@ -35,14 +36,14 @@ class AppRequest:
 
     @property
     def is_grpc(self) -> bool:
-        """Whether it is a gRPC call."""
+        """Whether this is a gRPC call."""
         return any(name.lower() == "content-type" and is_grpc_media(value) for name, value in self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What takes a call: the request as deciding sees it, and its policy. `place` is the host and port that named the
-    upstream; None where a prefix or a service did.
+    """The choice for a call: the request in the form that deciding sees, and its policy. `place` is the host and port
+    that named the upstream; None if a prefix or a service named it.
     """
 
     request: Request
@@ -60,7 +61,7 @@ class RefusedCall:
 
 
 def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
-    """The policy of a call, as the doors of the proxy find it."""
+    """The policy of a call, found as the proxy's listeners find it."""
     fields = MappingFields(ask.headers)
     match = _ABSOLUTE.fullmatch(ask.url)
     if match is None:

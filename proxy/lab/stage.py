@@ -1,4 +1,4 @@
-"""The stage that calls of the lab are played on: a virtual clock, fresh buckets, and the configuration's upstreams."""
+"""The stage for calls of the lab: a virtual clock, fresh buckets, and the configuration's upstreams."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from proxy.retry.waiting_room import WaitingRoom
 
 
 class Stage:
-    """What the calls of one play share. `chance` is the source of jitter, `wall` the time of day at which the play
-    begins, in seconds since the epoch.
+    """Everything that the calls of one play share. `chance` is the source of jitter, `wall` the time of day at which
+    the play begins, in seconds since the epoch.
     """
 
     def __init__(self, settings: Settings, chance: Chance, wall: float = 0.0) -> None:
@@ -28,7 +28,7 @@ class Stage:
         self.env = Env(chance, wall, WaitingRoom(settings.limits.waiting))
 
     def scope(self, policy: Policy, request: Request) -> ScopeState:
-        """What calls of this policy share, for a new call."""
+        """The state that calls of this policy share, for a new call."""
         return self.registry.scope(policy, request)
 
     def enter(self, player: Recorder, chosen: Chosen, asked: AppRequest, *, has_body: bool | None = None) -> None:

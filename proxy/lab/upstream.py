@@ -1,4 +1,4 @@
-"""What an upstream does to one sending of a request, as a policy test or a question describes it."""
+"""The upstream's reaction to one sending of a request, as a policy test or a question describes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from proxy.transport.faults import attempt_timeout, closed, dialling
 
 @dataclass(slots=True)
 class Sending:
-    """What the upstream does to one sending of a request: an answer or a fault, `after` seconds.
+    """The upstream's reaction to one sending of a request: an answer or a fault, `after` seconds.
 
-    `pieces`: the body where it does not come with the head, each with the seconds after which it comes; with the last
-    one the answer is whole.
+    `pieces`: the body, if it does not come with the head; each piece has the seconds after which it comes, and the last
+    one completes the answer.
     """
 
     after: float
@@ -26,7 +26,7 @@ class Sending:
 
     @property
     def never_ends(self) -> bool:
-        """Whether nothing comes behind the head, not even the end."""
+        """Whether nothing follows the head, not even the end."""
         return bool(self.pieces) and self.pieces[0][0] == math.inf
 
 
@@ -46,12 +46,13 @@ _GRPC_PUSHBACK = frozenset({"grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStep:
-    """What the upstream does to one sending: `fail`, or an answer. `after` (seconds) is None where the script does not
-    say it. `code`: the HTTP/2 error code of a reset. `ends_bare`: the answer's head is all of it, and has no
-    grpc-status; else a status below 400 is a success of a gRPC call too. `key`: the number of the credential, from 1,
-    whose attempts it is for, and `endpoint` the label of the one that those go to; None for any. `first_byte`: seconds
-    until its body begins, from the sending as `after` is; `events`: its body, where it is a stream of events, each
-    with the seconds behind what came before it.
+    """The upstream's reaction to one sending, as a script says it: `fail`, or an answer.
+
+    `after` (seconds) is None if the script does not say it. `code`: the HTTP/2 error code of a reset. `ends_bare`: the
+    answer ends with its head, without grpc-status; otherwise a status below 400 is a success of a gRPC call too. `key`
+    is the number, from 1, of the credential whose attempts get this reaction, `endpoint` the label of the endpoint;
+    None for any. `first_byte`: seconds from the sending to the first byte of the body, as for `after`; `events`: the
+    body of an event stream, each event with the seconds since the one before it.
     """
 
     status: int = 200
@@ -70,12 +71,12 @@ class UpstreamStep:
 
     @property
     def streams(self) -> bool:
-        """Whether it is about an answer whose beginning is no more than its head."""
+        """Whether the answer's head comes before its body."""
         return self.first_byte is not None or self.events is not None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
-        """What the step does on the virtual clock: at once, but for a timeout (`attempt_timeout`, seconds), unless
-        `after` says otherwise.
+        """The reaction on the virtual clock: at once, or for a timeout `attempt_timeout` seconds later, unless `after`
+        is given.
         """
         if self.fail is not None:
             timeout = (attempt_timeout or 0.0) if self.fail is FaultKind.ATTEMPT_TIMEOUT else 0.0
@@ -98,7 +99,7 @@ class UpstreamStep:
         return Sending(after, reply, body, MappingFields(trailers) if trailers else None, pieces=pieces)
 
     def _pieces(self, after: float) -> tuple[tuple[float, bytes], ...]:
-        """The body as it comes behind a head that came `after` so many seconds."""
+        """The pieces of the body of an answer whose head came `after` so many seconds."""
         begins = max(after, self.first_byte or 0.0)
         if self.events is None:
             return ((begins, self.body),)

@@ -1,7 +1,8 @@
-"""`redrive top`: the upstreams of a running redrive as a table in a terminal, live or once.
+"""`redrive top`: the upstreams of a running redrive as a table in a terminal, live or printed once.
 
-Start here: `client` reads the admin port, `board` works rows out of what it says, `screen` makes a picture of them, and
-`live` shows it with `keyboard` until the user ends it. It reads what the dashboard reads, and so costs as little.
+Start here: `client` reads the admin port, `board` makes rows from what the port reports, `screen` makes a picture of
+the rows, and `live` shows the picture, with `keyboard`, until the user ends it. The verb reads what the dashboard
+reads, and so costs as little.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ _NO_TERMINAL = 10_000
 
 
 def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
-    """Show the upstreams until the user ends it; or print them `once`, as where standard output is no terminal, or one
-    that can't be drawn on. `look` says how they are sorted and which are chosen. Raises AdminError.
+    """Show the upstreams until the user ends it. With `once`, and where standard output is no terminal or can't be
+    drawn on, print them and return.
+
+    `look` says how the upstreams are sorted and which are chosen. Raises AdminError.
     """
     console = Console(highlight=False)
     drawn = console.is_terminal and not console.is_dumb_terminal
@@ -63,7 +66,7 @@ async def _live(port: AdminPort, look: Selection, console: Console) -> None:
 
 
 async def _read(port: AdminPort) -> Board:
-    """What the port says at first: everything."""
+    """Everything that the port reports at first."""
     board = Board()
     async with AdminClient(port) as client:
         board.describe(await client.upstreams())

@@ -1,7 +1,7 @@
-"""The rows of `redrive top`: one for each upstream, as the admin port's board has it.
+"""The rows of `redrive top`: one for each upstream of the admin port's board.
 
-The figures are those of the board's window, the last 30 to 60 seconds. The board says which state an upstream is in,
-and how much trouble that is.
+The figures cover the board's window, the last 30 to 60 seconds. The board says which state an upstream is in, and how
+serious that state is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "coo
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A bucket: its label, what kind it is, the tokens in it, and how many it can hold (0 where there is no most).
-    `drained`: it hardly grants a retry any more.
+    """A bucket: its label, its kind, the tokens in it, and its capacity (0 for a bucket without one). `drained`: the
+    bucket refuses nearly every retry.
     """
 
     label: str
@@ -28,22 +28,23 @@ class Level:
 
     @property
     def share(self) -> float:
-        """The part that is left, 0 to 1."""
+        """The share of the capacity that is left, 0 to 1."""
         return self.level / (self.capacity or 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An upstream, over `window` seconds. `name` is "" for requests that were refused before any policy applied.
-    `state` is a word, `rank` how much trouble it is in (0 for none).
+    """An upstream, over `window` seconds.
 
-    `at_once`: calls that succeeded with the first attempt. `arrived`: calls that came from another upstream, as its
-    fallback, beside those that began here; `attempts` and `retries` are theirs too. `latencies` has p50, p95 and p99 in
-    seconds, None where there were no calls. `pays`: its retries are paid from a bucket; `bucket` is None until one was
-    used. `cooldown`: for how many seconds calls are still held, `until` when, as a Unix time, and the answer that
-    `began` it, as /upstreams describes it, where that is known. `circuits`: open circuit breakers by endpoint, `keys`:
-    credentials that are put aside, by number, and `cooling_keys`: those that are asked to wait, each with the seconds
-    left. `limit`: what a rate, limiter or concurrency lets through.
+    `name` is "" for requests that were refused before any policy applied. `state` is a word, `rank` says how serious
+    the state is (0: no trouble). `at_once`: calls that succeeded with the first attempt. `arrived`: calls that came
+    from another upstream, as its fallback; they are not among the calls that began here, but `attempts` and `retries`
+    include theirs. `latencies` has p50, p95 and p99 in seconds, None without calls. `pays`: the upstream's retries are
+    paid from a bucket; `bucket` is None until a bucket was used. `cooldown`: the seconds for which calls are still
+    held, `until` the end as a Unix time, and `began` the answer that caused it, as /upstreams describes it, if that is
+    known. `circuits`: open circuit breakers by endpoint. `keys`: credentials that are put aside, by number.
+    `cooling_keys`: credentials that cool, each with the seconds left. `limit`: how much a rate, a limiter or a
+    concurrency limit allows.
     """
 
     name: str
@@ -71,22 +72,22 @@ class Row:
 
     @property
     def per_second(self) -> float | None:
-        """Calls a second; None where nothing was measured yet."""
+        """Calls a second; None before anything was measured."""
         return self.calls / self.window if self.window else None
 
     @property
     def success(self) -> float | None:
-        """The share of its calls that succeeded, None without calls."""
+        """The share of the calls that succeeded; None without calls."""
         return 1 - self.failed / self.calls if self.calls else None
 
     @property
     def without_retries(self) -> float | None:
-        """The share of its calls that succeeded with the first attempt, None without calls."""
+        """The share of the calls that succeeded with the first attempt; None without calls."""
         return self.at_once / self.calls if self.calls else None
 
     @property
     def attempts_per_call(self) -> float | None:
-        """Attempts for each call of which any was sent here, None where none was."""
+        """The average number of attempts of the calls that sent any attempt here; None without such calls."""
         return self.attempts / (self.attempts - self.retries) if self.attempts > self.retries else None
 
     @property
@@ -95,7 +96,7 @@ class Row:
         return self.retries > (self.attempts - self.retries) * 0.1
 
     def as_data(self) -> dict[str, Any]:
-        """The row for JSON: shares from 0 to 1, seconds, and null where nothing is known."""
+        """The row for JSON: shares from 0 to 1, seconds, and null for what is unknown."""
         return {
             "name": self.name,
             "state": self.state,
@@ -126,8 +127,8 @@ class Row:
 
 
 class Board:
-    """What the admin port has said so far. `ready` is its readiness, `window` the seconds that figures cover, `loads`
-    how many configurations it has taken.
+    """What the admin port has reported so far. `ready` is the port's readiness, `window` the seconds that the figures
+    cover, `loads` the number of configurations that the process has taken.
     """
 
     def __init__(self) -> None:
@@ -141,11 +142,11 @@ class Board:
         self._told: set[str] = set()
 
     def describe(self, upstreams: Iterable[dict[str, Any]]) -> None:
-        """Take what /upstreams says of all, or again of some."""
+        """Take what /upstreams reports, of all upstreams or again of some."""
         self._about.update((each["label"], each) for each in upstreams)
 
     def new_cooldowns(self) -> list[str]:
-        """The upstreams whose cooldown began since this was asked last: who began it is to be read from /upstreams."""
+        """The upstreams whose cooldown began since this was asked last; /upstreams says which call began it."""
         cooling = {name for name, live in self._upstreams.items() if live["cooldown"]}
         new = cooling - self._told
         self._told = cooling
@@ -163,8 +164,8 @@ class Board:
         return len(self._upstreams)
 
     def rows(self, now: float) -> list[Row]:
-        """Every upstream that is configured, in the file's order, then those that were called besides. `now` is a Unix
-        time.
+        """The row of every upstream: first the configured ones in the file's order, then other ones that were called.
+        `now` is a Unix time.
         """
         return [self._row(live, now) for live in self._upstreams.values()]
 
@@ -198,14 +199,16 @@ class Board:
         )
 
     def _bucket(self, label: str | None) -> Level | None:
-        """The bucket with this label; None where it is not in use."""
+        """The bucket with this label; None if it is not in use."""
         found = self._buckets.get(label or "")
         if found is None:
             return None
         return Level(found["bucket"], found["kind"], found["level"], found["capacity"], found["drained"])
 
     def _limit(self, live: dict[str, Any], about: dict[str, Any] | None) -> str:
-        """What is let through: attempts a second of an adaptive limiter, tokens of a rate, places of a concurrency."""
+        """The limits of an upstream in words: attempts a second of an adaptive limiter, tokens of a rate, places of a
+        concurrency limit.
+        """
         parts = []
         limiter = self._buckets.get(f"{about['limiter']} (limiter)") if about and about["limiter"] else None
         rated = self._bucket(live["rate"])
@@ -221,13 +224,13 @@ class Board:
 
 
 def chosen(rows: Iterable[Row], text: str) -> list[Row]:
-    """The rows whose name has this text in it, in either case."""
+    """The rows whose name contains this text, in upper or lower case."""
     return [row for row in rows if text.lower() in (row.name or "(refused)").lower()]
 
 
 def ordered(rows: Iterable[Row], by: str, *, turned: bool = False) -> list[Row]:
-    """Sorted by one of ORDERS: names from A on, all else with what is most trouble first; `turned`: the other way
-    round. Those that are alike stay in their order.
+    """The rows sorted by one of ORDERS: names from A on, everything else with the most serious first. `turned` reverses
+    the order. Rows that are equal keep their order.
     """
     keys = {
         "state": lambda row: -row.rank,
@@ -243,7 +246,7 @@ def ordered(rows: Iterable[Row], by: str, *, turned: bool = False) -> list[Row]:
 
 
 def total(rows: Sequence[Row], window: float) -> Row:
-    """The rows added up: what can be."""
+    """The sum of the rows, for the figures that can be added."""
     return Row(
         name="total",
         state="",
@@ -284,7 +287,7 @@ _ADDED = (
 
 
 def total_as_data(rows: Sequence[Row], window: float) -> dict[str, Any]:
-    """The totals for JSON, with how many upstreams there are, and how many are in trouble."""
+    """The totals for JSON, with the number of upstreams and the number of upstreams in trouble."""
     added = total(rows, window).as_data()
     counted = {"upstreams": sum(bool(row.name) for row in rows), "in_trouble": sum(row.rank > 0 for row in rows)}
     return counted | {name: added[name] for name in _ADDED}
@@ -295,7 +298,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def count(number: float) -> str:
-    """A number in six characters at most."""
+    """A number in at most six characters."""
     if number < 10_000:
         return f"{number:,.0f}"
     if number < 999_500:
@@ -304,12 +307,12 @@ def count(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """Something a second, not more exact than is of use."""
+    """A number per second, rounded to what is of use."""
     if not number:
         return "0"
     return f"{number:.2f}" if number < 0.95 else f"{number:.1f}" if number < 99.5 else count(number)
 
 
 def tokens(level: float) -> str:
-    """A level, not more exact than is of use."""
+    """A bucket's level, rounded to what is of use."""
     return count(level) if level == int(level) or level >= 100 else f"{level:.1f}"

@@ -1,6 +1,6 @@
-"""The admin port of a running redrive, as `redrive top` reads it: /upstreams once, then the board of /events.
+"""The client of a running redrive's admin port: `redrive top` reads /upstreams once, then the board of /events.
 
-An admin port is asked directly, past every proxy that the environment names.
+The client connects directly, and ignores every proxy that the environment names.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CONNECT, SILENT = 3.0, 12.0
 
 
 class AdminError(Exception):
-    """The admin port can't be read; the message is one line for the user. `usage`: what the user named is wrong, and
-    to ask again would not help.
+    """The admin port can't be read; the message is one line for the user. `usage`: the user named something wrong, so
+    another try would not help.
     """
 
     def __init__(self, message: str, *, usage: bool = False) -> None:
@@ -34,8 +34,8 @@ class AdminError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AdminPort:
-    """Where an admin port is. `base` is a URL without a path; `unix` is a socket's path, None for TCP; `token` is ""
-    where none is sent. `shown` is how messages name it.
+    """The address of an admin port. `base` is a URL without a path; `unix` is a socket's path, None for TCP; `token` is
+    "" if no token is sent. `shown` is the port's name in messages.
     """
 
     base: str
@@ -45,8 +45,8 @@ class AdminPort:
 
 
 def admin_port(settings: Settings) -> AdminPort:
-    """The admin port of a configuration, as a program on this machine reaches it. Raises AdminError where it is off, or
-    where the system chooses its port.
+    """The admin port of a configuration, as a program on this machine reaches it. Raises AdminError if the port is off,
+    or if the system chooses its number.
     """
     admin = settings.admin
     if admin is None:
@@ -59,8 +59,8 @@ def admin_port(settings: Settings) -> AdminPort:
 
 
 def named_port(url: str, token: str) -> AdminPort:
-    """The admin port that a user names: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:/path. Raises
-    AdminError where it is none of them.
+    """The admin port that a user names: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:/path. Raises AdminError
+    for anything else.
     """
     if url.startswith("unix:"):
         return _port(Address(unix=url.removeprefix("unix:").removeprefix("//")), token)
@@ -107,8 +107,8 @@ class AdminClient:
         await self._session.close()
 
     async def upstreams(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What /upstreams says, of all upstreams or of the one of this name: what is configured, who began a cooldown.
-        Raises AdminError.
+        """The answer of /upstreams, for all upstreams or for the one of this name: the configuration, and which call
+        began a cooldown. Raises AdminError.
         """
         asked = f"{self._port.base}/upstreams" + (f"?{urlencode({'name': name})}" if name else "")
         try:
@@ -140,7 +140,7 @@ class AdminClient:
             raise self._stranger() from None
 
     async def _check(self, answer: aiohttp.ClientResponse) -> None:
-        """Raise AdminError unless this is an answer of an admin port."""
+        """Raise AdminError unless this is the answer of an admin port."""
         if answer.status == 200:
             return
         shown = self._port.shown

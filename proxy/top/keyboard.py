@@ -21,8 +21,8 @@ _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
 
 @contextmanager
 def single_keys() -> Iterator[int | None]:
-    """Have standard input hand over each key at once, without an echo, until the end; its descriptor, None where it is
-    no terminal. Ctrl-C and Ctrl-Z stay signals.
+    """Let standard input deliver each key at once, without an echo, until the context ends. Gives the descriptor; None
+    if standard input is no terminal. Ctrl-C and Ctrl-Z stay signals.
     """
     try:
         descriptor = sys.stdin.fileno()
@@ -38,7 +38,7 @@ def single_keys() -> Iterator[int | None]:
 
 
 def read_keys(descriptor: int) -> list[str] | None:
-    """The keys that were pressed: characters, and names such as "up". None where the terminal is gone."""
+    """The keys that were pressed: characters, and names such as "up". None if the terminal is gone."""
     try:
         pressed = os.read(descriptor, 1024)
     except OSError:

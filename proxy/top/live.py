@@ -1,6 +1,6 @@
-"""`redrive top` on a terminal: drawn again with each message of the board, and with each key.
+"""The live view of `redrive top`: it is drawn again for each message of the board, and for each key.
 
-Whatever ends it, the terminal is as it was before: its modes, its cursor, and what stood on it.
+However the view ends, the terminal is restored: its modes, its cursor, and its contents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST = 10
 
 
 class LiveTop:
-    """One live view of an admin port. `look` is how it begins."""
+    """One live view of an admin port. `look` is the selection that the view begins with."""
 
     def __init__(self, port: AdminPort, client: AdminClient, console: Console, look: Selection) -> None:
         self._port = port
@@ -43,8 +43,8 @@ class LiveTop:
         self._terminal = ExitStack()
 
     async def run(self) -> None:
-        """Show it until the user ends it. Raises AdminError where the port can't be read to begin with, or says later
-        that what the user named is wrong.
+        """Show the view until the user ends it. Raises AdminError if the port can't be read at first, or reports later
+        that the user named something wrong.
         """
         boards = self._boards()
         async with aclosing(boards):
@@ -72,7 +72,7 @@ class LiveTop:
             self._draw()
 
     async def _boards(self) -> AsyncGenerator[None]:
-        """A turn for each message, once it is taken, and for each time that the port is lost."""
+        """An iteration for each message, once the board has taken it, and for each loss of the connection."""
         wait, loads = _AGAIN, -1
         while True:
             try:
@@ -114,7 +114,7 @@ class LiveTop:
         self._terminal.close()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: give the terminal back, stop as any program does, and take it again when told to go on."""
+        """Handle Ctrl-Z: restore the terminal, stop as any program does, and take the terminal again on SIGCONT."""
         self._close()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._open()
@@ -135,7 +135,7 @@ class LiveTop:
         self._screen.update(made, refresh=True)
 
     def _measure(self) -> None:
-        """Take the window's size, which COLUMNS and LINES of the environment don't follow."""
+        """Read the window's size, which the environment's COLUMNS and LINES don't follow."""
         columns, lines = os.get_terminal_size(self._console.file.fileno())
         if columns and lines:
             self._console.size = ConsoleDimensions(columns, lines)
@@ -161,7 +161,7 @@ class LiveTop:
         self._draw()
 
     def _edit(self, key: str) -> None:
-        """A key while the filter is typed."""
+        """Handle a key while the user types the filter."""
         look, text = self._look, self._look.filter
         if key == "enter":
             self._look = replace(look, typing=False)

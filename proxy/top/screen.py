@@ -1,7 +1,7 @@
-"""The picture of `redrive top`: rows come in, a rich renderable goes out.
+"""The picture of `redrive top`: a rich renderable, made from rows.
 
-It is made for a width. Where not every column has room, those that matter least are left out, and a long name is cut;
-nothing is ever wrapped. States are words, so that it says the same without colours.
+The picture is made for a width. If there is no room for every column, the least important are left out, and a long name
+is cut; nothing is ever wrapped. States are words, so that the picture says the same without colours.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ AROUND = 4
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column: what rows are sorted by to have it in order ("" where they can't be), its head, its text for a row, and
-    how soon it is left out where there is no room (the greatest first; 0: never).
+    """A column: the order by which rows are sorted for it ("" if they can't be), its heading, its text for a row, and
+    how soon it is left out if there is no room (the greatest first; 0: never).
     """
 
     order: str
@@ -44,7 +44,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the user wants to see. `first`: how many rows are scrolled past. `typing`: the filter is being typed."""
+    """The user's selection. `first`: the number of rows scrolled past. `typing`: the user is typing the filter."""
 
     by: str = "state"
     turned: bool = False
@@ -62,7 +62,7 @@ def _per_second(row: Row) -> str:
 
 
 def _share(part: int, calls: int) -> str:
-    """As percent; 100 % only where nothing is missing, 0 % only where nothing is there."""
+    """A share as percent; 100 % only if nothing is missing, 0 % only if there is nothing."""
     if not calls:
         return _NONE
     percent = part / calls * 100
@@ -111,7 +111,7 @@ def _seconds(value: float) -> str:
 
 
 def _notes(row: Row) -> str:
-    """What holds calls back, in words."""
+    """The causes that hold calls back, in words."""
     said = []
     if row.cooldown:
         until = f"cooldown until {time.strftime('%H:%M:%S', time.localtime(row.until))}"
@@ -159,9 +159,10 @@ def picture(
     height: int | None = None,
     look: Selection | None = None,
 ) -> RenderableType:
-    """Everything, for a terminal of so many columns and lines; None is as many as it takes. `rows` are all upstreams,
-    `shown` those that were chosen, in their order, and `head` says what is looked at. `look`: of the live view, which
-    has a line about its keys.
+    """The whole picture, for a terminal of so many columns and lines; None: as many as the picture needs.
+
+    `rows` are all upstreams, `shown` the chosen ones in their order, `head` is the heading. `look` is the live view's
+    selection; with it, the picture has a line about the keys.
     """
     first = 0
     visible = list(shown)
@@ -184,7 +185,7 @@ def picture(
 
 
 def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row]) -> str:
-    """The line above the table, of the admin port at `shown`."""
+    """The line above the table, for the admin port named `shown`."""
     troubled = sum(row.rank > 0 for row in rows)
     named = sum(bool(row.name) for row in rows)
     state = "draining" if ready.get("draining") else "ready" if ready.get("ready") else "not ready"
@@ -247,7 +248,7 @@ def _table(
 
 
 def _room(columns: Sequence[TableColumn], wanted: dict[str, int], width: int) -> int:
-    """What is left of a width for the name."""
+    """The width that is left for the name."""
     return width - sum(wanted[column.head] + _BETWEEN for column in columns if column is not NAME)
 
 
@@ -258,7 +259,7 @@ def _widest(column: TableColumn, rows: Sequence[Row], last: dict[str, str]) -> i
 
 
 def _total_cells(rows: Sequence[Row], window: float) -> dict[str, str]:
-    """The totals, by the heads of their columns."""
+    """The totals, by the headings of their columns."""
     added, troubled = total(rows, window), sum(row.rank > 0 for row in rows)
     cells = {column.head: column.cell(added) for column in COLUMNS if column.head in _ADDED}
     return {
