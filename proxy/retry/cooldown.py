@@ -8,8 +8,8 @@ credential's first, and keeps its place there while it waits for the other, so t
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,8 +20,10 @@ from proxy.retry.token_bucket import Waiter
 #: What tells one key of an API from another. The source of the names: `Authorization` RFC 9110, 11.6.2; `api-key` Azure
 #: OpenAI; `x-api-key` Anthropic and API gateways; `x-goog-api-key` Google's APIs.
 CREDENTIAL_FIELDS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
-#: Groups of one scope that are remembered: those whose cooldown is over give way.
+#: Groups of one scope that are remembered: the one whose delay is over soonest makes room. Of the next few, one
+#: that holds no call is preferred.
 MOST_GROUPS = 1000
+_CANDIDATES = 8
 #: That of calls without a credential.
 NO_CREDENTIAL = b"-"
 #: Seconds by which a delay that is heard of may be longer without being another one: it was on its way.
@@ -95,15 +97,49 @@ class FleetCooldowns(Protocol):
         """Calls of this group are held, here or elsewhere, or have a place."""
 
 
+class Ends:
+    """Names, by when something of theirs is over (seconds). An end that moved later is noticed when it comes up, so
+    what moves it costs nothing.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, bytes]] = []
+
+    def add(self, name: bytes, until: float) -> None:
+        """Add a name that is not there."""
+        heapq.heappush(self._heap, (until, name))
+
+    def pop(self, until_of: Callable[[bytes], float | None]) -> tuple[float, bytes] | None:
+        """Take out the name whose end is soonest, with its end; None where there is none. `until_of` gives a name's end
+        as it is now, None for one that is known no longer.
+        """
+        heap = self._heap
+        while heap:
+            until, name = heap[0]
+            now_until = until_of(name)
+            if now_until is not None and now_until > until:
+                heapq.heapreplace(heap, (now_until, name))
+                continue
+            heapq.heappop(heap)
+            if now_until is not None:
+                return until, name
+        return None
+
+
 class Cooldown:
     """What holds the calls of one scope. `quiet_from`: from then on nobody is held (seconds, the callers' clock)."""
 
-    __slots__ = ("_groups", "_in", "fleet", "quiet_from")
+    __slots__ = ("_ends", "_groups", "_holding", "_in", "_latest", "fleet", "quiet_from")
 
     def __init__(self) -> None:
         self.quiet_from = -_NEVER
         self.fleet: FleetCooldowns | None = None
-        self._groups: OrderedDict[bytes, SlowStart] = OrderedDict()
+        self._groups: dict[bytes, SlowStart] = {}
+        self._ends = Ends()  # of all groups but EVERYBODY's, which makes room for none
+        self._holding: set[SlowStart] = set()  # groups that hold calls, here or on another machine
+        self._latest = -_NEVER  # the last end of a delay so far
         self._in: dict[Waiter, tuple[SlowStart, ...]] = {}  # the groups in which a call queues or has a place
 
     def holds(self, now: float) -> bool:
@@ -112,7 +148,7 @@ class Cooldown:
 
     def holds_caller(self, fields: Fields, now: float) -> bool:
         """Whether calls with these fields are held now."""
-        return any(not group.is_over(now) for _, group in self._names_of(fields))
+        return any(not group.is_over(now) for _, group in self._names_of(fields, now))
 
     def start(self, fields: Fields, status: int, delay: float, *, sent: float, now: float) -> bytes | None:
         """An answer with this status asked for a delay (seconds), of a call whose request has these fields and whose
@@ -120,23 +156,21 @@ class Cooldown:
         """
         name = EVERYBODY if status == 503 else credential_of(fields)
         group = self._group(name, now)
-        if group is None:
-            return None
         before = group.until
         began = group.start(delay, status, sent, now)
-        self.quiet_from = max(self.quiet_from, group.until)
+        self._look((group,))
         everybody = self._groups.get(EVERYBODY)
-        if everybody is not None and everybody is not group:
+        if everybody is not None and everybody is not group and group.until > before:
             for waiter in everybody:
                 waiter.retime(now)
         if self.fleet is not None and (began or group.until > before):
-            self._look((group,))
             self.fleet.began(name, status, delay, sent=sent, now=now)
         return name if began else None
 
     def until(self, name: bytes) -> float:
-        """When the delay of this group is over."""
-        return self._groups[name].until
+        """When the delay of this group is over; in the past if it is not known any more."""
+        group = self._groups.get(name)
+        return -_NEVER if group is None else group.until
 
     def claim(self, waiter: Waiter, name: bytes, due: float) -> bool:
         """The call with which this group's cooldown began will try again at `due`. Whether it has the first place: if
@@ -151,10 +185,9 @@ class Cooldown:
     def heed(self, name: bytes, status: int, delay: float, now: float) -> bool:
         """An answer with this status asked callers on another machine for a delay (seconds). Whether that was news."""
         group = self._group(name, now)
-        if group is None or now + delay <= group.until + SAME:
+        if now + delay <= group.until + SAME:
             return False
         group.heed(delay, status, now)
-        self.quiet_from = max(self.quiet_from, group.until)
         self._look((group,))
         if self.fleet is not None:
             self.fleet.asked(name, now)
@@ -168,7 +201,7 @@ class Cooldown:
         """Now: it may go. Else when it is to ask again; infinity where it will be told. `own`: when the delays are
         over that the call itself met, which do not hold it.
         """
-        names = self._names_of(fields)
+        names = self._names_of(fields, now)
         groups = [group for _, group in names]
         at = now
         for name, group in names:
@@ -214,7 +247,7 @@ class Cooldown:
 
     def left_for(self, fields: Fields, now: float) -> tuple[float, int]:
         """The seconds that are left for these fields, and the status of the answer that began it; else (0, 503)."""
-        held = [(group.until - now, group.status) for _, group in self._names_of(fields) if not group.is_over(now)]
+        held = [(group.until - now, group.status) for _, group in self._names_of(fields, now) if not group.is_over(now)]
         left, status = max(held, default=(0.0, 503))
         return max(0.0, left), status
 
@@ -224,7 +257,7 @@ class Cooldown:
 
     def left_of(self, name: bytes, now: float) -> float:
         """The seconds that are left for this group alone; 0 where none are."""
-        group = self._find(name)
+        group = self._find(name, now)
         return max(0.0, group.until - now) if group is not None else 0.0
 
     def held(self) -> int:
@@ -233,34 +266,64 @@ class Cooldown:
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    def _names_of(self, fields: Fields) -> list[tuple[bytes, SlowStart]]:
+    def _names_of(self, fields: Fields, now: float) -> list[tuple[bytes, SlowStart]]:
         """The groups that a call is in; its credential is looked at only here, while something cools."""
-        found = [(name, self._find(name)) for name in (credential_of(fields), EVERYBODY)]
+        found = [(name, self._find(name, now)) for name in (credential_of(fields), EVERYBODY)]
         return [(name, group) for name, group in found if group is not None]
 
-    def _find(self, name: bytes) -> SlowStart | None:
+    def _find(self, name: bytes, now: float) -> SlowStart | None:
         """The group of this name, if any answer was to one."""
         return self._groups.get(name)
 
-    def _group(self, name: bytes, now: float) -> SlowStart | None:
-        """The group of this name; None where too many others are held."""
+    def _group(self, name: bytes, now: float) -> SlowStart:
+        """The group of this name."""
         group = self._groups.get(name)
-        if group is None:
-            if len(self._groups) >= MOST_GROUPS:
-                for quiet in [other for other, held in self._groups.items() if held.is_over(now)]:
-                    del self._groups[quiet]
-                    if self.fleet is not None:
-                        self.fleet.forget(quiet)
-            if len(self._groups) >= MOST_GROUPS:
-                return None
-            group = self._keep(name, self._make(name))
-        return group
+        return self._keep(name, self._make(name), now) if group is None else group
 
-    def _keep(self, name: bytes, group: SlowStart) -> SlowStart:
+    def _keep(self, name: bytes, group: SlowStart, now: float) -> SlowStart:
+        """Remember a group that is new here."""
+        while len(self._groups) >= MOST_GROUPS:
+            self._forget(self._first_over(), now)
         self._groups[name] = group
+        if name != EVERYBODY:
+            self._ends.add(name, group.until)
         if self.fleet is not None:
             self.fleet.adopt(name, group)
         return group
+
+    def _first_over(self) -> bytes:
+        """The name of the group that makes room, which has no entry among the ends any more: the one soonest over, but
+        of the next few rather one that holds no call.
+        """
+        passed: list[tuple[float, bytes]] = []
+        while len(passed) < _CANDIDATES:
+            first = self._ends.pop(self._until_of)
+            if first is None:
+                break
+            passed.append(first)
+            if self._groups[first[1]] not in self._holding:
+                break
+        chosen = -1 if self._groups[passed[-1][1]] not in self._holding else 0
+        _, name = passed.pop(chosen)
+        for until, other in passed:
+            self._ends.add(other, until)
+        return name
+
+    def _until_of(self, name: bytes) -> float | None:
+        group = self._groups.get(name)
+        return None if group is None else group.until
+
+    def _forget(self, name: bytes, now: float) -> None:
+        """Forget a group. The calls that it holds ask again, and are in it no more."""
+        group = self._groups.pop(name)
+        if self.fleet is not None:
+            self.fleet.forget(name)
+        held = list(group)
+        group.queue.clear()
+        group.elsewhere = False
+        self._look((group,))
+        for waiter in held:
+            waiter.retime(now)
 
     def _make(self, name: bytes) -> SlowStart:
         return SlowStart()
@@ -268,10 +331,9 @@ class Cooldown:
     def _look(self, changed: Sequence[SlowStart]) -> None:
         """Work out from when on nobody is held, after these groups changed."""
         for group in changed:
+            self._latest = max(self._latest, group.until)
             if group.queue or group.elsewhere:
-                self.quiet_from = _NEVER
-                return
-        if self.quiet_from == _NEVER:
-            groups = self._groups.values()
-            held = (_NEVER if group.queue or group.elsewhere else group.until for group in groups)
-            self.quiet_from = max(held, default=-_NEVER)
+                self._holding.add(group)
+            else:
+                self._holding.discard(group)
+        self.quiet_from = _NEVER if self._holding else self._latest

@@ -47,7 +47,7 @@ class Machine:
 
     @property
     def group(self) -> SlowStart:
-        group = self.cooldown._find(EVERYBODY)
+        group = self.cooldown._find(EVERYBODY, self.now)
         assert group is not None
         return group
 

@@ -4,7 +4,7 @@
 -- until when (seconds of this server's clock), and the status of the answer that began it.
 local key, place, group, channel = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local status, delay = ARGV[4], tonumber(ARGV[5])
-local most = 256
+local most, looked_at = 256, 16
 
 local field = place .. ' ' .. group
 local time = redis.call('TIME')
@@ -13,10 +13,11 @@ local before = redis.call('HGET', key, field)
 if before and tonumber(string.match(before, '^%S+')) >= now + delay then return 0 end
 redis.call('HSET', key, field, string.format('%.6f %s', now + delay, status))
 if redis.call('PTTL', key) < delay * 1000 then redis.call('PEXPIRE', key, math.ceil(delay * 1000) + 1000) end
+-- Those that are over go, a few of them each time, from a random place on: more than one comes, and all are never read.
 if redis.call('HLEN', key) > most then
-  local all = redis.call('HGETALL', key)
-  for i = 1, #all, 2 do
-    if tonumber(string.match(all[i + 1], '^%S+')) < now then redis.call('HDEL', key, all[i]) end
+  local some = redis.call('HSCAN', key, time[2], 'COUNT', looked_at)[2]
+  for i = 1, #some, 2 do
+    if tonumber(string.match(some[i + 1], '^%S+')) < now then redis.call('HDEL', key, some[i]) end
   end
 end
 redis.call('PUBLISH', channel, string.format('%s %s %s %.6f', place, group, status, delay))

@@ -36,7 +36,9 @@ class RedisCooldown:
         self._groups[name] = made
 
     def forget(self, name: bytes) -> None:
-        self._groups.pop(name, None)
+        places = self._groups.pop(name, None)
+        if places is not None:
+            places.leave()
 
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
         self._groups[name].tell(sent, delay, now)
@@ -77,8 +79,9 @@ class RedisPlaces(RedisBucket):
     def part(self, now: float) -> None:
         """Redis is not available: a slow start of one's own."""
         self._word = None
-        self._group.go_alone(now)
-        self._cooldown.allotted(self._group)
+        if not self._leaving:
+            self._group.go_alone(now)
+            self._cooldown.allotted(self._group)
 
     def _report(self, now: float) -> Iterable[float | None]:
         group, word = self._group, self._word
@@ -92,6 +95,8 @@ class RedisPlaces(RedisBucket):
         if self._word is not self._telling:
             return  # another word came meanwhile
         self._word = None
+        if self._leaving:
+            return
         places, share, threshold, others = values
         more = self._group.grown - self._grown
         self._group.allot(places + more, share, threshold if threshold >= 0 else math.inf, others > 0, now)
@@ -100,6 +105,8 @@ class RedisPlaces(RedisBucket):
     def _plan(self, now: float) -> None:
         if self._word is not None:
             self._soon(now)
+        elif self._leaving:
+            return
         elif self._wanted or self._group.wanted():
             self._soon(now + PROMPT)
         elif self._group.elsewhere:  # a newcomer is held as long as any caller is

@@ -18,7 +18,7 @@ from typing import TypeVar
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import Cooldown, CooldownBegan
+from proxy.retry.cooldown import MOST_GROUPS, Cooldown, CooldownBegan, Ends
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.hedges import Hedges
@@ -37,6 +37,32 @@ _LISTEN_AGAIN = 1.0
 Made = TypeVar("Made", bound=RedisBucket)
 
 
+class Heard:
+    """Cooldowns that began elsewhere, of a place that no call of this process has used: their ends and statuses, by
+    group. The one soonest over makes room, as in a cooldown.
+    """
+
+    __slots__ = ("_ends", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[bytes, tuple[float, int]] = {}
+        self._ends = Ends()
+
+    def note(self, group: bytes, until: float, status: int) -> None:
+        """A cooldown of this group began, with this status; it ends at `until`, if not later already."""
+        known = self.groups.get(group)
+        if known is None:
+            if len(self.groups) >= MOST_GROUPS and (first := self._ends.pop(self._until_of)) is not None:
+                del self.groups[first[1]]
+            self._ends.add(group, until)
+        if known is None or until > known[0]:
+            self.groups[group] = until, status
+
+    def _until_of(self, group: bytes) -> float | None:
+        known = self.groups.get(group)
+        return None if known is None else known[0]
+
+
 class RedisFactory(Factory):
     """`inner` makes what is not in Redis. `upstreams` are those whose cooldowns the fleet shares."""
 
@@ -48,7 +74,7 @@ class RedisFactory(Factory):
         self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
         self._cooldowns: OrderedDict[str, tuple[str, Cooldown]] = OrderedDict()  # with their upstreams, by place
-        self._heard: OrderedDict[str, dict[bytes, tuple[float, int]]] = OrderedDict()  # of places not used here yet
+        self._heard: OrderedDict[str, Heard] = OrderedDict()  # of places not used here yet
         self._listener: asyncio.Task[None] | None = None
         #: Told of cooldowns that began on other machines, once calls here are held by them.
         self.heard: Callable[[CooldownBegan], None] = lambda began: None
@@ -116,7 +142,8 @@ class RedisFactory(Factory):
             if len(self._cooldowns) > MOST_SCOPES:
                 self._cooldowns.popitem(last=False)
             cooldown.fleet = RedisCooldown(cooldown, place, self.store, self._in_force, self._channel)
-            for group, (until, status) in self._heard.pop(place, {}).items():
+            heard = self._heard.pop(place, None)
+            for group, (until, status) in heard.groups.items() if heard is not None else ():
                 self._hold(upstream, cooldown, group, until, status)
         return cooldown
 
@@ -180,7 +207,7 @@ class RedisFactory(Factory):
         if known is not None:
             self._hold(*known, name, until, int(status))
             return
-        self._heard.setdefault(place, {})[name] = until, int(status)
+        self._heard.setdefault(place, Heard()).note(name, until, int(status))
         if len(self._heard) > MOST_SCOPES:
             self._heard.popitem(last=False)
 

@@ -13,7 +13,7 @@ dead workers. A living worker returns its own in time, exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from proxy.retry.cooldown import Cooldown
@@ -145,7 +145,11 @@ class SharedSlowStart(SlowStart):
 
 
 class SharedCooldown(Cooldown):
-    """The cooldown of one scope in shared memory. `quiet` has the moment from which no call is held."""
+    """The cooldown of one scope in shared memory. `quiet` has the moment from which no call is held.
+
+    The groups that this worker knows are bounded as those of one process are. One that makes room stays in shared
+    memory while that has room: calls that come for it find it again.
+    """
 
     __slots__ = ("_attach", "_quiet")
 
@@ -170,24 +174,30 @@ class SharedCooldown(Cooldown):
         return max(0.0, self.quiet_from - now)
 
     def left_of(self, name: bytes, now: float) -> float:
-        group = self._find(name)
+        group = self._find(name, now)
         return max(0.0, group.record.peek() - now) if isinstance(group, SharedSlowStart) else 0.0
 
-    def _look(self, changed: object) -> None:
+    def _look(self, changed: Sequence[SlowStart]) -> None:
         quiet = -_NEVER
-        for group in self._groups.values():
+        for group in changed:
             quiet = max(quiet, group.until)
-            if (group.queue or group.elsewhere) and isinstance(group, SharedSlowStart):
-                quiet = max(quiet, group.held)
+            if group.queue or group.elsewhere:
+                self._holding.add(group)
+                if isinstance(group, SharedSlowStart):
+                    quiet = max(quiet, group.held)
+            else:
+                self._holding.discard(group)
         if quiet > self._quiet.peek():
             self.quiet_from = quiet
 
-    def _find(self, name: bytes) -> SlowStart | None:
+    def _find(self, name: bytes, now: float) -> SlowStart | None:
         group = self._groups.get(name)
         if group is None:
             record = self._attach(name, False)
             if record is not None:
-                group = self._keep(name, SharedSlowStart(record))
+                group = self._keep(name, SharedSlowStart(record), now)
+        if isinstance(group, SharedSlowStart):
+            group.record.look(group)  # other workers' answers count here too
         return group
 
     def _make(self, name: bytes) -> SlowStart:
