@@ -27,7 +27,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def demo(seconds: float | None, as_json: bool) -> int:
-    """Play until Ctrl-C, or for so many seconds, which then hold one round of weather. The exit status."""
+    """Play until Ctrl-C, or one round of weather in so many seconds. The exit status."""
     try:
         asyncio.run(_until_told(seconds, as_json))
     except SidecarError as error:
@@ -40,7 +40,7 @@ def demo(seconds: float | None, as_json: bool) -> int:
 
 
 async def _until_told(seconds: float | None, as_json: bool) -> None:
-    """The demo, to its end or to a signal's."""
+    """Run the demo to its end, or to a signal. The exit status."""
     loop = asyncio.get_running_loop()
     playing = loop.create_task(_demo(seconds, as_json))
     told = False
@@ -79,7 +79,7 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
 
 
 async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], None]) -> None:
-    """Play, and `look` at every sample; it hears whether that was the last."""
+    """Play, and call `look` at every sample; its argument says whether that was the last sample."""
     shown = asyncio.Event()
     running = asyncio.create_task(play.run(seconds, shown))
     running.add_done_callback(lambda _: shown.set())
@@ -95,7 +95,7 @@ async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], N
 
 
 async def _tell(console: Console, play: DemoRun, seconds: float | None) -> None:
-    """A line for each spell of weather, and the picture at the end."""
+    """Print a line for each spell of weather, and the picture at the end."""
     before = [app.counts - Counts() for app in play.apps]
     spell = ""
 

@@ -1,8 +1,8 @@
-"""The demo's run: everything is opened, apps make their calls at a steady pace, figures are kept.
+"""One run of the demo: it opens everything, lets the apps make their calls at a steady pace, and keeps the figures.
 
-Calls begin at their instants whatever happens to earlier ones, as those of independent users do; an app that gets
+Calls begin at their instants whatever happens to earlier ones, as the calls of independent users do; an app that gets
 slower does not send fewer. The apps make the same calls, with three ways to deal with failures and the same patience
-with one attempt; each counts what it sees and nothing else.
+with one attempt; each app counts only what it sees.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Counts:
 
 @dataclass(slots=True)
 class App:
-    """One way to make calls. `retries`: it retries at once, by itself."""
+    """An app, with its way to make calls. `retries`: the app retries at once, by itself."""
 
     name: str
     url: str
@@ -80,7 +80,7 @@ class App:
         self.seconds.append(asyncio.get_running_loop().time() - began)
 
     async def _attempt(self, session: aiohttp.ClientSession, number: int) -> tuple[int, int]:
-        """What came back (599 for nothing), and how many attempts it stands for."""
+        """The status of one attempt's answer (599 for none), and the number of attempts behind it."""
         try:
             async with session.get(f"{self.url}/{number}") as answer:
                 await answer.read()
@@ -89,21 +89,21 @@ class App:
             return 599, 1
 
     def sample(self) -> None:
-        """Keep what has happened since the last one."""
+        """Keep the counts since the last sample."""
         self.counts.requests = self.upstream.requests
         now = self.counts - Counts()
         self.samples.append(now - self._last)
         self._last = now
 
     def quantile(self, share: float) -> float:
-        """The seconds that this share of the calls did not exceed."""
+        """The duration in seconds that this share of the calls did not exceed."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 @dataclass(slots=True)
 class Watched:
-    """What redrive says of itself, now and lately."""
+    """The level and the cooldown that redrive reports, now and in recent samples."""
 
     level: float = 0.0
     capacity: float = 0.0
@@ -119,7 +119,7 @@ class Watched:
 
 
 class DemoRun:
-    """One run. `apps` in the order in which they are shown; `skies` is the weather at each sample."""
+    """One run. `apps` are in the order in which they are shown; `skies` is the weather at each sample."""
 
     def __init__(self, round_seconds: float = ROUND) -> None:
         self.round_seconds = round_seconds
@@ -134,7 +134,7 @@ class DemoRun:
         self._upstreams = [DemoUpstream(self.sky, CALLS_PER_SECOND, seed=7) for _ in range(3)]
 
     def sky(self) -> weather.Weather:
-        """The weather now; calm before it begins."""
+        """The weather now; calm before the run begins."""
         now = 0.0 if self._began is None else self._loop.time() - self._began
         return weather.at(now, self.round_seconds)
 
@@ -165,7 +165,7 @@ class DemoRun:
         await asyncio.gather(*(upstream.close() for upstream in self._upstreams))
 
     async def run(self, seconds: float | None, shown: asyncio.Event) -> None:
-        """Play for so long (None: until cancelled); `shown` is set at every sample."""
+        """Play for so many seconds (None: until cancelled); `shown` is set at every sample."""
         self._began = began = self._loop.time()
         beside = asyncio.create_task(self._sample(began, shown))
         try:
@@ -211,7 +211,7 @@ class DemoRun:
             await asyncio.sleep(left)  # noqa: TID251 - a driver: calls have their instants
 
     def figures(self) -> dict[str, Any]:
-        """The whole run in numbers, for `--json`."""
+        """The figures of the whole run, for `--json`."""
         return {
             "seconds": round(self.elapsed, 1),
             "calls_per_second": CALLS_PER_SECOND,
@@ -226,7 +226,9 @@ class DemoRun:
 
 
 def _session(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
-    """One that makes one attempt a call: left alone, aiohttp repeats what broke, and counts it as one."""
+    """A client session that makes one attempt a call. By default aiohttp repeats a request whose connection broke, and
+    the repetition would not be counted.
+    """
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout)
     session._retry_connection = False
     return session

@@ -1,7 +1,7 @@
-"""The demo's picture: three columns under the same weather. Figures come in, a rich renderable goes out.
+"""The demo's picture: three columns under the same weather, made from figures as a rich renderable.
 
-It fits the terminal, and says the same without colours. From 60 columns on nothing is cut off; a wider terminal shows
-more of the past.
+The picture fits the terminal, and says the same without colours. From 60 columns on nothing is cut off; a wider
+terminal shows more of the past.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SKIES = {
 
 
 def picture(play: DemoRun, width: int, *, over: bool = False) -> RenderableType:
-    """Everything, as it is now, for a terminal of so many columns. `over`: as it was at the end."""
+    """The whole picture as it is now, for a terminal of so many columns. `over`: the picture after the end."""
     column = (width - _LABELS) // max(1, len(play.apps)) - _BETWEEN
     return Group(_sky(play, over), _columns(play, max(_NARROW, min(_WIDE, column))), _below(play, over))
 
 
 def line(name: str, play: DemoRun, before: Sequence[Counts]) -> str:
-    """A spell of weather that is over, in words, for where there is no terminal."""
+    """A spell of weather that is over, in words, for output that is no terminal."""
     told = []
     for app, earlier in zip(play.apps, before, strict=True):
         now = app.counts - earlier

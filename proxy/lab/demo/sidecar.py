@@ -32,11 +32,11 @@ _END = 5.0
 
 
 class SidecarError(Exception):
-    """The sidecar did not come up; the message is what it said."""
+    """A sidecar that did not start; the message is the sidecar's output."""
 
 
 class Sidecar:
-    """`url` leads to the demo's upstream through it, `admin` is where it can be watched."""
+    """The demo's redrive. `url` is the base URL of the demo's upstream through it, `admin` its admin port."""
 
     url = ""
     admin = ""
@@ -47,7 +47,7 @@ class Sidecar:
         self._reader: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start it, and wait until it serves. Raises SidecarError."""
+        """Start the process, and wait until it serves. Raises SidecarError."""
         pipe = asyncio.subprocess.PIPE
         self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _CODE, "run", "-c", str(CONFIG)),
@@ -69,7 +69,7 @@ class Sidecar:
         self._reader = asyncio.create_task(_drain(process.stdout, process.stderr))
 
     async def bucket(self, session: aiohttp.ClientSession) -> tuple[float, float, float]:
-        """Its bucket's level and capacity, and the seconds that its cooldown has left."""
+        """The bucket's level and capacity, and the seconds that its cooldown has left."""
         bucket = (await _ask(session, f"{self.admin}/buckets"))["buckets"][0]
         upstream = (await _ask(session, f"{self.admin}/upstreams"))["upstreams"][0]
         return bucket["level"], bucket["capacity"], upstream["cooldown_seconds"]
@@ -90,7 +90,7 @@ class Sidecar:
 
 
 def _surroundings() -> dict[str, str]:
-    """The environment, without what would change the policy."""
+    """The environment, without the variables that would change the policy."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REDRIVE_"))}
 
 
@@ -100,7 +100,7 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> Any:
 
 
 async def _drain(*streams: asyncio.StreamReader) -> None:
-    """Read what it says, so that no pipe fills up."""
+    """Read the process's output, so that no pipe fills up."""
 
     async def read(stream: asyncio.StreamReader) -> None:
         while await stream.read(1 << 16):

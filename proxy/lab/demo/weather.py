@@ -1,6 +1,6 @@
-"""The demo's upstream, and what it goes through repeatedly: calm, failures, an outage, throttling, slow answers.
+"""The demo's upstream and its weather, which repeats: calm, failures, an outage, throttling, slow answers.
 
-The weather is a function of the time since the beginning. The upstream does what the weather says, and counts its
+The weather is a function of the time since the beginning. The upstream behaves as the weather says, and counts its
 requests. Each app has its own upstream under the same weather, so that no app can harm another.
 """
 
@@ -23,8 +23,8 @@ _END = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What prevails. `share` is of a round; `failing`, `reset` and `hanging` are shares of requests, `latency` seconds,
-    `limit` the requests a second that are admitted, as a multiple of the calls.
+    """One spell of weather. `share` is its part of a round; `failing`, `reset` and `hanging` are shares of requests,
+    `latency` is in seconds, `limit` is the number of requests a second that are admitted, as a multiple of the calls.
     """
 
     name: str
@@ -50,12 +50,12 @@ ROUND = (
 
 
 def at(elapsed: float, round_seconds: float) -> Weather:
-    """What prevails this many seconds after the beginning."""
+    """The weather this many seconds after the beginning."""
     return ROUND[_place(elapsed, round_seconds)[0]]
 
 
 def left(elapsed: float, round_seconds: float) -> float:
-    """Seconds until the weather changes."""
+    """The seconds until the weather changes."""
     return _place(elapsed, round_seconds)[1]
 
 
@@ -70,7 +70,7 @@ def _place(elapsed: float, round_seconds: float) -> tuple[int, float]:
 
 
 class DemoUpstream:
-    """`requests` are counted as they come."""
+    """The upstream of one app. `requests` are counted as they come."""
 
     def __init__(self, weather: Callable[[], Weather], calls_per_second: float, seed: int) -> None:
         self.requests = 0
@@ -82,7 +82,7 @@ class DemoUpstream:
         self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=_END)
 
     async def open(self) -> int:
-        """Listen on a port of the system's choice; which."""
+        """Listen on a port that the system chooses; the port."""
         await self._runner.setup()
         await web.TCPSite(self._runner, HOST, 0, backlog=512).start()
         return int(self._runner.addresses[0][1])
@@ -106,7 +106,7 @@ class DemoUpstream:
         return web.Response(status=503, text="out of order\n")
 
     def _admits(self, weather: Weather) -> bool:
-        """A token bucket of one second's worth."""
+        """Whether a token bucket of one second's worth admits a request."""
         now = asyncio.get_running_loop().time()
         rate = self._rate * weather.limit
         self._admitted = min(rate, self._admitted + (now - self._refilled) * rate)

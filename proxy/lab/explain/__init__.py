@@ -32,8 +32,8 @@ __all__ = ["explain"]
 def explain(
     config: str | None, *asked: Any, as_json: bool = False, environ: Mapping[str, str] | None = None, **more: Any
 ) -> int:
-    """The verb. `asked` and `more` are `read_question`'s. Exit status: 0 answered, 2 bad input or a configuration that
-    is refused.
+    """The verb. `asked` and `more` are the arguments of `read_question`. Exit status: 0 if the question was answered, 2
+    for bad input or a refused configuration.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -62,10 +62,10 @@ def explain(
 
 @dataclass(slots=True)
 class Explanation:
-    """What is said about one request, as text or as data (docs/reference/commands/explain.md has its shape).
+    """The explanation of one request, as text or as data (docs/reference/commands/explain.md has its shape).
 
     `refused` is status, outcome and reason; `applies` are rows of a name and a text; `values` are key, value and place;
-    `usual`: the question names no end, and the ends are those that upstreams come to.
+    `usual`: the question names no end, and the ends are those that upstreams usually come to.
     """
 
     request: str
@@ -90,7 +90,7 @@ class Explanation:
         }
 
     def as_lines(self) -> Iterator[str]:
-        """The lines for people; what prints them cuts those that are too long for a terminal."""
+        """The lines for people; the printer cuts those that are too long for a terminal."""
         yield self.request
         yield ""
         if self.applies and self.applies[0][0] == "refused":
@@ -118,7 +118,7 @@ class Explanation:
 
 
 def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Explanation:
-    """Look everything up. `wall`: seconds since the epoch."""
+    """The explanation of a question. `wall`: seconds since the epoch."""
     ask = question.ask
     told = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if ask.method == "CONNECT":
@@ -139,8 +139,8 @@ def explain_chosen(
     fates: Sequence[Fate] | None,
     wall: float,
 ) -> Explanation:
-    """Explain a request whose policy is known. `fates`: what happens to its sendings, one end for each; None stands for
-    those that upstreams come to.
+    """The explanation of a request whose policy is known. `fates`: the ends of its sendings, one explanation for each;
+    None stands for the usual ends.
     """
     told = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if isinstance(chosen, RefusedCall):
@@ -160,7 +160,9 @@ def explain_chosen(
 
 
 def _concerns(problem: Problem, upstream: str) -> bool:
-    """Whether a warning is about this upstream, or about what all of them share. The figures of notes stand above."""
+    """Whether a warning is about this upstream, or about something that all upstreams share. Notes are left out: their
+    figures are in the explanation.
+    """
     if problem.severity != "warning":
         return False
     head, _, rest = problem.path.partition(".")

@@ -1,6 +1,6 @@
-"""What applies to a call and how it was chosen, what happens to a CONNECT, and why a destination is not allowed.
-
-The router has decided already; here its tables are only read again to find the line that decided.
+"""The policy that applies to a call and how it was chosen, the handling of a CONNECT, and the reason why a destination
+is not allowed. The router has decided already; this module reads the router's tables again to find the line that
+decided.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OWN_RETRY = "this is the app's own retry: it pays a retry's price, but is never
 
 
 def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[str, str]]:
-    """Upstream, route, strategy, bucket, scope, …: rows of a name and a text."""
+    """Upstream, route, strategy, bucket, scope and so on: rows of a name and a text."""
     policy = chosen.policy
     upstream = settings.router.by_name.get(policy.upstream)
     by_prefix = upstream is not None and chosen.place is None and not ask.is_grpc
@@ -72,7 +72,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
 
 
 def _protocol(chosen: Chosen, ask: AppRequest) -> str:
-    """What is spoken upstream, and why."""
+    """The protocol spoken upstream, and why."""
     if ask.is_grpc:  # its clients speak nothing but HTTP/2
         spoken, why = HTTP2, "its content type is application/grpc"
     else:
@@ -88,13 +88,13 @@ def _protocol(chosen: Chosen, ask: AppRequest) -> str:
 
 
 def _at(settings: Settings, upstream: str, route: str = "") -> str:
-    """` (file:line)` where an upstream or a route begins."""
+    """The text ` (file:line)` of an upstream's or a route's beginning."""
     tree = settings.provenance.policies.get((upstream, route))
     return f" ({tree.mark})" if tree is not None and tree.mark.line else ""
 
 
 def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
-    """The urls that are asked for, masked: the path of an upstream's url is put in front by `prefix` alone."""
+    """The urls that the call goes to, masked; the path of an upstream's url is put in front only in `prefix` use."""
     ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
     if not ends:
         return f"{chosen.request.authority}, where the request says"
@@ -127,7 +127,7 @@ def _pattern(upstream: Upstream, host: str, port: int) -> str:
 
 
 def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
-    """What happens to a CONNECT to this host:port: rows of a name and a text."""
+    """The handling of a CONNECT to this host:port: rows of a name and a text."""
     place = split_authority(authority, 443)
     try:
         read_connect(authority.encode(errors="surrogateescape"))
@@ -156,7 +156,7 @@ def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
 
 
 def notes(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[str]:
-    """What a reader should know about this way of asking."""
+    """The notes that a reader should know about this way of asking."""
     upstream = settings.router.by_name.get(chosen.policy.upstream)
     mode = upstream.connect if upstream is not None else "tunnel"
     if mode == "intercept" or not ask.url.lower().startswith("https://"):
@@ -168,7 +168,7 @@ def notes(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[str]:
 
 
 def denied(settings: Settings, chosen: Chosen) -> str:
-    """Why the place may not be reached, "" where it may or only a look-up of its name could tell."""
+    """The reason why the destination is denied; "" if it is allowed, or if only a look-up of its name could tell."""
     if chosen.policy.target is not None and chosen.policy.target.endpoints:
         return ""  # an upstream's own url
     place = split_authority(chosen.request.authority, 80)

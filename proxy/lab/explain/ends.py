@@ -1,4 +1,4 @@
-"""What would happen if every sending of a call ended in the same way: played, and put into lines, rows and data.
+"""The course of a call whose sendings all end in the same way: played, and put into lines, rows and data.
 
 Nothing is decided here: the object that serves traffic is played on the virtual clock, against fresh buckets. Each play
 has one fate for every sending and one draw for every jitter, so two plays, with the least and with the greatest draw,
@@ -41,19 +41,19 @@ _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "I
 
 
 class Play(Recorder):
-    """A call whose every sending meets `fate`."""
+    """A call whose every sending ends in `fate`."""
 
     def __init__(self, clock: Clock, fate: Fate) -> None:
         super().__init__(clock, lambda attempt, now: fate.step.sending(self.longest))
 
     @property
     def bucket(self) -> Bucket | None:
-        """The bucket that the call moves: in observe mode the real one's shadow."""
+        """The bucket that the call's tokens come from; in observe mode the shadow of the real one."""
         return self.scope.shadow if self.call.policy.mode == "observe" else self.scope.bucket
 
 
 def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
-    """Play a call to its end. `draw` is every jitter's, `wall` in seconds since the epoch."""
+    """Play a call to its end. `draw` is the value of every jitter draw, `wall` is in seconds since the epoch."""
     stage = Stage(settings, FixedDraws(draw), wall)
     play = Play(stage.clock, fate)
     stage.enter(play, chosen, AppRequest())  # the question does not say what is in a body
@@ -62,7 +62,7 @@ def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: floa
 
 
 def usual_fates(chosen: Chosen) -> list[Fate]:
-    """What is tried where the question names no end."""
+    """The ends that are tried if the question names none."""
     limits = chosen.policy.timeouts
     timed = limits.attempt is not None or (limits.first_byte is not None and not chosen.request.is_grpc)
     faults = [fate_of_fault(kind) for kind in FaultKind if timed or kind is not FaultKind.ATTEMPT_TIMEOUT]
@@ -71,7 +71,7 @@ def usual_fates(chosen: Chosen) -> list[Fate]:
 
 
 def _successes_that_fail(chosen: Chosen) -> list[Fate]:
-    """A success with an error in it that a rule finds there: one of each class, where the rule says what it is."""
+    """The successes that a rule finds an error in: one of each class, where the rule says what the error looks like."""
     rules, fates = chosen.policy.classify, dict[Class, Fate]()
     if chosen.request.is_grpc or chosen.policy.mode != "enforce":
         return []
@@ -99,8 +99,8 @@ def _successes_that_fail(chosen: Chosen) -> list[Fate]:
 
 
 class End:
-    """One fate, with the plays that bound what it leads to. `verdict` is the class; None where a rule must see a body
-    that was not given. `wall` is in seconds since the epoch.
+    """One fate, with the plays that bound its consequences. `verdict` is the class; None if a rule needs a body that
+    was not given. `wall` is in seconds since the epoch.
     """
 
     def __init__(self, settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> None:
@@ -126,7 +126,7 @@ class End:
         return (self._label, cls, str(one.call.attempts), self._outcome, ", ".join(waits) or why)
 
     def as_lines(self) -> Iterator[str]:
-        """Each judgement, the schedule, and what the app gets."""
+        """Each judgement, the schedule, and the app's answer."""
         least, greatest = self._least, self._greatest
         yield f"If every attempt ends with {self._label}:"
         yield ""
@@ -195,7 +195,7 @@ class End:
         yield ""
 
     def _rule_at(self, verdict: Verdict) -> str:
-        """`, file:line` of the user's rule that gave the class."""
+        """The text `, file:line` of the user's rule that gave the class."""
         policy = self._chosen.policy
         rules = policy.classify.rules
         number = next((place for place, rule in enumerate(rules) if rule.because == verdict.because), None)
@@ -206,7 +206,7 @@ class End:
         return f", {marks[number]}" if number < len(marks) else ""
 
     def _judgements(self) -> Iterator[tuple[str, str]]:
-        """A row for each sending: why it was, or was not, followed by another."""
+        """A row for each sending: why another one followed, or did not."""
         one, least = self._greatest, self._least.call.history
         for place, record in enumerate(one.call.history):
             wait = least[place].delay if place < len(least) else None
@@ -215,8 +215,8 @@ class End:
             yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
     def _schedule(self) -> Iterator[tuple[Any, ...]]:
-        """When each attempt goes: its number, earliest, latest (None: it may never go), and where there is a bucket
-        what it pays and what is left behind it.
+        """The time of each attempt: its number, earliest, latest (None: it may never be sent), and with a bucket the
+        price that it pays and the level that is left after it.
         """
         least, greatest = self._least, self._greatest
         for place in range(max(len(least.starts), len(greatest.starts))):
@@ -230,7 +230,7 @@ class End:
             yield (place + 1, begun[0], begun[1] if len(begun) > 1 else None, *paid)
 
     def _fields(self, one: Play) -> list[tuple[str, str]]:
-        """The fields that the proxy adds, by the code that adds them."""
+        """The header fields that the proxy adds, made by the code that adds them."""
         call, answer, reply = one.call, one.answer, self._sent.reply
         assert one.outcome is not None
         end = CallEnd(one.outcome, call.attempts, call.request.is_grpc, no_place=call.found_no_place)
@@ -244,7 +244,7 @@ class End:
         return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]
 
     def _cooldown(self) -> str:
-        """What happens to the scope's other calls behind a 429 or 503, "" where the answer is another."""
+        """The cooldown's effect on the scope's other calls after a 429 or 503; "" for other answers."""
         policy, reply, verdict = self._chosen.policy, self._sent.reply, self._verdict
         rules = policy.pushback
         if reply is None or reply.status not in (429, 503) or verdict is None or policy.mode != "enforce":
@@ -263,12 +263,12 @@ class End:
 
 
 def _with_key(record: AttemptRecord) -> str:
-    """The credential that the attempt carried, and why; "" without any."""
+    """The credential that the attempt carried, and why; "" without credentials."""
     return "" if record.key is None else f"with key {record.key + 1}, since {record.key_why}: "
 
 
 def _key_of(one: Play, place: int) -> dict[str, int]:
-    """The number of the credential that a sending carried, if any did."""
+    """The number of the credential that a sending carried; None without one."""
     key = one.call.history[place].key if place < len(one.call.history) else None
     return {} if key is None else {"key": key + 1}
 

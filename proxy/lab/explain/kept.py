@@ -1,4 +1,4 @@
-"""An explanation of a recorded call: what `redrive explain` says about its request and its answers, under the
+"""The explanation of a recorded call: the answer of `redrive explain` for its request and its answers, under the
 configuration in force.
 """
 
@@ -53,7 +53,7 @@ def _here(call: KeptCall, attempt: Kept) -> bool:
 
 
 def _fates(call: KeptCall) -> dict[str, Fate]:
-    """What the attempts at the call's own upstream met, by label; the last of each label."""
+    """The ends of the attempts at the call's own upstream, by label; the last one of each label."""
     found: dict[str, Fate] = {}
     for attempt in call.sent:
         fate = result_of(attempt)
@@ -64,12 +64,12 @@ def _fates(call: KeptCall) -> dict[str, Fate]:
 
 
 def _had_begun(attempt: Kept) -> bool:
-    """Whether its answer had begun to go to the app when it broke."""
+    """Whether the attempt's answer had begun to go to the app when it broke."""
     return attempt.get("decision") == Outcome.COMMITTED.value
 
 
 def _notes(call: KeptCall) -> list[str]:
-    """What the ends below do not say of this call."""
+    """The facts about this call that its ends do not show."""
     kept, notes = call.kept, []
     if not kept["history"]:
         if kept["attempts"] == 0:
@@ -102,7 +102,7 @@ def _notes(call: KeptCall) -> list[str]:
 
 
 def _judged_by_more(end: dict[str, Any], attempt: Kept, notes: list[str]) -> bool:
-    """Whether an attempt was judged by a body or a header, so that this end is not about it; a note says so."""
+    """Whether an attempt was judged by a body or a header, which the record does not have; then a note is added."""
     was, now = attempt.get("class"), end["class"]
     if was is None or was == now:
         return False

@@ -1,6 +1,7 @@
-"""Lines for people: aligned columns, and the list of values at an explanation's end.
+"""The layout of an explanation for people: aligned columns, and the list of values at the end. Plain text; secrets are
+masked.
 
-Plain text; secrets are masked. A terminal gets lines that fit it, a pipe whole ones, so that they can be searched.
+A terminal gets lines that fit it, a pipe gets whole lines, so that they can be searched.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:
 
 
 def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """Every effective value, with the file and line that says so. Long values stand on several lines, so that one of
-    them does not push all the places out of sight.
+    """Every effective value, with the file and line that says so. A long value takes several lines, so that it does not
+    push the places of the others out of sight.
     """
     room = max(_NARROWEST, _WIDTH - 6 - sum(max(len(row[place]) for row in rows) for place in (0, 2)))
     folded: list[Row] = []
@@ -47,7 +48,7 @@ def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def fit(line: str, width: int | None) -> Iterator[str]:
-    """A line in pieces that fit, under the beginning of its last column; None is any width."""
+    """A line in pieces that fit the width; later pieces are indented to its last column. None is any width."""
     if width is None or len(line) <= width:
         yield line
         return

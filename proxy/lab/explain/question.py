@@ -1,9 +1,8 @@
-"""What `redrive explain` is asked: a request, and what happens to it upstream.
+"""The question that `redrive explain` answers: a request, and what happens to it upstream.
 
-A mistake in the question is reported in one line and raises ValueError at most. A field given with -H is in the request
-and, if there is an answer, in the answer as well: each side reads only what is meant for it (a `Retry-After` in a
-request says nothing, and neither does an `X-Retry-Disable` in an answer). Fields for one side only are given
-separately.
+A mistake in the question is one line, raised as ValueError. A field given with -H is in the request and, if there is an
+answer, in the answer as well: each side reads only what is meant for it (a `Retry-After` in a request has no effect,
+and neither has an `X-Retry-Disable` in an answer). Fields for one side only are given separately.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _PLACE = re.compile(r"[^/?#\s]+")
 
 
 class Fate(NamedTuple):
-    """What the upstream does to every sending. `label` is what it is called in the answer."""
+    """The end of every sending. `label` is its name in the explanation."""
 
     label: str
     step: UpstreamStep
 
 
 class Question(NamedTuple):
-    """One line of the command. `fate` is None where neither --status nor --fail was given."""
+    """The question of one command line. `fate` is None if neither --status nor --fail was given."""
 
     ask: AppRequest
     fate: Fate | None = None
@@ -52,8 +51,8 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
     of_answer: Sequence[str] = (),
     http2: bool = False,
 ) -> Question:
-    """The question of a command line; ValueError says what is wrong with it. `fields` stand on both sides, `of_request`
-    and `of_answer` on one. `body` is the answer's.
+    """The question of a command line; ValueError says what is wrong with it. `fields` are put on both sides,
+    `of_request` and `of_answer` on one. `body` is the answer's.
     """
     if not TOKEN.fullmatch(method):
         raise ValueError(f"{method!r} is not a method")
@@ -80,7 +79,7 @@ def _read_field(text: str) -> tuple[str, str]:
 
 
 def fate_of_fault(said: str) -> Fate:
-    """Every sending ends in this fault; a reset may have a code (`reset:CANCEL`)."""
+    """The fate in which every sending ends in this fault; a reset may have a code (`reset:CANCEL`)."""
     kind, _, code = said.partition(":")
     if kind not in list(FaultKind):
         raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}")
@@ -92,7 +91,7 @@ def fate_of_fault(said: str) -> Fate:
 
 
 def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: bytes = b"") -> Fate:
-    """Every sending is answered so: an HTTP status, or a gRPC status name (trailers-only)."""
+    """The fate in which every sending gets this answer: an HTTP status, or a gRPC status by name (trailers-only)."""
     if status.upper() in GRPC_STATUS_NUMBERS:
         number = GRPC_STATUS_NUMBERS[status.upper()]
         return Fate(status.upper(), UpstreamStep(200, headers=fields, grpc_status=number))
@@ -102,7 +101,9 @@ def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: 
 
 
 def through_listener(settings: Settings, ask: AppRequest) -> AppRequest:
-    """A url that names one of our own listeners is a base URL: what the proxy sees is its path (reverse use)."""
+    """The request that the proxy sees: a url that names one of our own listeners is a base URL, whose path is what
+    counts (reverse use).
+    """
     match = re.fullmatch(r"http://([^/?#@]+)([^#]*)", ask.url, re.IGNORECASE)
     if match is None:
         return ask

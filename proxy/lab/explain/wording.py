@@ -1,6 +1,5 @@
-"""How an explanation is worded: definitions and reasons in one clause each.
-
-Nothing is decided here; decisions come from records, verdicts and outcomes, and are put into words.
+"""The wording of explanations: definitions and reasons in one clause each. Nothing is decided here; decisions come from
+records, verdicts and outcomes, and are put into words.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _JITTER = {
 
 
 def span(seconds: float | None) -> str:
-    """Seconds as `250ms`, `2.5s`, `15m`; None is off."""
+    """Seconds as `250ms`, `2.5s`, `15m`; None is `off`."""
     if seconds is None:
         return "off"
     if seconds >= 60 and seconds % 60 == 0:
@@ -44,7 +43,7 @@ def span(seconds: float | None) -> str:
 
 
 def between(least: float, greatest: float, *, to: str = " to ") -> str:
-    """A range of seconds, or the one value where both ends are the same."""
+    """A range of seconds, or one value if both ends are the same."""
     low, high = span(min(least, greatest)), span(max(least, greatest))
     return low if low == high else f"{low}{to}{high}"
 
@@ -71,7 +70,7 @@ def strategy(made: Strategy) -> str:
 
 
 def _hedging(made: Strategy) -> str:
-    """When hedges go, and what bounds them. A percentile is measured on calls, which do not exist here."""
+    """The times at which hedges are sent, and their bound. A percentile is measured on calls; there are none here."""
     when = f"every {span(made.hedging_delay)}"
     if made.hedging_percentile is not None:
         when = (
@@ -84,7 +83,7 @@ def _hedging(made: Strategy) -> str:
 
 
 def backoff(made: Backoff) -> str:
-    """The formula with its numbers in."""
+    """The backoff's formula with its numbers."""
     if made.jitter == "decorrelated":
         return f"min({span(made.max)}, {span(made.base)} + r · (3 · previous − {span(made.base)}))"
     cap = f"min({span(made.max)}, {span(made.base)} · {made.multiplier:g}^(n-1))"
@@ -95,7 +94,7 @@ def backoff(made: Backoff) -> str:
 
 
 def turns(endpoints: Sequence[EndpointShare]) -> str:
-    """How the endpoints share the calls, "" where each has its turn."""
+    """The order in which endpoints share the calls; "" for simple turns."""
     if all(each.weight == 1 and each.priority == 0 for each in endpoints):
         return ""
     levels: dict[int, list[str]] = {}
@@ -122,7 +121,7 @@ def bucket(ref: BucketRef | None) -> str:
 
 
 def concurrency(limit: Concurrency | None) -> str:
-    """How many attempts may be under way, and what happens to other calls; "" where that is not limited."""
+    """The number of attempts that may be under way, and what happens to other calls; "" without a limit."""
     if limit is None:
         return ""
     others = (
@@ -132,7 +131,7 @@ def concurrency(limit: Concurrency | None) -> str:
 
 
 def drains(policy: Policy) -> str:
-    """The share of failures at which a quota empties, "" where it empties at none."""
+    """The share of failures at which a quota drains; "" if it drains at none."""
     made, spec = policy.strategy, policy.bucket.spec if policy.bucket is not None else None
     if not isinstance(spec, QuotaSpec) or made.custom is not None or made.hedging_delay is not None:
         return ""
@@ -142,7 +141,7 @@ def drains(policy: Policy) -> str:
 
 
 def fallback(policy: Policy, request: Request) -> str:
-    """The upstreams that may take a call over, "" where none may."""
+    """The upstreams that may take a call over; "" if none may."""
     if not policy.fallback or policy.mode != "enforce":
         return ""
     if why := stays(request):
@@ -161,7 +160,7 @@ def fallback(policy: Policy, request: Request) -> str:
 
 
 def first_byte(policy: Policy, within: float | None) -> str:
-    """When a success that begins and says nothing is given up, "" where it never is."""
+    """The time after which a success that sends no byte that counts is given up; "" without such a timeout."""
     if within is None:
         return ""
     said = f"within {span(within)} of the request's last byte; until then a success's head is kept"
@@ -170,7 +169,7 @@ def first_byte(policy: Policy, within: float | None) -> str:
 
 
 def looks(policy: Policy) -> str:
-    """What of a success is looked at before it goes on, "" where nothing is."""
+    """The part of a success that is looked at before it is passed on; "" if nothing is."""
     if policy.mode != "enforce" or not policy.classify.looks_below_400:
         return ""
     packs = [("", policy.classify.rules), *((each.name, each.rules) for each in policy.classify.dialects)]
@@ -218,14 +217,14 @@ def store(spec: BucketSpec) -> str:
 
 
 def scope(policy: Policy, value: str) -> str:
-    """The scope that the own bucket, the limiter and the cooldown are kept by."""
+    """The scope by which the own bucket, the limiter and the cooldown are kept."""
     if policy.scope.by == "header":
         return f"each value of {policy.scope.header}"
     return f"host {value}" if policy.scope.by == "host" else "the whole upstream"
 
 
 def credentials(policy: Policy) -> str:
-    """How many credentials there are, in which field, and which is taken; "" without any."""
+    """The number of credentials, their field, and which one is taken; "" without credentials."""
     made = policy.credentials
     if made is None:
         return ""
@@ -236,7 +235,7 @@ def credentials(policy: Policy) -> str:
 
 
 def briefly(verdict: Verdict, label: str) -> str:
-    """A class, and what gave it where that is more than a list that has this very word."""
+    """A class, and what gave it, unless that was a list that has this very word."""
     listed = verdict.because in (f"{verdict.cls}: {label}", f"not named: {label}")
     return str(verdict.cls) if listed else f"{verdict.cls} ({verdict.because})"
 
@@ -262,7 +261,7 @@ def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
 
 
 def why_idempotent(call: Call) -> str:
-    """What makes the call idempotent, "" where nothing does."""
+    """The reason why the call is idempotent; "" if it is not."""
     key = call.policy.idempotency_key
     if not call.is_idempotent():
         return ""

@@ -1,7 +1,7 @@
-"""What `redrive test` prints: a table for people, an array for programs.
+"""The output of `redrive test`: a table for people, an array for programs.
 
-A test that passes is one line; a test that fails shows, attempt by attempt, what happened next to what was expected, so
-that the reader does not have to guess which wait was wrong.
+A test that passes is one line; for a test that fails, the output has, attempt by attempt, what happened next to what
+was expected, so that the reader does not have to guess which wait was wrong.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def print_table(results: Sequence[TestResult], console: Console) -> None:
 
 
 def _summary(values: Iterator[str]) -> str:
-    """The values of a test's calls, cut where there are many, once where they are all the same."""
+    """The values of a test's calls, cut if there are many, once if they are all the same."""
     several = list(values)
     if len(set(several)) == 1:
         return several[0]
@@ -69,7 +69,7 @@ def _summary(values: Iterator[str]) -> str:
 
 
 def transcript(result: TestResult) -> RenderableType:
-    """A failing test, attempt by attempt: what was expected, and what happened."""
+    """The transcript of a failing test, attempt by attempt: what was expected, and what happened."""
     parts: list[RenderableType] = [
         Text.assemble(("✗ ", "bold red"), (result.test.name, "bold"), f"  {result.file.file}:{result.test.line}")
     ]
@@ -128,7 +128,7 @@ _UNSAID = object()
 
 
 def _said(expect: dict[str, Any], key: str, index: int) -> Any:
-    """What is expected at this place of a list: nothing (None) where the list is shorter, _UNSAID without the list."""
+    """The expectation at this place of a list: nothing (None) if the list is shorter, _UNSAID without the list."""
     if key not in expect:
         return _UNSAID
     return _got(expect[key], index)
@@ -139,7 +139,7 @@ def _got(values: Sequence[Any], index: int) -> Any:
 
 
 def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key: str) -> None:
-    """A row, with a mark where the two are not the same by `key`'s way of comparing."""
+    """Add a row, with a mark if the two values are not the same by `key`'s way of comparing."""
     if expected is _UNSAID:
         table.add_row(label, what, "", Text(shown(key, happened)), "")
         return

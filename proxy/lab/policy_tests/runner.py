@@ -1,11 +1,11 @@
-"""A test, played and compared: the calls of a script through the policies of a configuration, on a virtual clock.
+"""One policy test, played and compared: the calls of a script through the policies of a configuration, on a virtual
+clock.
 
-Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, the function that the data path
-uses says which fields an attempt carries; this module turns what the script says into what an upstream does, and
-records what happened.
-
-Only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative (contract, section
-8); lists match entry by entry and must have the same length, except `sent`, which lists only the attempts that matter.
+Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, and the function that the data
+path uses says which fields an attempt carries; this module turns the script into the upstream's reactions, and records
+what happened. Only what `expect` names is compared. Times match within 1 ms, levels and rates within 1e-6 relative
+(contract, section 8); lists match entry by entry and must have the same length, except `sent`, which lists only the
+attempts that matter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from proxy.wire.http1.slow_path import NEVER_NOMINATED
 
 @dataclass(slots=True)
 class PlayedCall:
-    """What became of one call. Times are seconds; names and meanings are those of `expect`."""
+    """The results of one call. Times are seconds; names and meanings are those of `expect`."""
 
     attempts: int = 0
     delays: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
 
 
 class _ScriptedCall(Recorder):
-    """One call of a test, and what is written down of it."""
+    """One call of a test, and the record of what happens to it."""
 
     def __init__(self, stage: Stage, buffers: BufferBudget, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=buffers)
@@ -81,7 +81,7 @@ class _ScriptedCall(Recorder):
         self._steps = list(script.steps)  # those that nothing has met yet
 
     def ask(self) -> None:
-        """Ask for what the script says, where a policy takes it."""
+        """Send the scripted request, if a policy takes it."""
         stage, chosen = self._stage, choose(self._stage.settings, self.script.ask)
         if isinstance(chosen, RefusedCall):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
@@ -101,14 +101,14 @@ class _ScriptedCall(Recorder):
         return step.sending(self.longest)
 
     def _is_for(self, step: UpstreamStep) -> bool:
-        """Whether an entry says what happens to attempts with the credential that this one carries, where it goes."""
+        """Whether an entry of the script is for attempts with this one's credential and endpoint."""
         if step.endpoint is not None and step.endpoint != self._place:
             return False
         return step.key is None or (self.key is not None and step.key == self.key + 1)
 
     @property
     def _place(self) -> str:
-        """Where the latest attempt goes, "" where the call did not choose it."""
+        """The endpoint of the latest attempt; "" if the call did not choose it."""
         endpoints = self.call.policy.endpoints
         return endpoints[self.endpoint].label if self.endpoint is not None and endpoints else ""
 
@@ -132,7 +132,7 @@ class _ScriptedCall(Recorder):
             self.played.measured_rate = pacing.measured_rate
 
     def cancelled(self, attempt: int) -> None:
-        """An attempt that the deadline ended has ended; a hedge that lost has not."""
+        """Note the end of an attempt that the deadline ended; a hedge that lost has no end."""
         if not self.call.hedged:
             self.levels.append(self.level)
 
@@ -156,9 +156,11 @@ _NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 def fields_of_attempt(
     call: Call, attempt: int, elapsed: float, key: str, *, credential: int | None = None
 ) -> dict[str, str | int]:
-    """Names in lower case; the values of a field that repeats are joined. `elapsed`: seconds since the call began;
-    `key`: what is injected where a key is; `credential`: the number of the one that it carries, from 0, which is told
-    as `key`, from 1, and its value never. `upstream` is where it goes.
+    """The header fields of an attempt: names in lower case, the values of a field that repeats joined.
+
+    `elapsed`: seconds since the call began; `key`: the idempotency key that is injected; `credential`: the number, from
+    0, of the credential that the attempt carries. Its value is never shown; `key` has its number, from 1, and
+    `upstream` the name of the upstream.
     """
     request = call.request
     changes = attempt_fields(request, call.policy, attempt, elapsed=elapsed, key=key)
@@ -178,7 +180,7 @@ def fields_of_attempt(
 
 
 def _kept(pairs: list[tuple[str, str]], out: set[str] | frozenset[str]) -> list[tuple[str, str]]:
-    """The request's own fields that go on. `te: trailers` does: gRPC asks for it."""
+    """The request's own fields that are forwarded, among them `te: trailers`, which gRPC asks for."""
     return [pair for pair in pairs if pair[0] not in out or (pair[0] == "te" and pair[1].lower() == "trailers")]
 
 
@@ -219,7 +221,7 @@ def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
 
 
 def as_data(key: str, got: Any) -> Any:
-    """What happened as JSON has it: seconds to the nanosecond."""
+    """A result in its JSON form: seconds to the nanosecond."""
     if key not in _TIMES or got is None:
         return got
     return [round(seconds, 9) for seconds in got] if isinstance(got, list) else round(got, 9)
@@ -271,7 +273,7 @@ def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str | int]]
 
 
 def _field_of(fields: dict[str, str | int], name: str) -> str | None:
-    """A field as a test expects it: `key` is a number."""
+    """A field in the form in which a test expects it: `key` is a number."""
     return str(fields[name]) if name in fields else None
 
 
@@ -295,7 +297,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """One call: its script, what happened, and what of it was expected otherwise."""
+    """The result of one call: its script, what happened, and the expectations that do not hold."""
 
     script: CallScript
     played: PlayedCall

@@ -1,7 +1,7 @@
 """A file of policy tests (contract, section 8) as data, with the configuration that it names.
 
-It is read by the language of the configuration (`proxy.config.schema_language`), completely before anything runs: an
-unknown key, a wrong unit, an unknown outcome or an attempt that says both `status` and `fail` is an error with its
+The file is read by the language of the configuration (`proxy.config.schema_language`), completely before anything runs:
+an unknown key, a wrong unit, an unknown outcome or an attempt that says both `status` and `fail` is an error with its
 line, never a test that passes by accident. An error in an inline configuration points into the test file.
 """
 
@@ -37,8 +37,8 @@ _PRINTED = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(m
 
 @dataclass(frozen=True, slots=True)
 class CallScript:
-    """One call of a test. `mark` is where it begins; `expect` has only the keys that were written: seconds, numbers,
-    texts, lists of them. `body` is the request's, None where none was written.
+    """One call of a test. `mark` is the place at which it begins; `expect` has only the keys that were written:
+    seconds, numbers, texts, lists of them. `body` is the request's body, None if none was written.
     """
 
     mark: Mark
@@ -50,8 +50,8 @@ class CallScript:
 
     @property
     def body_or_guess(self) -> tuple[bytes, ...]:
-        """The request's body. Where none was written, the answers say what was asked for: a stream, where one of them
-        tells of its first byte or its events.
+        """The request's body. If none was written, the answers decide what was asked for: a stream, if one of them has
+        a first byte or events.
         """
         if self.body is not None:
             return (self.body,)
@@ -69,8 +69,8 @@ class PolicyTest:
 
 @dataclass(frozen=True, slots=True)
 class ScriptFile:
-    """A whole file. `config` is a path or a mapping, with its place, or None for the defaults. `draw` is every jitter's
-    unless there is a `seed`; `wall` is in seconds since the epoch.
+    """A whole file. `config` is a path or a mapping, with its place, or None for the defaults. `draw` is the value of
+    every jitter draw unless there is a `seed`; `wall` is in seconds since the epoch.
     """
 
     file: str
@@ -164,7 +164,7 @@ def _status(value: Any) -> int:
 
 
 def _grpc_status(value: Any) -> int | None:
-    """A status; None for `none`, of an answer that ends without one."""
+    """A gRPC status; None for `none`: an answer that ends without a status."""
     if value == "none":
         return None
     if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) < len(GRPC_STATUS_NAMES):
@@ -203,7 +203,7 @@ EXPECT = Section(
 
 
 class _JsonOrText:
-    """A text as it stands; a mapping or a list is written as JSON."""
+    """A text as it is; a mapping or a list is written as JSON."""
 
     def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
         if isinstance(tree, Map | Seq):
@@ -218,7 +218,7 @@ _JSON_OR_TEXT = _JsonOrText()
 
 
 def _event_name(value: Any) -> str:
-    """The name of an event whose data says no more."""
+    """The name of an event that has only its data."""
     name = _text(value)
     if any(each in name for each in "\n\r"):
         raise ValueError("an event's name is one line: write the event as {event: NAME, data: …}")
@@ -237,7 +237,7 @@ _EVENT = Section(
 
 
 class _Attempt(Section):
-    """What the upstream does to a sending: it fails, or it answers."""
+    """The upstream's reaction to one sending: a fault, or an answer."""
 
     def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
         if isinstance(tree, Map):
@@ -324,7 +324,7 @@ _FILE = Section(
 
 
 def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, list[Problem]]:
-    """Read a file and compile its configuration. With an error there is no suite."""
+    """A file's suite, with its configuration compiled; no suite if there is an error."""
     script, problems = read_script(path)
     if script is None:
         return None, problems
@@ -338,7 +338,7 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
 
 
 def read_script(path: Path) -> tuple[ScriptFile | None, list[Problem]]:
-    """Read one file. With an error there is no script."""
+    """A file's script; no script if there is an error."""
     file, problems = str(path), Problems()
     text = read_text(file, problems)
     tree: Any = None if text is None else parse(text, file, problems)
@@ -400,7 +400,7 @@ def _step(found: dict[str, Any]) -> UpstreamStep:
 
 
 def _written(event: Any) -> tuple[float, bytes]:
-    """An event as it stands in its stream, and the seconds behind what comes before it."""
+    """An event as its stream has it, and the seconds since the event before it."""
     if not isinstance(event, dict):
         event = {"event": event}
     full = _EVENT.filled(event)
@@ -411,7 +411,7 @@ def _written(event: Any) -> tuple[float, bytes]:
 
 
 def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:
-    """Fields; a list of values is a field that repeats."""
+    """Header fields; a list of values is a field that repeats."""
     fields = found.get(key, {}).items()
     return tuple((name, each) for name, value in fields for each in (value if isinstance(value, tuple) else (value,)))
 
@@ -428,7 +428,9 @@ def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -
 
 
 def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """`attempt_timeout` without `after` lasts as long as `timeouts.attempt`, which must be set then."""
+    """Report each `attempt_timeout` without `after` whose policy sets no `timeouts.attempt`, which would have to end
+    it.
+    """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
         if not any(step.fail is FaultKind.ATTEMPT_TIMEOUT and step.after is None for step in call.steps):
@@ -442,7 +444,7 @@ def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
 
 
 def _keys_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """An attempt's `key` is one of the upstream's credentials."""
+    """Report each `key` of an attempt that is not one of the upstream's credentials."""
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
         highest = max((step.key or 0 for step in call.steps), default=0)
@@ -458,7 +460,7 @@ def _keys_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
 
 
 def _endpoints_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """An attempt's `endpoint` is one of those that the upstream's calls choose from."""
+    """Report each `endpoint` of an attempt that is not one of those that the upstream's calls choose from."""
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
         named = {step.endpoint for step in call.steps if step.endpoint is not None}

@@ -1,8 +1,7 @@
 """`redrive simulate`: a policy in an outage, on the virtual clock (contract, section 9).
 
 The `Call`, strategies, buckets and gates that serve traffic are played, by the driver of the policy tests. Only the
-upstream and the apps are made up, and docs/reference/commands/simulate.md says how. The same seed gives the same
-figures.
+upstream and the apps are simulated; docs/reference/commands/simulate.md says how. The same seed gives the same figures.
 """
 
 from __future__ import annotations
@@ -57,7 +56,9 @@ def simulate(
 
 
 def _draw(file: str, svg: str) -> int:
-    """Write the picture, after the figures: those are not lost where it can't be. The exit status."""
+    """Write the picture. The figures were printed before, so they are not lost if the picture can't be written. The
+    exit status.
+    """
     try:
         Path(file).write_text(svg)
     except OSError as error:

@@ -1,6 +1,7 @@
-"""The columns to compare: the configuration's policy, no retries, naive immediate ones, and what a scenario adds.
+"""The columns to compare: the configuration's policy, no retries, naive immediate retries, and those that a scenario
+adds.
 
-Columns differ in how they retry and in nothing else: classification, timeouts and requests are the policy's own.
+Columns differ only in how they retry: classification, timeouts and requests are the policy's own.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _PLACE = "http://upstream.example"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One way to retry. `deaf`: it does not read what the upstream says about waiting. `others`: the request and the
-    policy at the scenario's other upstreams, by name.
+    """One way to retry. `deaf`: the column ignores the upstream's pushback. `others`: the request and the policy at the
+    scenario's other upstreams, by name.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Column:
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:
-    """The columns of a scenario, the policy's first; none where anything is wrong."""
+    """The columns of a scenario, the policy's first; none if anything is wrong."""
     problems: list[Problem] = []
     policies: dict[str, Policy] = {}
     if scenario.policy is None:
@@ -67,7 +68,7 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
 
 
 def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
-    """What is wrong with a policy whose endpoints differ, and are not as many as the scenario's."""
+    """The fault of a policy whose endpoints are not alike, and not as many as the scenario's."""
     count = len(policy.endpoints)
     if count in (0, scenario.endpoints) or all(each.weight == 1 and each.priority == 0 for each in policy.endpoints):
         return []
@@ -76,7 +77,7 @@ def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
 
 
 def _fitted(scenario: Scenario, policy: Policy) -> Policy:
-    """A policy whose endpoints are those of the scenario, where it chooses among them."""
+    """The policy with the scenario's number of endpoints, if it chooses among endpoints."""
     if not policy.chooses or len(policy.endpoints) == scenario.endpoints:
         return policy
     numbered = (EndpointShare(f"endpoint {number}") for number in range(1, scenario.endpoints + 1))
@@ -109,7 +110,7 @@ def _plain(chosen: Column) -> list[Column]:
 
 
 def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """What the configuration does with the scenario's request."""
+    """The configuration's policy for the scenario's request."""
     result = load(find(config, environ), environ)
     settings = result.settings
     if settings is None:
@@ -126,7 +127,7 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
 
 
 def _others(settings: Settings, scenario: Scenario) -> dict[str, tuple[Request, Policy]]:
-    """What is sent to the scenario's other upstreams, as far as the configuration has them."""
+    """The requests for the scenario's other upstreams, and their policies, for those that the configuration has."""
     found: dict[str, tuple[Request, Policy]] = {}
     for name in scenario.others:
         upstream = settings.router.by_name.get(name)
@@ -146,7 +147,7 @@ def _of(settings: Settings, upstream: Upstream, scenario: Scenario) -> Column:
 
 
 def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """A policy that stands in the scenario: a configuration of one upstream, whose keys keep their places."""
+    """The policy that is written in the scenario: a configuration of one upstream, whose keys keep their places."""
     name = where.rpartition(".")[2]
     if not isinstance(policy, Map):
         return [Problem(*scenario.compare.values_at[name], where, "must be a policy, a mapping of keys")]

@@ -15,8 +15,9 @@ USUAL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`recoveries`: for each outage seconds until the last bad one after it, None where it never ended before the next
-    outage, or the end. `series`: for each second calls begun, succeeded, and requests at the upstream.
+    """The figures of one column. `recoveries`: for each outage the seconds until the last bad second after it; None if
+    the recovery did not end before the next outage, or the end. `series`: for each second the calls begun, the calls
+    that succeeded, and the requests at the upstream.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Figures:
 
     @property
     def attempts_per_call(self) -> float:
-        """Attempts for each call, as the calls count them."""
+        """The average number of attempts, as the calls count them."""
         return self.attempts / self.calls if self.calls else 0.0
 
     @property
@@ -51,14 +52,14 @@ class Figures:
 
     @property
     def recovery(self) -> float | None:
-        """The longest of them; 0 without an outage."""
+        """The longest recovery; 0 without an outage."""
         if any(each is None for each in self.recoveries):
             return None
         return max((each for each in self.recoveries if each is not None), default=0.0)
 
 
 def figures(scenario: Scenario, played: Played) -> Figures:
-    """Add up a column's play."""
+    """The figures of a column's play."""
     last = max([int(scenario.duration), *played.requests], default=0)
     series = tuple(
         (played.begun.get(second, 0), played.succeeded.get(second, 0), played.requests.get(second, 0))

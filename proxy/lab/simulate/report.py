@@ -1,4 +1,4 @@
-"""Figures for people, for programs, and as a chart; and the columns' progress meanwhile."""
+"""The report of a simulation: figures for people, for programs, and as a chart; and the columns' progress meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proxy.lab.simulate.side_by_side import Watch
 
 
 def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
-    """One object; times in seconds."""
+    """The figures as one JSON object; times in seconds."""
     columns = [
         {
             "name": each.name,
@@ -53,7 +53,7 @@ def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -> None:
-    """A column for each way to retry."""
+    """Print a table with a column for each way to retry."""
     fleet = f"{scenario.sidecars:,} sidecar{'' if scenario.sidecars == 1 else 's'}"
     pace = f"{scenario.calls:g} calls a second for {_time(scenario.duration)}, seed {scenario.seed}"
     table = Table(title=f"{scenario.name}: {fleet}, {pace}", title_justify="left", box=box.SIMPLE_HEAD)
@@ -102,7 +102,7 @@ _Line = list[tuple[float, float]]
 
 
 def picture(scenario: Scenario, done: Sequence[Figures]) -> str:
-    """How many calls succeed, and what the upstream is asked, over time: the whole SVG, by hand."""
+    """The chart of successes and of the upstream's load over time: the whole SVG, written by hand."""
     seconds = max(1, int(scenario.duration))
     drawn = [(_stroke(number, each.name), *_lines(each, seconds)) for number, each in enumerate(done)]
     parts = [
@@ -131,7 +131,9 @@ def _stroke(index: int, name: str) -> str:
 
 
 def _lines(each: Figures, seconds: int) -> tuple[_Line, _Line]:
-    """The share of calls that succeed, where any begin, and requests a second, at the middle of each stretch."""
+    """The share of calls that succeed, for stretches in which any begin, and the requests a second, at each stretch's
+    middle.
+    """
     step = max(1, seconds // _POINTS)
     shares, loads = [], []
     for start in range(0, seconds, step):
@@ -182,7 +184,7 @@ _PACE = 0.1
 
 @contextlib.contextmanager
 def shown(columns: Sequence[Column]) -> Iterator[Watch]:
-    """A bar for each column on standard error while it is a terminal; it is taken away at the end."""
+    """A progress bar for each column on standard error, if that is a terminal; it is removed at the end."""
     if not sys.stderr.isatty():
         yield lambda number, share: None
         return

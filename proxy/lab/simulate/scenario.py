@@ -1,7 +1,7 @@
-"""A scenario file: who calls, how often, what the upstream can do, and when it can't.
+"""A scenario file: the apps' calls and their rate, the upstream's abilities, and its outages.
 
-It is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and all
-mistakes are reported at once with their lines.
+The file is read by the language of the configuration (`proxy.config.schema_language`), so that units are the same, and
+all mistakes are reported at once with their lines.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ SCENARIO = Section(
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """See OUTAGE; seconds, shares from 0 to 1. `capacity`, `latency` and `limit` are those of the upstream where none
-    is named; `key` and `endpoint` count from 0, None for all.
+    """An outage; see OUTAGE. Seconds, and shares from 0 to 1. `capacity`, `latency` and `limit` are those of the
+    upstream if the outage names none; `key` and `endpoint` count from 0, None for all.
     """
 
     at: float
@@ -154,13 +154,13 @@ class Outage:
     endpoint: int | None
 
     def is_about(self, key: int, endpoint: int) -> bool:
-        """Whether requests with this key to this endpoint meet it."""
+        """Whether the outage concerns requests with this key to this endpoint."""
         return (self.key is None or self.key == key) and (self.endpoint is None or self.endpoint == endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """See OTHER."""
+    """Another upstream; see OTHER."""
 
     latency: float
     failing: float
@@ -173,7 +173,9 @@ class Other:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """See SCENARIO, UPSTREAM and the request; `policy` and `compare` are trees, with the places of their keys."""
+    """A scenario; see SCENARIO, UPSTREAM and the request. `policy` and `compare` are trees, with the places of their
+    keys.
+    """
 
     file: str
     name: str
@@ -204,7 +206,7 @@ class Scenario:
 
 
 def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
-    """The scenario, or everything that is wrong with it."""
+    """The scenario, and everything that is wrong with the file; None instead of the scenario if there is an error."""
     problems = Problems()
     scenario = _read(file, problems)
     return (None if problems.fatal else scenario), problems.sorted()

@@ -1,6 +1,6 @@
 """Columns played side by side, each in its own process.
 
-The figures are the same as in one process. Columns share nothing but the scenario, and each draws from its own random
+The figures are the same as in one process: columns share nothing but the scenario, and each draws from its own random
 sources, seeded by the scenario.
 """
 
@@ -25,9 +25,8 @@ Watch = Callable[[int, float], None]
 
 
 def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores: int | None = None) -> list[Figures]:
-    """Play every column, as many at a time as there are cores (None: as many as this process may use).
-
-    Gives their figures in the columns' order. `ChildProcessError`: a process ended before its column's end.
+    """Play every column, as many at a time as there are cores (None: as many as this process may use). Gives their
+    figures in the columns' order. Raises ChildProcessError if a process ended before its column's end.
     """
     at_a_time = min(len(columns), processes(cores))
     if at_a_time < 2 or "fork" not in multiprocessing.get_all_start_methods():
@@ -36,7 +35,7 @@ def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores:
 
 
 def _play(scenario: Scenario, column: Column, tell: Callable[[float], None]) -> Figures:
-    """One column. `tell` hears of each hundredth that has been played."""
+    """Play one column. `tell` is called with each hundredth that has been played."""
     told = 0
 
     def at(now: float) -> None:
@@ -52,8 +51,8 @@ def _play(scenario: Scenario, column: Column, tell: Callable[[float], None]) -> 
 
 
 class _Apart:
-    """The processes, and what they have told. They are forked: a policy may hold a user's objects, which need not be
-    such as can be sent.
+    """The processes, and what they have reported. They are forked, because a policy may hold a user's objects, which
+    need not be picklable.
     """
 
     def __init__(self, scenario: Scenario, columns: Sequence[Column], watch: Watch) -> None:
@@ -65,7 +64,7 @@ class _Apart:
         self._done: dict[int, Figures] = {}
 
     def play(self, at_a_time: int) -> list[Figures]:
-        """All columns, so many at a time. No process outlives this, whatever ends it."""
+        """Play all columns, so many at a time. No process outlives this method, however it ends."""
         waiting = iter(range(len(self._columns)))
         try:
             self._begin(waiting, at_a_time)
@@ -90,7 +89,7 @@ class _Apart:
             self._playing[receiving] = number, process
 
     def _hear(self, receiving: Connection) -> bool:
-        """Take what a process says; whether that was the last."""
+        """Take a process's report; whether it was the last."""
         number, process = self._playing[receiving]
         try:
             said = receiving.recv()
@@ -109,7 +108,7 @@ class _Apart:
 
 
 def _play_here(scenario: Scenario, column: Column, sending: Connection) -> None:
-    """What a process does. Ctrl-C is its parent's to heed; where that is gone the figures are not wanted."""
+    """Play a column in this process. The parent handles Ctrl-C; if the parent is gone, the figures are not wanted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sending.send(_play(scenario, column, sending.send))

@@ -1,7 +1,7 @@
-"""One column of a scenario, played: calls through the policy at many sidecars, against one simulated upstream.
+"""The play of one column of a scenario: calls through the policy at many sidecars, against one simulated upstream.
 
-Nothing here decides. `Call` does, `Driver` carries out, `World` answers; the rest begins calls and counts.
-Sidecars share nothing but the upstream, and the buckets that the policy keeps in Redis.
+Nothing here decides: `Call` does, `Driver` carries out, `World` answers; the rest begins calls and counts. Sidecars
+share only the upstream, and the buckets that the policy keeps in Redis.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ _BEGUN = Reply(200, MappingFields([("content-type", "text/event-stream")]))
 
 
 class World:
-    """One column's upstream: what happens to each request that is sent to it.
+    """One column's upstream, which decides what happens to each request that is sent to it.
 
-    Theory. It answers after a latency drawn from a log-normal distribution about its median. With a capacity it is one
-    queue: each request takes 1/capacity of its time, waits for those before it, and is refused where it would wait
-    longer than `queue`. Work once begun is done, whether a caller still waits for the answer or not, so that retries
-    which come too early cost capacity as in life. An outage's failures cost it nothing. Each endpoint has its share of
-    the capacity. A limit is counted for each key in windows that begin with the play, as APIs that allow so many
-    requests a minute do, or so many tokens: then each call takes a number of them that is drawn as latencies are.
+    Theory. The upstream answers after a latency drawn from a log-normal distribution about its median. With a capacity
+    it is one queue: each request takes 1/capacity of its time, waits for those before it, and is refused if it would
+    wait longer than `queue`. Work that has begun is finished whether a caller still waits for the answer or not, so
+    that retries which come too early cost capacity, as they do in life. An outage's failures cost no capacity. Each
+    endpoint has its share of the capacity.
+
+    A limit is counted for each key in windows that begin with the play, as it is by APIs that allow so many requests a
+    minute, or so many tokens: then each call takes a number of tokens that is drawn like the latencies.
 
     `requests` are counted by the second in which they came; `longest_pushback` is the longest delay that was named
     (seconds).
@@ -69,7 +71,7 @@ class World:
         self._replies: dict[tuple[int, int], Reply] = {}
 
     def fate(self, now: float, key: int, endpoint: int, size: int = 1) -> Sending:
-        """What happens to a request with this key that is sent to this endpoint now; it takes `size` of the limit."""
+        """The end of a request with this key that is sent to this endpoint now; it takes `size` of the limit."""
         scenario, rng = self._scenario, self._rng
         second = int(now)
         self.requests[second] = self.requests.get(second, 0) + 1
@@ -102,14 +104,16 @@ class World:
         return Sending(wait + latency * math.exp(_SIGMA * rng.gauss(0.0, 1.0)), _FINE)
 
     def _look_up(self, now: float) -> None:
-        """What prevails, in the order of the file, and after what the capacity is not yet what it usually is."""
+        """Find the outages of this time, in the order of the file, and the one that the capacity is still recovering
+        from.
+        """
         outages = self._scenario.outages
         self._outages = tuple(each for each in outages if each.at <= now < each.until)
         self._recovering = next((each for each in outages if each.until <= now < each.until + each.recovers), None)
         self._until = next((edge for edge in self._edges if edge > now), math.inf)
 
     def _within(self, limit: int, key: int, now: float, size: int) -> bool:
-        """Whether the window of this key has room for one more of this size, which is then counted."""
+        """Whether the window of this key has room for one more request of this size; if so, the request is counted."""
         number = int(now // self._scenario.window)
         before, had = self._windows.get(key, (number, 0))
         had = had if before == number else 0
@@ -118,7 +122,7 @@ class World:
         return has_room
 
     def _capacity_again(self, outage: Outage, now: float) -> float | None:
-        """What there is of the capacity again, which grows evenly."""
+        """The capacity during a recovery, in which it grows evenly."""
         usual = self._scenario.capacity
         if usual is None or outage.capacity is None:
             return usual
@@ -142,12 +146,11 @@ class World:
 
 @dataclass(slots=True)
 class Played:
-    """What became of a column's calls. Counts are by the second in which a call began; `requests` when one came.
+    """The results of a column's calls. Counts are by the second in which a call began; `requests` by the second in
+    which one came. `hedges` are attempts that were sent while another attempt of their call was in flight.
 
-    `hedges` are attempts that were sent beside another one of their call.
-
-    `cooled_until` is when the last call was held by a cooldown, `longest_pushback` the longest delay that the upstream
-    named; both in seconds.
+    `cooled_until` is when a cooldown last held a call, `longest_pushback` the longest delay that the upstream named;
+    both in seconds.
     """
 
     name: str
@@ -163,7 +166,7 @@ class Played:
 
 
 class _Fleet(Factory):
-    """Buckets in Redis, which all sidecars share: as exact as if Redis answered at once."""
+    """The factory of buckets in Redis, which all sidecars share: as exact as if Redis answered at once."""
 
     def __init__(self) -> None:
         self._buckets: dict[Key, Bucket] = {}
@@ -181,7 +184,7 @@ class _Fleet(Factory):
 
 
 class _Sidecar:
-    """One redrive: its policy, what its calls share, its waiting room, and the endpoint whose turn it is."""
+    """One redrive: its policy, the state that its calls share, its waiting room, and the endpoint whose turn it is."""
 
     __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
 
@@ -203,7 +206,7 @@ class _Sidecar:
 
 
 class _Simulated(Driver):
-    """One call with one of the keys, at one sidecar; it tells its column when it is over."""
+    """One call with one of the keys, at one sidecar; the column is notified when the call is over."""
 
     def __init__(self, run: _Run, key: int, sidecar: _Sidecar, size: int) -> None:
         super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)
@@ -237,7 +240,7 @@ class _Simulated(Driver):
         return Call(request, policy, scope, self._sidecar.env, self.set_alarm)
 
     def watch(self, deadline: float) -> None:
-        """Mind it if the call is still there when the next sweep comes: few are."""
+        """Watch the deadline only if the call still lasts when the next sweep comes: few do."""
         if deadline - self.clock.now <= 2 * _SWEEP:
             super().watch(deadline)
         else:
@@ -304,7 +307,7 @@ class _Run:
         driver.begin(call)
 
     def _size(self) -> int:
-        """How much of its key's limit the next call takes."""
+        """The amount of its key's limit that the next call takes."""
         middle = self._scenario.tokens
         return 1 if middle is None else max(1, round(middle * math.exp(_SIGMA * self._sizes.gauss(0.0, 1.0))))
 
@@ -339,7 +342,7 @@ def _alone(scenario: Scenario, said: Other) -> Scenario:
 
 
 def _requests(column: Column, keys: int) -> list[Request]:
-    """The scenario's request with each of the keys."""
+    """The scenario's request, once with each of the keys."""
     if keys == 1:
         return [column.request]
     fields = [MappingFields([("authorization", f"Bearer {key}")]) for key in range(keys)]
@@ -348,5 +351,5 @@ def _requests(column: Column, keys: int) -> list[Request]:
 
 
 def play(scenario: Scenario, column: Column, tell: Callable[[float], None] = lambda now: None) -> Played:
-    """Play one column. `tell` hears how far it is, every few seconds of the scenario's time."""
+    """Play one column. `tell` is called with the scenario's time every few seconds of that time."""
     return _Run(scenario, column, tell).play()

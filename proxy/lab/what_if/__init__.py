@@ -1,8 +1,9 @@
-"""What if an upstream had another policy: a draft checked as `redrive check` would, and the last calls played under it.
+"""A trial of another policy for an upstream: a draft is checked as `redrive check` would check it, and the last calls
+are played under it.
 
-Nothing is written and nothing is sent: `draft` loads the file with the draft in its place, `playing` plays what was
-recorded of the calls on the virtual clock, once under the configuration in force and once under the draft. What can't
-be played as it went, since it depends on what is not kept, is left out of the sums and told.
+Nothing is written and nothing is sent: `draft` loads the file with the draft in its place, `replay` plays the recorded
+calls on the virtual clock, once under the configuration in force and once under the draft. A call that can't be played
+as it went, because it depends on something that is not recorded, is left out of the sums and reported.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["shown", "tried"]
 
 
 def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
-    """What may be tried of an upstream, as the file has it; None where the file has no such upstream."""
+    """The part of an upstream's policy that may be tried, as the file has it; None if the file has no such upstream."""
     written = None if file is None else find_written(file, upstream)
     if written is None:
         return None
@@ -35,8 +36,8 @@ def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
 def tried(
     file: str | None, environ: Mapping[str, str], settings: Settings, upstream: str, text: str, calls: Sequence[Kept]
 ) -> dict[str, Any] | None:
-    """A draft's errors and warnings and, without errors, what would have happened to calls of this upstream; None where
-    the file has no such upstream. `settings` are those in force.
+    """A draft's errors and warnings and, without errors, the results that calls of this upstream would have had; None
+    if the file has no such upstream. `settings` are those in force.
     """
     written = None if file is None else find_written(file, upstream)
     if file is None or written is None:
@@ -58,7 +59,7 @@ def tried(
 
 
 def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list[Ending | str]]:
-    """Whether more calls play as they went where buckets begin empty, as in a long outage; and how they play so."""
+    """Whether more calls play as they went if buckets begin empty, as in a long outage; and the plays."""
     full = play_kept(settings, calls)
     if all(call["outcome"] != Outcome.BUCKET_EMPTY.value for call in calls):
         return False, full
@@ -104,7 +105,9 @@ def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequ
 
 
 def _differs(kept: Kept, played: Ending) -> str:
-    """Why a call can't be judged: under the configuration in force it does not play as it went; "" where it does."""
+    """The reason why a call can't be judged (under the configuration in force it does not play as it went); "" if it
+    can.
+    """
     recorded = tuple(attempt["class"] for attempt in kept["history"] if "class" in attempt)
     known = tuple(cls for cls in played.classes if cls is not None)
     if played.unknown or (played.outcome, played.attempts) != (kept["outcome"], kept["attempts"]):

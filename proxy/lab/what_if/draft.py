@@ -1,10 +1,11 @@
-"""The policy of one upstream as a user edits it: what of the file may be tried, and the file checked with it.
+"""The policy of one upstream as a user edits it: the part of the file that may be tried, and the check of the file with
+the draft in its place.
 
 A draft comes from a web page, so it must not get more out of the process than the file does by itself. Only the keys of
-TRIED may stand in it: addresses, credentials, headers and files stay as the file has them, and are not shown. A
-${NAME} stands only where the file has the very same one, a masked value only where the file has a secret, code and
-dialect packs of the user's own only where the file names them. What is left can read nothing, import nothing and reach
-nothing. Its size is bounded before it is looked at.
+TRIED may be in it: addresses, credentials, headers and files stay as the file has them, and are not shown. A ${NAME} is
+allowed only where the file has the very same one, a masked value only where the file has a secret, code and dialect
+packs of the user's own only where the file names them. So a draft can read nothing, import nothing and reach nothing.
+Its size is bounded before it is read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MAY_BE_CODE = frozenset({"strategy", "bucket", "rate"})
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An upstream's part of the file. `locked` are the keys of it that a draft leaves alone."""
+    """An upstream's part of the file. `locked` are the keys of it that a draft can't change."""
 
     upstream: str
     tree: Map
@@ -45,16 +46,16 @@ class Written:
 
     @property
     def locked(self) -> list[str]:
-        """The keys that are there and can't be tried."""
+        """The keys of the upstream that can't be tried."""
         return [key for key in self.tree if key not in TRIED]
 
     def as_yaml(self) -> str:
-        """What may be tried, as YAML, secrets masked."""
+        """The part that may be tried, as YAML, secrets masked."""
         return _dumped(_shown(self.tree, TRIED))
 
 
 def find_written(file: str, upstream: str) -> Written | None:
-    """An upstream's part of a file, or of one that it includes; None where none has it."""
+    """An upstream's part of a file, or of a file that it includes; None if none has the upstream."""
     for tree in trees(file):
         upstreams = tree.get("upstreams")
         if isinstance(upstreams, Map) and upstream in upstreams:
@@ -75,7 +76,9 @@ def _shown(tree: Map, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _dumped(data: dict[str, Any]) -> str:
-    """Plain data as YAML whose scalars stay what they are: here a key decides how one is read, not its looks."""
+    """Plain data as YAML whose scalars keep their types when they are read again: a key decides here how a scalar is
+    read.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -92,8 +95,8 @@ def _dumped(data: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A draft, loaded in its place. `result` has settings unless there are errors; only the upstream itself, and those
-    that it may lead to, are in them.
+    """A draft that was loaded in its place. If there are no errors, `result` has settings: only the upstream itself,
+    and those that it may lead to, are in them.
     """
 
     errors: list[str]
@@ -140,7 +143,7 @@ def check(file: str, environ: Mapping[str, str], written: Written, text: str) ->
 
 
 def _line(problem: Problem, inside: str) -> str:
-    """A problem as a line; one of the draft is told by the paths that stand there."""
+    """A problem as a line; a problem of the draft is named by its path in the draft."""
     line = str(problem)
     return line.replace(f"{inside}.", "", 1) if problem.file == NAME else line
 
@@ -157,7 +160,7 @@ def _values(tree: Any) -> Iterator[Any]:
 
 
 def _reachable(file: str, upstream: str, merged: Map) -> set[str]:
-    """The upstreams that calls of this one may get to: itself, and whatever is named by what it falls back to."""
+    """The upstreams that calls of this one may get to: itself, and those that its fallbacks name."""
     parts: dict[str, Any] = {}
     shared: list[Any] = []
     for tree in trees(file):
@@ -176,7 +179,7 @@ def _reachable(file: str, upstream: str, merged: Map) -> set[str]:
 
 
 def _fallbacks(tree: Any) -> list[Any]:
-    """What an upstream and its routes fall back to, as written."""
+    """The fallbacks of an upstream and its routes, as written."""
     if not isinstance(tree, Map):
         return []
     routes = tree.get("routes")
@@ -185,25 +188,25 @@ def _fallbacks(tree: Any) -> list[Any]:
 
 
 def _named(trees: list[Any], names: Mapping[str, Any]) -> set[str]:
-    """The names that stand anywhere in these trees."""
+    """The names that occur anywhere in these trees."""
     return {value for tree in trees for value in _values(tree) if isinstance(value, str) and value in names}
 
 
 def _inside(tree: Any, step: str | int) -> Any:
-    """What stands at a key or a position; None where nothing does."""
+    """The value at a key or a position; None if there is none."""
     if isinstance(tree, dict):
         return tree.get(step)
     return tree[step] if isinstance(tree, list) and isinstance(step, int) and step < len(tree) else None
 
 
 class _Merger:
-    """Lays a draft over what the file says, and refuses what may not stand in one."""
+    """A merger that lays a draft over the file's values, and refuses what a draft may not contain."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
     def merge(self, draft: Map, under: Map, keys: tuple[str, ...], path: Path) -> Map:
-        """What the draft says of the keys that may be tried; the others as the file has them."""
+        """The draft's values for the keys that may be tried; the file's for the others."""
         merged = Map(draft.mark)
         for key in under:
             if key not in keys:
@@ -229,7 +232,7 @@ class _Merger:
         return merged
 
     def _routes(self, draft: Seq, under: Any, path: Path) -> Seq:
-        """Each route over the one of the file that matches the same."""
+        """The routes: each one of the draft laid over the file's route that matches the same."""
         routes, written = Seq(draft.mark), [each for each in under or () if isinstance(each, Map)]
         for number, (route, mark) in enumerate(zip(draft, draft.marks, strict=True)):
             where = (*path, number)
@@ -242,7 +245,7 @@ class _Merger:
         return routes
 
     def _dialects(self, draft: Any, under: Any, path: Path) -> Any:
-        """The dialects. A pack of the user's own is a file, found from where the file of the configuration is."""
+        """The dialects. A pack of the user's own is a file, found from the folder of the configuration."""
         if not isinstance(draft, Seq):
             return self._value(draft, under, under, Mark(NAME, 1, 1), path)
         dialects = Seq(draft.mark)
@@ -259,7 +262,7 @@ class _Merger:
         return dialects
 
     def _value(self, draft: Any, under: Any, shown: Any, mark: Mark, path: Path) -> Any:
-        """A value, with the secrets of the file in the place of their masks. `shown` is what the file says, masked."""
+        """A value, with the file's secrets in the place of their masks. `shown` is the file's value, masked."""
         if isinstance(draft, Map):
             made = Map(draft.mark)
             for key, value in draft.items():

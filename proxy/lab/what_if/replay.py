@@ -1,10 +1,11 @@
-"""Kept calls of one upstream, played again under a policy: the same `Call` that serves traffic, on the virtual clock.
+"""Recorded calls of one upstream, played again under a policy: the same `Call` that serves traffic, on the virtual
+clock.
 
-Each attempt meets the results that the call's attempts met, in order. Where a policy makes an attempt more than was
-made, or waits for one longer than the call did, nothing is known of its result: the call is told as far as it is known,
-and nothing is made up. All calls are played together, from when they came, so that they share buckets and cooldowns.
-No cooldown is in force when they begin, and buckets are full or, to play an outage that has lasted, empty. Jitter is
-drawn in the middle.
+Each attempt gets the results that the call's attempts got, in order. If a policy makes an attempt more than was made,
+or waits for one longer than the call did, its result is unknown: the call is reported as far as it is known, and
+nothing is made up. All calls are played together, from when they came, so that they share buckets and cooldowns. No
+cooldown is in force when they begin, and buckets are full or, to play an outage that has lasted, empty. Jitter is drawn
+in the middle.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _NEVER = 1e9
 
 
 class TooMuchError(Exception):
-    """A run takes more steps than MOST_STEPS."""
+    """A run that takes more steps than MOST_STEPS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What became of a call. `outcome` is None where it is not known, and `unknown` says why. `waited`: the seconds in
-    which no attempt was under way; `took`: until its end, or as long as anything is known.
+    """The end of a call. `outcome` is None if it is unknown, and `unknown` says why. `waited`: the seconds in which no
+    attempt was under way; `took`: until its end, or for as long as anything is known.
     """
 
     outcome: str | None
@@ -63,8 +64,8 @@ class Ending:
 
 
 def play_kept(settings: Settings, calls: Sequence[Kept], *, empty: bool = False) -> list[Ending | str]:
-    """Play calls, in order of their beginning. What can't be played is told in a clause. `empty`: buckets begin empty.
-    Raises TooMuchError.
+    """Play calls, in order of their beginning. A call that can't be played gets the reason in a clause. `empty`:
+    buckets begin empty. Raises TooMuchError.
     """
     stage = _CountedStage(settings, empty)
     players: list[_KeptPlayer | str] = []
@@ -88,7 +89,7 @@ def play_kept(settings: Settings, calls: Sequence[Kept], *, empty: bool = False)
 
 
 class _CountedStage(Stage):
-    """What the calls of one run share: a stage whose buckets may begin empty, and whose steps are counted."""
+    """The stage of the calls of one run: its buckets may begin empty, and its steps are counted."""
 
     def __init__(self, settings: Settings, empty: bool) -> None:
         super().__init__(settings, FixedDraws(0.5))
@@ -101,7 +102,7 @@ class _CountedStage(Stage):
         return scope
 
     def _take_all(self, bucket: Bucket | None) -> None:
-        """Take the tokens of a quota or a throttle that no call has used before, where buckets begin empty."""
+        """Take the tokens of a quota or a throttle that no call has used before, if buckets begin empty."""
         if not self._empty or bucket is None or any(bucket is each for each in self._emptied):
             return
         self._emptied.append(bucket)
@@ -120,7 +121,7 @@ class _CountedStage(Stage):
 
 
 class _KeptPlayer(Recorder):
-    """One kept call."""
+    """The player of one recorded call."""
 
     def __init__(self, stage: _CountedStage, call: KeptCall) -> None:
         super().__init__(stage.clock, self._next)
@@ -130,7 +131,7 @@ class _KeptPlayer(Recorder):
         self._unknown = ""
 
     def come(self, at: float) -> None:
-        """Let the app ask, so many seconds into the run, and go away where it did."""
+        """Let the app ask, so many seconds into the run, and leave when it left."""
         self.clock.at(at, BEGIN, self._ask)
         kept = self.kept_call.kept
         if kept["outcome"] == Outcome.CLIENT_GONE.value:
@@ -148,7 +149,7 @@ class _KeptPlayer(Recorder):
         super().set_alarm(at)
 
     def _next(self, attempt: int, now: float) -> Sending:
-        """What the next result that was met at this upstream does to a sending."""
+        """The next recorded result at this upstream, for a sending."""
         self._stage.step()
         here, first = self.call.policy.upstream, self.kept_call.kept["upstream"]
         kept = next((each for each in self._results if each.get("upstream", first) == here), None)
@@ -176,7 +177,7 @@ class _KeptPlayer(Recorder):
 
     @property
     def ending(self) -> Ending:
-        """What became of the call."""
+        """The end of the call."""
         took, history = self.elapsed, self.call.history
         outcome = None if self._unknown or self.outcome is None else self.outcome.value
         if not history and self.starts:  # nothing had to be decided
@@ -190,7 +191,7 @@ class _KeptPlayer(Recorder):
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """The length of what several stretches of time cover together."""
+    """The length of the union of several stretches of time."""
     covered, until = 0.0, 0.0
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, until))
