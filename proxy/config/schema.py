@@ -369,6 +369,7 @@ IDEMPOTENCY_KEY = section(
     "A call that carries this header is idempotent.",
     header=Key(key_header, "Idempotency-Key"),
     inject=Key(flag, False, "a POST or PATCH without a key gets one"),
+    form=Key(one_word("bare", "string"), "bare", 'how that key is written: string is "…", as the IETF draft has it'),
 )
 
 PUSHBACK = section(

@@ -88,7 +88,7 @@ def attempt_fields(
             changes.put("grpc-timeout", format_grpc_timeout(left - elapsed))
     name = policy.idempotency_key.header
     if key is not None and wants_key(request, policy):
-        changes.put(name, key)
+        changes.put(name, key if policy.idempotency_key.form == "bare" else quoted(key))
     return changes
 
 

@@ -352,10 +352,13 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """`header` is in the user's spelling."""
+    """`header` is in the user's spelling. `form`: how a key of ours is written: `string` is a structured field's
+    string, as the IETF draft has it (draft-ietf-httpapi-idempotency-key-header, 2.1).
+    """
 
     header: str = "Idempotency-Key"
     inject: bool = False
+    form: Literal["bare", "string"] = "bare"
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ def test_the_defaults_are_the_contracts() -> None:
     }
     assert policy.classify.faults[FaultKind.ATTEMPT_TIMEOUT] is Class.TIMEOUT
     assert (policy.mode, policy.scope.by, policy.classify.unsafe_methods) == ("enforce", "host", "provider")
+    key = policy.idempotency_key
+    assert (key.header, key.inject, key.form) == ("Idempotency-Key", False, "bare")
     assert (policy.idempotency_key.header, policy.idempotency_key.inject) == ("Idempotency-Key", False)
 
 

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from dataclasses import replace
 from random import Random
+from uuid import UUID
 
 import pytest
 from support.front import FAST, STANDARD, CutError, Front, chunked, request, to
@@ -255,6 +256,19 @@ async def test_an_idempotency_key_is_the_same_on_every_attempt() -> None:
             assert first == second is not None
             await app.ask("POST", "/api/", "Idempotency-Key: mine", body=b"x")
             assert upstream.requests[2].all("idempotency-key") == ["mine"]
+
+
+async def test_a_key_of_ours_may_be_a_structured_fields_string() -> None:
+    key = IdempotencyKey(inject=True, form="string")
+    async with Upstream(answer(500), answer(200, b"ok"), reset, answer(200)) as upstream:
+        async with Front(to("api", upstream.url, idempotency_key=key)) as front, front.app() as app:
+            assert (await app.ask("POST", "/api/", body=b"x")).status == 200
+            first, second = (each.one("idempotency-key") or "" for each in upstream.requests)
+            assert first == second == f'"{UUID(first.strip(chr(34)))}"'
+            for own in ("mine", '"mine"'):  # an app's own counts in either form, and stays as it came
+                del upstream.requests[:]
+                assert (await app.ask("POST", "/api/", f"Idempotency-Key: {own}", body=b"x")).status == 200
+                assert {each.one("idempotency-key") for each in upstream.requests} == {own}
 
 
 @pytest.mark.parametrize("none", [("Idempotency-Key:",), ("Idempotency-Key: mine", "Connection: idempotency-key")])
