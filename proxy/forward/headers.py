@@ -19,6 +19,7 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.pushback import MILLISECONDS
 from proxy.retry.request_hints import read_grpc_timeout
+from proxy.retry.states import Delivering
 from proxy.wire.field_names import NOT_EDITED
 from proxy.wire.head import ResponseHead
 
@@ -185,8 +186,8 @@ def handed_on(
         if attempts == 1 and outcome is _SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
         if held < 1.0 and not gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
-            return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, told(call.history))
-    end = CallEnd(outcome, attempts, call.request.is_grpc, head.status, detail=told(call.history), held=held)
+            return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, _details(call, head))
+    end = CallEnd(outcome, attempts, call.request.is_grpc, head.status, detail=_details(call, head), held=held)
     end.cooling, end.named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     end.no_place = call.found_no_place
     changes = answer_fields(policy, head, end)
@@ -238,6 +239,18 @@ def told(history: Sequence[AttemptRecord]) -> str:
     ends = ", ".join([f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_TOLD:]])
     last = history[-1] if history else None
     return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
+
+
+def _details(call: Call, head: ResponseHead) -> str:
+    """The same of a call whose answer is handed on. Where it went on to another upstream, a success names the upstream
+    that answered, too: what is handed on is no failure, which `told` would name.
+    """
+    text, state = told(call.history), call.state
+    if call.fallbacks is None or not call.fallbacks.has_gone or not isinstance(state, Delivering):
+        return text
+    if state.outcome is not _SUCCESS:
+        return text
+    return f"{text}, {call.policy.upstream} attempt {state.attempt}: {head.status}"
 
 
 def _attempt(record: AttemptRecord) -> str:

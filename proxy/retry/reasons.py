@@ -9,9 +9,14 @@ of it is secret: methods, names of the configuration, and numbers. Statuses of a
 from __future__ import annotations
 
 from proxy.retry.actions import Answer
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import UNAVAILABLE, Class, Failure, Fault, FaultKind, Outcome
+from proxy.retry.fallback import SAFE_METHODS
 from proxy.retry.plans import Standing
 from proxy.retry.policy import Concurrency
+
+#: Statuses that a repeat may get because an earlier attempt was carried out.
+_AFTER_SUCCESS = frozenset({404, 409, 410, 412})
 
 #: What holds calls, by what it is called in records.
 GATES = {
@@ -34,9 +39,54 @@ SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 def why_not(
     no: Outcome, failure: Failure, call: Standing, now: float, *, due: float, goes_on: bool, delivered: bool = False
 ) -> str:
-    """Why this failure was not followed by another attempt. `due`: when the next one would have begun; `goes_on`: the
-    failure is one to go on from; `delivered`: the answer had begun to go to the app.
+    """Why this failure was not followed by another attempt, and whether it may come of an earlier one's success. `due`:
+    when the next one would have begun; `goes_on`: the failure is one to go on from; `delivered`: the answer had begun
+    to go to the app.
     """
+    why = _why_not(no, failure, call, now, due, goes_on, delivered)
+    own = own_success(failure, call)
+    return f"{why}; {own}" if own else why
+
+
+def own_success(failure: Failure, call: Standing) -> str:
+    """That an answer may say what an earlier attempt of the same call has done, in a clause; "" where it can't.
+
+    An attempt that ended in case 3 (contract, "Safety") may have been carried out. Its repeat then finds a precondition
+    not fulfilled any more (412; Azure answers 409 to `If-None-Match: *`), what it deletes gone (404, 410), or what it
+    creates there (409).
+    """
+    status = failure.status
+    if status not in _AFTER_SUCCESS or (call.attempts == call.earlier + 1 and not call.history):
+        return ""
+    method = call.request.method
+    if status == 409:
+        fits = method == "POST" or (method == "PUT" and "*" in call.request.fields.get_all("if-none-match"))
+    else:
+        fits = method == "DELETE" or (status == 412 and method not in SAFE_METHODS)
+    if not fits:
+        return ""
+    ended = {each.attempt: each for each in call.history if each.attempt > call.earlier}
+    for number in range(call.earlier + 1, call.attempts + 1):
+        record = ended.get(number)
+        if (number != failure.attempt) if record is None else _may_have_been_carried_out(record):
+            return f"attempt {number} may have been carried out, so the {status} may be its own success"
+    return ""
+
+
+def _may_have_been_carried_out(record: AttemptRecord) -> bool:
+    """Whether the upstream may have done what this sending asked for (contract, "Safety", 3): it was cancelled, broke
+    off, took too long, or failed with a server error that is no throttling.
+    """
+    if record.fault is not None:
+        return record.fault in (FaultKind.RESET, FaultKind.ATTEMPT_TIMEOUT)
+    if record.status is None:
+        return True
+    return record.status >= 500 and record.cls is not Class.THROTTLING
+
+
+def _why_not(
+    no: Outcome, failure: Failure, call: Standing, now: float, due: float, goes_on: bool, delivered: bool
+) -> str:
     policy = call.policy
     match no:
         case Outcome.PUSHBACK_STOP:

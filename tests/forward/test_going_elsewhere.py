@@ -87,7 +87,7 @@ async def test_a_chain_of_three() -> None:
         assert (reply.status, reply.body, reply.one("x-from")) == (200, b"x", "c")
         assert three.sent == [["1", "2"], ["3", "4"], ["5"]]
         assert reply.one("x-attempt-count") == "5"
-        told = "a attempt 1: 503, a attempt 2: 503, b attempt 3: 503, b attempt 4: 500"
+        told = "a attempt 1: 503, a attempt 2: 503, b attempt 3: 503, b attempt 4: 500, c attempt 5: 200"
         status = f'redrive; received-status=200; attempts=5; outcome=success; details="{told}"'
         assert reply.one("proxy-status") == status
         (call,) = await three.told.until(1)

@@ -55,6 +55,56 @@ def test_an_answer_that_breaks_off_is_written_down() -> None:
     assert (record.status, record.fault, record.started, record.ended) == (200, FaultKind.RESET, 0.0, 0.4)
 
 
+NOTHING = "nothing names it as retryable"
+IF_MATCH, IF_NONE_MATCH = {"if-match": '"a"'}, {"if-none-match": "*"}
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "ends", "own"),
+    [
+        ("PUT", IF_NONE_MATCH, ["reset", 412], 1),
+        ("PUT", IF_NONE_MATCH, ["reset", 409], 1),
+        ("PUT", IF_MATCH, ["attempt_timeout", 412], 1),
+        ("PUT", IF_MATCH, [500, 412], 1),
+        ("DELETE", IF_MATCH, ["reset", 412], 1),
+        ("DELETE", {}, ["connect_failure", "reset", 404], 1),  # the first is sent again as what it was
+        ("DELETE", {}, [502, 410], 1),
+        ("DELETE", {}, [429, "reset", 404], 2),
+        ("PATCH", {"idempotency-key": "a"}, ["reset", 412], 1),
+        ("POST", {"idempotency-key": "a"}, ["reset", 409], 1),
+        ("PUT", IF_MATCH, [412], None),
+        ("PUT", IF_MATCH, [429, 412], None),  # it was not processed
+        ("PUT", IF_MATCH, ["refused_stream", 412], None),
+        ("PUT", {}, ["reset", 404], None),
+        ("PUT", {}, ["reset", 409], None),
+        ("GET", {"if-match": '"a"'}, ["reset", 412], None),  # nothing was changed
+    ],
+)
+def test_an_answer_that_may_be_the_calls_own_success_says_so(
+    method: str, fields: dict[str, str], ends: list[str | int], own: int | None
+) -> None:
+    book = Playbook(replace(STANDARD, bucket=None), method=method, headers=fields)
+    call = book.call
+    call.start(0.0)
+    for number, end in enumerate(ends):
+        attempt = call.attempts
+        event = reply(attempt, end, at=number * 5.0) if isinstance(end, int) else fault(attempt, end, at=number * 5.0)
+        event.happen(call, event.at)
+        if call.attempts == attempt and number + 1 < len(ends):
+            call.woke(number * 5.0 + 4.0)
+    said = f"; attempt {own} may have been carried out, so the {ends[-1]} may be its own success" if own else ""
+    assert call.history[-1].why == f"{NOTHING}{said}"
+
+
+def test_a_hedge_may_meet_the_success_of_another() -> None:
+    hedging = replace(HEDGING, bucket=None)
+    book = Playbook(hedging, method="PUT", headers=IF_NONE_MATCH)
+    for event in (start(), wake(1.0), reply(2, 412, at=1.5)):
+        event.happen(book.call, event.at)
+    why = "non_fatal does not name it; attempt 1 may have been carried out, so the 412 may be its own success"
+    assert [record.why for record in book.call.history if record.attempt == 2] == [why]
+
+
 def test_a_failure_that_breaks_off_is_written_down_once() -> None:
     call = play(STANDARD, start(), reply(1, 404, end=False, at=0.1), fault(1, "reset", at=0.4))
     assert brief(call) == [(1, "not_retryable", "nothing names it as retryable")]
