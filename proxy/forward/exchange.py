@@ -396,6 +396,8 @@ class Exchange(AttemptOwner):
         """A head came, of which something has to be decided."""
         if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
             self.app.pin(stream, attempt.origin)
+        elif reply.status == 421 and stream is not None and not self.app.has_pinned:
+            reply.follows = not stream.is_first
         now = attempt.arrived
         try:
             self.carry_out(self.decider().head(attempt.number, reply, now), now)
@@ -585,16 +587,16 @@ class Exchange(AttemptOwner):
         attempt.key = action.key
         stream = None if fresh else self._resting(origin, now)
         if stream is None:
-            attempt.task = self.means.loop.create_task(self._dial(attempt, fresh))
+            attempt.task = self.means.loop.create_task(self._dial(attempt, fresh, action.alone))
             if self.upload is not None:
                 self.upload.settle(self.flights.values())
         else:
             self._send(attempt, stream, now)
 
-    async def _dial(self, attempt: Attempt, fresh: bool) -> None:
+    async def _dial(self, attempt: Attempt, fresh: bool, alone: bool) -> None:
         try:
             try:
-                stream = await self.open(attempt.origin, fresh=fresh)
+                stream = await self.open(attempt.origin, fresh=fresh, alone=alone)
             except Exception as error:  # a table says what each is
                 attempt.task = None
                 self.failed(attempt, self.means.pool.dial_failed(attempt.origin, error))
@@ -663,11 +665,15 @@ class Exchange(AttemptOwner):
         flying = [each.stream.shared for each in self.flights.values() if each.stream is not None]
         return [*self._avoided, *flying]
 
-    async def open(self, origin: Origin, *, fresh: bool) -> UpstreamStream:
-        """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used."""
+    async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
+        """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used; `alone`:
+        as the first on its connection.
+        """
         idempotent = None if fresh else self.call.is_idempotent()
         connect = self.policy.timeouts.connect
-        return await self.means.pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections())
+        return await self.means.pool.open(
+            origin, within=connect, idempotent=idempotent, not_on=self._connections(), alone=alone
+        )
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
         plan = self.plan

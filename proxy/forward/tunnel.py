@@ -57,7 +57,7 @@ class TunnelExchange(Exchange):
         """A tunnel has its connection for itself."""
         return None
 
-    async def open(self, origin: Origin, *, fresh: bool) -> UpstreamStream:
+    async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
         """A connection without TLS of ours: what is spoken in it is not our affair."""
         return await self.means.pool.open_tunnel(origin, within=self.policy.timeouts.connect)
 

@@ -3,6 +3,7 @@ cdef class _Value:
 
 
 cdef class Launch(_Value):
+    cdef public bint alone
     cdef public long attempt
     cdef public bint fresh
     cdef public object endpoint

@@ -32,14 +32,23 @@ class _Value:
 
 
 class Launch(_Value):
-    """Send the request as attempt n. `fresh`: on a new connection, since a pooled one was found dead. `endpoint`: to
+    """Send the request as attempt n. `fresh`: on a new connection, since a pooled one was found dead; `alone`: as the
+    first request of its connection, since the upstream answered 421 on one that it was not. `endpoint`: to
     this one of the policy's, counted from 0; None: to whichever the driver takes. `key`: the number of the credential
     that it carries, from 0; None where the policy has none.
     """
 
-    __slots__ = ("attempt", "endpoint", "fresh", "key")
+    __slots__ = ("alone", "attempt", "endpoint", "fresh", "key")
 
-    def __init__(self, attempt: int, fresh: bool = False, endpoint: int | None = None, key: int | None = None) -> None:
+    def __init__(
+        self,
+        attempt: int,
+        fresh: bool = False,
+        endpoint: int | None = None,
+        key: int | None = None,
+        alone: bool = False,
+    ) -> None:
+        self.alone = alone
         self.attempt = attempt
         self.fresh = fresh
         self.endpoint = endpoint

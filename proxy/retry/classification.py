@@ -59,6 +59,7 @@ from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, 
 
 __all__ = [
     "KNOWN_BY_KEY",
+    "MISDIRECTED",
     "NEEDS_BODY",
     "SERVICE_CONFIG",
     "NeedsBody",
@@ -87,6 +88,10 @@ _AWS_COUNTS = re.compile(r"\b(?:attempt|max)[ \t]*=[ \t]*([^\s;,]*)", re.IGNOREC
 
 
 SUCCESS: Final = Verdict(Class.SUCCESS, "success")
+
+#: Of a 421 on a connection that had carried other requests: the upstream did not process the request, and may take it
+#: on another connection, whatever its method (RFC 9110 section 15.5.20).
+MISDIRECTED: Final = Verdict(Class.TRANSIENT, "421 on a connection that had carried other requests", unprocessed=True)
 
 
 def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:

@@ -18,6 +18,7 @@ cdef class Reply:
     cdef public object peeked
     cdef public bint early
     cdef public object counts_as
+    cdef public bint follows
 
 
 cdef class Failure:

@@ -234,10 +234,11 @@ class Reply:
     `plain`: whoever read the head has seen that no field in it is one that says anything of retrying (PUSHBACK_FIELDS),
     and that no trailers came, so that there is nothing to look for. `peeked` is what was looked at of its body.
     `early`: it came before the request's last byte was sent. `counts_as`: the status that the error in a success's body
-    counts as (contract, section 13).
+    counts as (contract, section 13). `follows`: its request was not the first on its connection; drivers say so of a
+    421, which may be about the connection.
     """
 
-    __slots__ = ("counts_as", "early", "end", "fields", "peeked", "plain", "status", "trailers")
+    __slots__ = ("counts_as", "early", "end", "fields", "follows", "peeked", "plain", "status", "trailers")
 
     def __init__(
         self,
@@ -258,6 +259,7 @@ class Reply:
         self.peeked = peeked
         self.early = early
         self.counts_as = counts_as
+        self.follows = False
 
     @property
     def grpc_status(self) -> int | None:

@@ -36,7 +36,7 @@ from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.backoff import Chance
 from proxy.retry.buckets import Bucket
-from proxy.retry.classification import NEEDS_BODY, NeedsBody, classify, classify_fault, refuses_credential
+from proxy.retry.classification import MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import CircuitChanged, EndpointPicker
@@ -609,7 +609,8 @@ class Call(Standing):
             if attempt == 1 and endpoint is None and keys is None:
                 return _LAUNCH_FIRST
             failure, self.failure = self.failure, None
-            launch = Launch(attempt, False, endpoint, flight.key)
+            alone = failure is not None and failure.verdict is MISDIRECTED
+            launch = Launch(attempt, alone, endpoint, flight.key, alone)
             if failure is None or failure.status is None:
                 return (launch,)
             return (Discard(failure.attempt), launch)
@@ -645,6 +646,8 @@ class Call(Standing):
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
         """See `proxy.retry.plans.Standing`."""
+        if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
+            return True, None
         return (False, failure.pushback.delay) if self._keys is None else self._keys.wait_after(failure, now)
 
     def _is_transparent(self, fault: Fault) -> bool:
@@ -661,6 +664,8 @@ class Call(Standing):
         """The class of an answer is known."""
         self._processed = True
         self.reply = reply
+        if reply.follows and self._may_go_alone(verdict):
+            verdict = MISDIRECTED
         if verdict.cls is not _SUCCESS_CLASS:
             return self._judge(
                 failure_of(self, attempt, reply, verdict, flight.since, now + self.env.wall_offset), flight, now
@@ -681,6 +686,14 @@ class Call(Standing):
         self._plan_no_more(now)
         self.state = Delivering(attempt, _SUCCESS)
         return (*others, *self._discard(), Deliver(attempt, _SUCCESS))
+
+    def _may_go_alone(self, verdict: Verdict) -> bool:
+        """Whether a 421 is followed by an attempt on a connection of its own: once a call, unless a rule calls it fatal
+        or a success. Hedges are judged by `non_fatal` alone.
+        """
+        if self.hedged or verdict.cls in (Class.SUCCESS, Class.FATAL):
+            return False
+        return all(record.status != 421 for record in self.history)
 
     def _measure(self, at: float, now: float) -> None:
         """A success's first byte that counts came `at` this time: hedging learns for how long it was waited for."""
@@ -740,7 +753,7 @@ class Call(Standing):
         _land(flight, now)
         if flight.endpoint is not None and self._picker is not None:
             self._picker.failed(flight, failure.fault, now)
-            self._picker.tell_breaker(flight, ill=failure.verdict.cls in _ILL, now=now)
+            self._picker.tell_breaker(flight, ill=_is_ill(failure), now=now)
         on = goes_on(self, failure)
         began = self._tell_of(failure, flight, on, now)
         decided: Next | Outcome
@@ -1178,6 +1191,11 @@ class Call(Standing):
             record.status, record.cls = self.reply.status, _SUCCESS_CLASS
         self.history.append(record)
         return record
+
+
+def _is_ill(failure: Failure) -> bool:
+    """Whether an attempt's end is a sign that its endpoint is ill: a 421 is about a connection."""
+    return failure.verdict.cls in _ILL and failure.verdict is not MISDIRECTED
 
 
 def _land(flight: Flight, now: float) -> None:

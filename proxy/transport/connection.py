@@ -225,6 +225,11 @@ class Connection:
     def is_open(self) -> bool:
         return self.transport is not None and not self.transport.is_closing()
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it carries its first request."""
+        return self.exchanges == 1
+
     def is_sound(self, rested: float) -> bool:
         """Whether it may be used: open, and silent. One that was in use a moment ago is not asked."""
         transport = self.transport

@@ -203,6 +203,11 @@ class Http2UpstreamStream(Stream):
         return self._connection
 
     @property
+    def is_first(self) -> bool:
+        """Whether no stream was opened on the connection before it."""
+        return self.id == 1
+
+    @property
     def unsent(self) -> int:
         """Bytes of the body that wait here."""
         return 0 if self.over else self.queued

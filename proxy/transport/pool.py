@@ -192,13 +192,19 @@ class Pool(Keeper):
         return None
 
     async def open(
-        self, origin: Origin, *, within: float, idempotent: bool | None = None, not_on: Collection[object] = ()
+        self,
+        origin: Origin,
+        *,
+        within: float,
+        idempotent: bool | None = None,
+        not_on: Collection[object] = (),
+        alone: bool = False,
     ) -> UpstreamStream:
         """A stream on a new connection, dialled `within` seconds once it is its turn (`DialQueue`), or on a used one
-        where it would have to wait: not with `idempotent` None, else as for `lease`, and so is `not_on`. Raises what
-        `dial_failed` knows.
+        where it would have to wait: not with `idempotent` None, else as for `lease`, and so is `not_on`. `alone`: as
+        the first on its connection, though it could share one. Raises what `dial_failed` knows.
         """
-        if origin.http2 and not origin.selected_http1:
+        if origin.http2 and not origin.selected_http1 and not alone:
             stream = await self._open_shared(origin, within, not_on, idempotent=bool(idempotent))
             if stream is not None:
                 return stream

@@ -65,6 +65,10 @@ class UpstreamStream(Protocol):
         """The connection that it shares with other streams; None where it has one to itself."""
 
     @property
+    def is_first(self) -> bool:
+        """Whether its request is the first on its connection; asked once it was sent."""
+
+    @property
     def unsent(self) -> int:
         """Bytes of the body that were written here, and have not left the process."""
 
