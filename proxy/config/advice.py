@@ -112,7 +112,7 @@ class _Advice:
             for look in (*of_upstreams, self._without_tls, self._grpc):
                 for found in look(upstream) if upstream.name not in wrong else ():
                     self._problems.warn(*found)
-        for compare in (self._hosts, self._taken_hosts, self._services, self._redis):
+        for compare in (self._hosts, self._taken_hosts, self._services, self._redis, self._reads):
             for found in compare() if not any(path.startswith("upstreams.") for path in errors) else ():
                 self._problems.warn(*found)
 
@@ -143,6 +143,38 @@ class _Advice:
         if limit.max == 1 and strategy.hedging_delay is not None and strategy.max_attempts > 1:
             yield ("concurrency", "max"), "leaves no room for a hedge: nothing is sent during an attempt"
 
+    def _reads(self) -> _Placed:
+        """A dialect that knows reads, listed where no policy that has it gains anything by that."""
+        listed: dict[Mark, tuple[KeyPath, list[str]]] = {}
+        for policy, at, path in self._placed:
+            if policy.classify.reads:
+                mark = place(self._tree_of(policy), ("dialects",))
+                listed.setdefault(mark if mark.line else at, ((*path, "dialects"), []))[1].append(
+                    self._why_no_read_helps(policy)
+                )
+        for mark, (path, whys) in listed.items():
+            if mark.line and all(whys):
+                yield mark, path, whys[0]
+
+    def _why_no_read_helps(self, policy: Policy) -> str:
+        """Why a policy gains nothing by a dialect that knows reads; "" where it does."""
+        pack, methods = policy.classify.reads[0][0], self._methods_of(policy)
+        if methods is not None and "POST" not in methods:
+            return f"{pack} has no effect: its reads are POSTs, and this route takes none"
+        if policy.strategy.max_attempts < 2:
+            return f"{pack} has no effect: the strategy {policy.strategy.name} never retries"
+        if policy.classify.unsafe_methods == "always":
+            return f"{pack} has no effect: unsafe_methods: always repeats every POST, and not its reads alone"
+        if policy.idempotency_key.inject:
+            return f"{pack} has no effect: idempotency_key.inject lets every POST be repeated, and not its reads alone"
+        return ""
+
+    def _methods_of(self, policy: Policy) -> frozenset[str] | None:
+        """The methods that the policy's route asks for; None for any."""
+        upstream = self._settings.router.by_name.get(policy.upstream)
+        routes = upstream.routes if upstream is not None else ()
+        return next((route.match.methods for route in routes if route.policy is policy), None)
+
     def _spread(self, policy: Policy) -> _Said:
         """A key of earlier versions."""
         if "spread" in self._tree_of(policy)["pushback"]:
@@ -165,10 +197,7 @@ class _Advice:
             yield ("strategy",), "hedges without a bucket: nothing limits the load that they add"
         if strategy.safe_methods:
             return
-        # The methods that the policy's route asks for; None for any.
-        upstream = self._settings.router.by_name.get(policy.upstream)
-        routes = upstream.routes if upstream is not None else ()
-        methods = next((route.match.methods for route in routes if route.policy is policy), None)
+        methods = self._methods_of(policy)
         if policy.classify.unsafe_methods == "always":
             if methods is None or methods - IDEMPOTENT_METHODS:
                 message = "hedges unsafe methods too (unsafe_methods: always): a POST may be carried out several times"

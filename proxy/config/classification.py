@@ -24,6 +24,7 @@ from proxy.retry.policy import (
     Dialect,
     EventRule,
     IdempotencyKey,
+    Reads,
     Repeats,
     ResetField,
     Rule,
@@ -133,7 +134,7 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     typed = None
     if isinstance(tree, Map):
         tree = tree.without(*(key for key in tree if tree[key] is None))  # as good as not there
-        whole = lay(tree, PACK.defaults.without("codes", "repeats"))
+        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
         if isinstance(typed, dict) and "codes" in typed:
             _look_at_codes(typed["codes"], tree.values_at["codes"], problems)
@@ -166,7 +167,12 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     repeats = _repeats(typed["repeats"]) if "repeats" in typed else None
     quota = tuple(rule({**each, "as": "fatal"}, "out of quota") for each in typed["out_of_quota"])
     empty, name, grpc = frozenset(typed["empty_events"]), typed["name"], typed["grpc"]
-    return Dialect(name, tuple(rules), resets, grpc, source, stop_field, delays, repeats, empty, quota)
+    reads = _reads(typed["reads"]) if "reads" in typed else None
+    return Dialect(name, tuple(rules), resets, grpc, source, stop_field, delays, repeats, empty, quota, reads)
+
+
+def _reads(typed: Mapping[str, Any]) -> Reads:
+    return Reads(typed["field"].lower(), typed["values"], _headers(typed))
 
 
 def _repeats(typed: Mapping[str, Any]) -> Repeats:

@@ -150,6 +150,7 @@ class Policies:
             credentials=place.credentials,
         )
         self._edited(tree, key, place, path)
+        self._read_fields_edited(tree, policy.classify, place, path)
         if found is None:
             return None
         shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
@@ -184,6 +185,27 @@ class Policies:
                 self._told.add(mark)
                 message = f"credentials replace {key.header}: calls would be repeated for a key that is never sent"
                 self._problems.add(mark, (*path, "idempotency_key", "header"), message)
+
+    def _read_fields_edited(self, tree: Map, rules: Classify, place: PolicyPlace, path: KeyPath) -> None:
+        """Refuse a field that `headers` edits or credentials carry, where a dialect's reads are known by it: a call is
+        repeated on the word of the field as the app sent it.
+        """
+        named = {
+            each: pack for pack, reads in rules.reads for each in (reads.field, *(name for name, _ in reads.headers))
+        }
+        credentials, edits = place.credentials, tree.sub("headers").sub("request")
+        written, removed = edits.sub("set"), edits.get("remove")
+        marks = {name: written.keys_at[name] for name in written}
+        marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
+        for name, mark in marks.items():
+            pack = named.get(name.lower())
+            if pack is not None and mark not in self._told:
+                self._told.add(mark)
+                message = f"the dialect {pack} knows reads by {name}, and calls are repeated for it: leave it to apps"
+                self._problems.add(mark, (*path, "headers", "request", name), message)
+        if credentials is not None and credentials.name in named and not place.route:
+            message = f"the dialect {named[credentials.name]} knows reads by {credentials.header}: leave it to apps"
+            self._problems.add(place.at, (*path, "credentials", "header"), message)
 
     def _one(self, part: Part) -> Part:
         """The first that was equal to this: thousands of routes differ in little."""

@@ -455,7 +455,7 @@ POLICY_KEYS: dict[str, Key] = {
     "dialects": Key(
         ListOf(word),
         ["http"],
-        "http, aws, grpc, github, openai, anthropic, google, azure, stripe, or a pack's file.yaml",
+        "http, aws, grpc, github, openai, anthropic, google, azure, stripe, mcp, or a pack's file.yaml",
     ),
     "attempt_headers": Key(ListOf(one_word("grpc", "aws", "envoy")), [], "further dialects of the attempt count"),
     "idempotency_key": Key(IDEMPOTENCY_KEY),
@@ -589,6 +589,14 @@ REPEATS = section(
     within=Key(duration, doc="only this long after the first attempt"),
 )
 
+READS = section(
+    "reads",
+    "POSTs that change nothing: repeated as GETs are, but not hedged.",
+    field=Key(key_header, required=True, doc="the request field that names what a POST asks for"),
+    values=Key(ListOf(word, NOTHING_MATCHES), required=True, doc="globs of its values that are reads"),
+    header=Key(header_globs, doc="only with these fields, by which the server must compare that one with the body"),
+)
+
 PACK_RULE = _Rule(
     "pack_rule",
     RULE.doc,
@@ -620,6 +628,7 @@ PACK = section(
         [],
     ),
     repeats=REPEATS,
+    reads=READS,
     out_of_quota=Key(
         ListOf(OUT_OF_QUOTA),
         [],

@@ -28,6 +28,10 @@ Repeats (section 4, for `unsafe_methods: provider`). Who names a dialect and swi
 worse off than with them. So what the SDK repeats is repeated here, whatever the method, and what nothing else names
 gets a class: 408 timeout, 429 throttling, else transient. What is repeated by whom is data
 (proxy/config/dialects/*.yaml), read from the clients' sources.
+
+Reads. Some protocols send everything as a POST, and name in a request field what it asks for. Which values of that
+field change nothing, and which other fields oblige servers to compare it with the body, is data too. A read is repeated
+as a GET is, but not hedged. Each of these fields must be there once, and reach the upstream.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ from proxy.retry.facts import (
     forwarded,
     grpc_status_of_http,
 )
-from proxy.retry.policy import Classify, Repeats, Rule
+from proxy.retry.policy import Classify, Reads, Repeats, Rule
 from proxy.retry.pushback import looks_into_body
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, any_matches, ruleset
 
@@ -69,7 +73,9 @@ __all__ = [
     "is_plain_success",
     "is_repeated_anywhere",
     "names",
+    "read_by",
     "refuses_credential",
+    "why_no_read",
 ]
 
 OK: Final = 0
@@ -402,3 +408,47 @@ def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool
         return False
     told = fields.get_all("amz-sdk-request") if repeats.alone else ()
     return all(count in ("0", "1") for text in told for count in _AWS_COUNTS.findall(text))
+
+
+# -- reads among POSTs ------------------------------------------------------------------------------------------------
+
+#: What separates values where one field line holds several.
+_SEVERAL = re.compile(r"[,;\s]")
+
+
+def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
+    """The dialect that calls the request a read, and the value of its field that says so; None if no dialect does."""
+    if request.method != "POST":
+        return None
+    for name, reads in rules.reads:
+        value = _single(request.fields, reads.field)
+        if value and any(any_matches([value], glob) for glob in reads.values) and _is_vouched_for(reads, request):
+            return name, value
+    return None
+
+
+def why_no_read(rules: Classify, request: Request) -> str:
+    """Why the first dialect that knows reads does not call this POST one, in a clause; "" where that says nothing."""
+    if request.method != "POST" or not rules.reads or read_by(rules, request):
+        return ""
+    name, reads = rules.reads[0]
+    value = _single(request.fields, reads.field)
+    if not value:
+        return f"{name}: no single {reads.field} says what it asks for"
+    if not any(any_matches([value], glob) for glob in reads.values):
+        return f"{name}: {value} is not a read"
+    return f"{name}: {value} is a read only with " + ", ".join(f"{field}: {glob}" for field, glob in reads.headers)
+
+
+def _is_vouched_for(reads: Reads, request: Request) -> bool:
+    """Whether the other fields are there that oblige the server to compare the field with the body."""
+    said = ((_single(request.fields, name), glob) for name, glob in reads.headers)
+    return all(value and any_matches([value], glob) for value, glob in said)
+
+
+def _single(fields: Fields, name: str) -> str:
+    """The value of a field that is there once with one value, and that the upstream will see; "" of any other."""
+    values = fields.get_all(name)
+    if len(values) != 1 or _SEVERAL.search(values[0]):
+        return ""
+    return forwarded(fields, name) or ""

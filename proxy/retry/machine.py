@@ -194,7 +194,7 @@ class Call(Standing):
                 self.fallbacks = Fallbacks(policy, request, elsewhere)
             if strategy.hedging_delay is not None:
                 safe = strategy.safe_methods or policy.classify.unsafe_methods == "always"
-                self.hedged = safe or self.is_idempotent()
+                self.hedged = safe or self.may_be_hedged()
         elif policy.mode == "observe":
             self.bucket = scope.shadow
 

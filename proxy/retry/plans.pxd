@@ -27,6 +27,7 @@ cdef class Standing:
     cdef public object plugin
 
     cpdef bint is_idempotent(self) except -1
+    cpdef bint may_be_hedged(self) except -1
     cpdef hedging_delay(self, double now)
     cpdef tuple named_wait(self, Failure failure, double now)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.buckets import Bucket
-from proxy.retry.classification import names
+from proxy.retry.classification import names, read_by
 from proxy.retry.facts import (
     IDEMPOTENT_METHODS,
     NO_PUSHBACK,
@@ -89,8 +89,15 @@ class Standing:
 
     def is_idempotent(self) -> bool:
         """Whether its request may be repeated without knowing whether it was carried out: by RFC 9110, section 9.2.2,
-        or a key that makes it so (contract, "Safety", 3).
+        by a key that makes it so (contract, "Safety", 3), or since one of the dialects calls it a read.
         """
+        if self.may_be_hedged():
+            return True
+        rules = self.policy.classify
+        return bool(rules.reads) and read_by(rules, self.request) is not None
+
+    def may_be_hedged(self) -> bool:
+        """Whether its request is idempotent without a dialect's word: that alone makes no call fit for hedging."""
         if self.request.method in IDEMPOTENT_METHODS:
             return True
         key = self.policy.idempotency_key

@@ -236,6 +236,19 @@ class Repeats:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """POSTs that change nothing, by a request field that names what they ask for.
+
+    `field` (lower case) has one of `values` (globs), and each of `headers` (lower-case name, glob) matches: without
+    those the provider does not promise that the field says what the body says.
+    """
+
+    field: str
+    values: tuple[str, ...]
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How a provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
 
@@ -249,6 +262,7 @@ class Dialect:
     repeats: Repeats | None = None
     empty_events: frozenset[str] = frozenset()  # names of events that say nothing yet (section 13, "First byte")
     out_of_quota: tuple[Rule, ...] = ()  # answers after which a key is of no use for a while; their class is nobody's
+    reads: Reads | None = None  # POSTs that are repeated as GETs are
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +286,7 @@ class Classify:
     # and whether a rule takes such a look; the events that count as none; whether one of the dialects is gRPC's, names
     # reset fields or delays, and of these some for which a body must be looked at; the fields that tell the dialects'
     # SDKs not to retry; what their providers' own clients repeat, and what they call out of quota, where that counts;
+    # which POSTs they call reads;
     # the verdicts on answers known so far, where nothing but the status decides (None: more does); and, when first
     # asked for, the rules made ready (rules.py).
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
@@ -283,6 +298,7 @@ class Classify:
     stop_fields: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
     repeats: tuple[tuple[str, Repeats], ...] = field(init=False, repr=False, compare=False, default=())
     out_of_quota: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
+    reads: tuple[tuple[str, Reads], ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -306,6 +322,7 @@ class Classify:
             "stop_fields": tuple(dialect.stop_field for dialect in dialects if dialect.stop_field),
             "repeats": repeats,
             "out_of_quota": quota,
+            "reads": tuple((each.name, each.reads) for each in dialects if each.reads is not None),
             "known": {} if by_status_alone else None,
         }.items():
             object.__setattr__(self, name, value)

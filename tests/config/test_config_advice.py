@@ -65,6 +65,37 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "has no effect: these methods are not idempotent, and such calls are never hedged"
         ],
     ),
+    "a dialect of reads": (A + "    dialects: [http, mcp]\n", []),
+    "a dialect of reads without retries": (
+        A + "    dialects: [http, mcp]\n    strategy: none\n",
+        ["4:15: upstreams.a.dialects: warning: mcp has no effect: the strategy none never retries"],
+    ),
+    "a dialect of reads that one route retries": (
+        A + "    dialects: [http, mcp]\n    strategy: none\n"
+        "    routes:\n      - {match: {headers: {mcp-method: tools/list}}, strategy: standard}\n",
+        [],
+    ),
+    "a dialect of reads where all is repeated": (
+        A + "    dialects: [http, mcp]\n    classify: {unsafe_methods: always}\n",
+        [
+            "4:15: upstreams.a.dialects: warning: mcp has no effect: "
+            "unsafe_methods: always repeats every POST, and not its reads alone"
+        ],
+    ),
+    "a dialect of reads with injected keys": (
+        A + "    dialects: [http, mcp]\n    idempotency_key: {inject: true}\n",
+        [
+            "4:15: upstreams.a.dialects: warning: mcp has no effect: "
+            "idempotency_key.inject lets every POST be repeated, and not its reads alone"
+        ],
+    ),
+    "a dialect of reads where no POST comes": (
+        A + "    routes:\n      - {match: {methods: [GET]}, dialects: [http, mcp]}\n",
+        [
+            "5:45: upstreams.a.routes[0].dialects: warning: mcp has no effect: "
+            "its reads are POSTs, and this route takes none"
+        ],
+    ),
     "hedging unsafe methods": (
         A + "    bucket: {kind: budget}\n    strategy: hedging\n    classify: {unsafe_methods: always}\n",
         [

@@ -9,7 +9,7 @@ import pytest
 from configs import lines, loaded, policy, settings
 
 from proxy.config.classification import built_in_names
-from proxy.retry.classification import classify
+from proxy.retry.classification import classify, read_by
 from proxy.retry.facts import Class, MappingFields, Reply, Request, Verdict
 from proxy.retry.policy import Classify, Dialect, ResetField
 
@@ -40,7 +40,8 @@ def judged(rules: Classify, status: int, headers: dict[str, str] | None = None, 
 
 
 def test_the_packs_that_the_contract_names() -> None:
-    assert built_in_names() == ["anthropic", "aws", "azure", "github", "google", "grpc", "http", "openai", "stripe"]
+    names = "anthropic aws azure github google grpc http mcp openai stripe"
+    assert built_in_names() == names.split()
 
 
 @pytest.mark.parametrize(
@@ -171,3 +172,66 @@ def test_rules_of_a_users_own_pack_are_named_by_their_number(tmp_path: Path) -> 
     found = settings(tmp_path, "upstreams: {a: {url: http://x, dialects: [http, own.yaml]}}\n")
     own = policy(found).classify.dialects[1]
     assert [rule.because for rule in own.rules] == ["rule 1"]
+
+
+MCP = {"mcp-protocol-version": "2026-07-28"}
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "read"),
+    [
+        ("POST", [("Mcp-Method", "tools/list"), *MCP.items()], "tools/list"),
+        ("POST", [("mcp-method", "ping"), *MCP.items()], "ping"),
+        ("POST", [("mcp-method", "tasks/get"), *MCP.items()], "tasks/get"),
+        ("GET", [("mcp-method", "tools/list"), *MCP.items()], None),
+        # A field that is there twice says two things, whichever comes first.
+        ("POST", [("mcp-method", "tools/list"), ("mcp-method", "tools/call"), *MCP.items()], None),
+        ("POST", [("mcp-method", "tools/list"), ("mcp-method", "tools/list"), *MCP.items()], None),
+        ("POST", [("mcp-method", "tools/list"), *MCP.items(), *MCP.items()], None),
+        ("POST", [("mcp-method", "tools/call tools/list"), *MCP.items()], None),
+        ("POST", [("mcp-method", "pings"), *MCP.items()], None),
+        ("POST", [("mcp-method", "list"), *MCP.items()], None),
+        ("POST", [("mcp-method", "tools/list")], None),
+    ],
+)
+def test_mcp(packs: dict[str, Classify], method: str, fields: list[tuple[str, str]], read: str | None) -> None:
+    request = Request(method, "x.test", "/mcp", MappingFields(fields))
+    found = read_by(packs["mcp"], request)
+    assert found == (None if read is None else ("mcp", read))
+    assert read_by(packs["http"], request) is None
+
+
+def test_reads_of_a_pack_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "name: own\nsource: [https://own.test]\n"
+        "reads: {field: X-Operation, values: [query], header: {x-checked: '*'}}\n"
+    )
+    found = policy(settings(tmp_path, "upstreams: {a: {url: http://a, dialects: [own.yaml]}}\n"), "a").classify
+    fields = [("x-operation", "query"), ("x-checked", "1")]
+    assert read_by(found, Request("POST", "a", "/", MappingFields(fields))) == ("own", "query")
+    assert read_by(found, Request("POST", "a", "/", MappingFields(fields[:1]))) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "headers: {request: {set: {MCP-Protocol-Version: '2025-11-25'}}}",
+            "1:75: upstreams.a.headers.request.MCP-Protocol-Version: "
+            "the dialect mcp knows reads by MCP-Protocol-Version, and calls are repeated for it: leave it to apps",
+        ),
+        (
+            "headers: {request: {remove: [mcp-method]}}",
+            "1:78: upstreams.a.headers.request.mcp-method: "
+            "the dialect mcp knows reads by mcp-method, and calls are repeated for it: leave it to apps",
+        ),
+        (
+            "credentials: {header: Mcp-Method, values: [a]}",
+            "1:13: upstreams.a.credentials.header: the dialect mcp knows reads by Mcp-Method: leave it to apps",
+        ),
+    ],
+)
+def test_a_field_that_tells_reads_is_the_apps(tmp_path: Path, text: str, line: str) -> None:
+    """The upstream would compare another value with the body than the one that the call is repeated for, or none."""
+    result = loaded(tmp_path, f"upstreams: {{a: {{url: http://a, dialects: [mcp], {text}}}}}\n")
+    assert lines(tmp_path, result) == [f"redrive.yaml:{line}"]

@@ -45,7 +45,7 @@ def test_a_recipe_of_the_guide_is_the_policy_that_is_tried() -> None:
     recipes = {}
     for text in re.findall(r"(?ms)^```yaml\n(.*?)^```$", (ROOT / "docs/guides/recipes.md").read_text()):
         recipes |= yaml.safe_load(text).get("upstreams", {})
-    same = ("openai", "anthropic", "stripe", "git", "bedrock", "vertex", "vllm")
+    same = ("openai", "anthropic", "stripe", "git", "bedrock", "vertex", "vllm", "mcp")
     for file, upstream in (
         ("aws", "dynamodb"),
         ("azure", "azure-openai"),

@@ -17,7 +17,7 @@ from proxy.forward.exchange import Exchange
 from proxy.retry.actions import Actions
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, PushbackPolicy, QuotaSpec, Rule, Strategy, Timeouts
+from proxy.retry.policy import Backoff, BucketRef, Dialect, PushbackPolicy, QuotaSpec, Reads, Rule, Strategy, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 HEAD = f"HTTP/1.1 200 OK\r\n{DATE}\r\n".encode()
@@ -172,6 +172,29 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
 def _without(seen: dict[str, Any], endpoint: str) -> str:
     """What was seen, but for the port that the upstream happened to have, and the second of our own answers."""
     return re.sub(r"Date: [^\\]*", "Date", repr(seen).replace(endpoint, "there"))
+
+
+READS = Dialect("mcp", reads=Reads("mcp-method", ("*/list",), (("mcp-protocol-version", "2026-07-28"),)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "attempts"),
+    [
+        (("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/list"), 2),
+        (("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call"), 1),
+        (("MCP-Protocol-Version: 2025-11-25", "Mcp-Method: tools/list"), 1),
+        (("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/list", "Mcp-Method: tools/call"), 1),
+        (("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/list", "Connection: Mcp-Method"), 1),
+    ],
+)
+@pytest.mark.parametrize("failed", [BUSY, reset], ids=["a 503", "a reset"])
+async def test_a_post_that_a_dialect_calls_a_read(failed: Step, fields: tuple[str, ...], attempts: int) -> None:
+    """The fields decide on the wire, too: a read is sent again with its body, anything else is not."""
+    rules = replace(policy().classify, dialects=(READS,))
+    body = b'{"jsonrpc":"2.0","id":1}'
+    seen = await played(Case((failed, FINE), method="POST", fields=fields, body=body, policy={"classify": rules}))
+    assert [sent for _, sent in seen["sent"]] == [body] * attempts
+    assert seen["told"]["outcome"] == ("success" if attempts == 2 else "not_retryable")
 
 
 async def _begun(front: Front) -> Exchange:

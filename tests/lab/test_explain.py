@@ -39,6 +39,7 @@ upstreams:
     concurrency: {max: 8}
     mode: observe
   inside: {url: "https://inside.example", connect: intercept}
+  tools: {url: "https://tools.example", dialects: [http, mcp]}
 """
 
 
@@ -164,6 +165,41 @@ REASONS = [
 def test_the_reason(explain, arguments: str, line: str) -> None:  # type: ignore[no-untyped-def]
     method, *rest = shlex.split(arguments)
     says(explain(method, "http://api.payments.example/v1/x", *rest), line)
+
+
+@pytest.mark.parametrize(
+    ("fields", "repeating", "safety"),
+    [
+        (
+            ("mcp-method: tools/list", "mcp-protocol-version: 2026-07-28"),
+            "mcp: tools/list is a read",
+            "safe to repeat: mcp: tools/list is a read",
+        ),
+        (
+            ("mcp-method: tools/list",),
+            "POST is not idempotent (mcp: tools/list is a read only with mcp-protocol-version: 2026-07-28); "
+            "unsafe_methods is provider",
+            "not safe to repeat: POST is not idempotent, and the upstream may have carried it out "
+            "(mcp: tools/list is a read only with mcp-protocol-version: 2026-07-28)",
+        ),
+        (
+            ("mcp-method: tools/call", "mcp-protocol-version: 2026-07-28"),
+            "POST is not idempotent (mcp: tools/call is not a read); unsafe_methods is provider",
+            "not safe to repeat: POST is not idempotent, and the upstream may have carried it out "
+            "(mcp: tools/call is not a read)",
+        ),
+        (
+            (),
+            "POST is not idempotent (mcp: no single mcp-method says what it asks for); unsafe_methods is provider",
+            "not safe to repeat: POST is not idempotent, and the upstream may have carried it out "
+            "(mcp: no single mcp-method says what it asks for)",
+        ),
+    ],
+)
+def test_a_read_among_posts(explain, fields: tuple[str, ...], repeating: str, safety: str) -> None:  # type: ignore[no-untyped-def]
+    headers = [each for field in fields for each in ("-H", field)]
+    found = explain("POST", "http://tools.example/mcp", "--status", "503", *headers)
+    says(found, f"repeating {repeating}", f"safety {safety}")
 
 
 def test_a_rule_that_looks_into_the_body(explain) -> None:  # type: ignore[no-untyped-def]

@@ -12,6 +12,7 @@ from proxy.lab.explain.question import fate_of_status
 from proxy.lab.explain.wording import span
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
+from proxy.retry.classification import why_no_read
 from proxy.retry.routing import Upstream, split_authority
 from proxy.transport.egress_guard import Guard
 from proxy.wire.authority import read_connect
@@ -110,6 +111,8 @@ def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
 def _repeating(one: Play) -> str:
     call = one.call
     why = wording.why_idempotent(call) or f"{call.request.method} is not idempotent"
+    if no_read := "" if call.is_idempotent() else why_no_read(call.policy.classify, call.request):
+        why += f" ({no_read})"
     rule = "" if call.is_idempotent() else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
     if call.policy.strategy.hedging_delay is None:
         return why + rule

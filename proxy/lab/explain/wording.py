@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.runner import duration
-from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG
+from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
@@ -257,7 +257,9 @@ def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
         return "safe to repeat: the upstream did not carry the request out"
     if verdict.unprocessed or verdict.repeated_by == SERVICE_CONFIG:
         return f"not repeated: {call.request.method} is not idempotent, and unsafe_methods is {rule}"
-    return f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
+    told = f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
+    no_read = why_no_read(call.policy.classify, call.request)
+    return f"{told} ({no_read})" if no_read else told
 
 
 def why_idempotent(call: Call) -> str:
@@ -269,4 +271,6 @@ def why_idempotent(call: Call) -> str:
         return f"{call.request.method} is idempotent"
     if forwarded(call.request.fields, key.header.lower()):
         return f"the request carries {key.header}"
+    if read := read_by(call.policy.classify, call.request):
+        return f"{read[0]}: {read[1]} is a read"
     return f"a {key.header} is injected"
