@@ -329,7 +329,8 @@ The app gets the last attempt's answer as it came: status, fields, body byte for
 In `Proxy-Status`, `outcome=` is how the call ended ([troubleshooting](../guides/troubleshooting.md)), and `details=` is
 what happened to the last attempts and why there was no other.
 
-The proxy writes an answer of its own, as `application/problem+json`, only if there is no answer to pass on:
+The proxy writes an answer of its own, as `application/problem+json`, only if there is no answer to pass on. Its `type`
+is a section of [problem types](problems.md), which says what it means and what helps:
 
 | status | when |
 | --- | --- |

@@ -19,6 +19,11 @@ from proxy.retry.policy import Policy
 from proxy.retry.reasons import SHUT_DOWN
 from proxy.wire.head import RequestHead, ResponseHead
 
+#: The page whose sections are the types of problems, beside the `documentation` of pyproject.toml.
+PROBLEMS = "https://github.com/redrive-proxy/redrive/blob/main/docs/reference/problems.md"
+#: The section on a failure of the proxy itself, whatever its outcome.
+PROXY_FAILED = "proxy_failed"
+
 #: gRPC statuses of our own answers (contract, section 12, "What the app gets"); the others are UNKNOWN.
 _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502: 14, 503: 8, 504: 4}
 
@@ -55,6 +60,7 @@ class OwnAnswer:
             ]
             return 200, _text(lines), b""
         members = {
+            "type": problem_type(self.status, self.outcome),
             "status": self.status,
             "title": self.title,
             "detail": self.detail,
@@ -64,6 +70,11 @@ class OwnAnswer:
         }
         lines.insert(0, ("Content-Type", "application/problem+json"))
         return self.status, _text(lines), json.dumps(members).encode() + b"\n"
+
+
+def problem_type(status: int, outcome: Outcome) -> str:
+    """The `type` of a problem (RFC 9457, section 3.1.1): the address of its section in the documentation."""
+    return f"{PROBLEMS}#{PROXY_FAILED if status == 500 else outcome.value}"
 
 
 def own_grpc_status(status: int) -> int:
