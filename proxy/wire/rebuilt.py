@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
+from proxy.wire.errors import malformed
 from proxy.wire.fields import edited
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.syntax import REQUEST
-from proxy.wire.http2.heads import Request2
+from proxy.wire.http2.heads import Malformed, Request2
 from proxy.wire.http2.hpack import literal, walk
 
 #: What frames a body, and goes where its length is made again.
@@ -54,4 +55,7 @@ def _rebuilt2(
     block += b"".join([each.wire for each in kept if length is None or each.name != b"content-length"])
     if length is not None:
         block += literal(b"content-length", b"%d" % length)
-    return Request2(walk(block), head.whole)
+    try:
+        return Request2(walk(block), head.whole)
+    except Malformed as bad:
+        raise malformed(str(bad)) from None

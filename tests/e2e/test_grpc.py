@@ -80,6 +80,13 @@ async def test_a_unary_call_and_its_metadata(app: App, server: GrpcServer) -> No
     assert str(seen["via"]).startswith("2.0 ")
 
 
+async def test_white_space_around_metadata_and_messages_passes(app: App, server: GrpcServer) -> None:
+    """Against RFC 9113, 8.2.1: C-core sends it as its application wrote it, and takes it from a peer."""
+    error = await failure(lambda: app.echo(key="w", fail=1, say=" failed: ", padded=" v ", **{"with": "NOT_FOUND"}))
+    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, " failed: ")
+    assert [each["padded"] for each in server.seen("w")] == [" v "]
+
+
 async def test_unavailable_is_retried(app: App, server: GrpcServer) -> None:
     reply, call = await blocking(lambda: app.echo(key="a", fail=2))
     assert reply == b"hello" and dict(call.trailing_metadata())["seen"] == "3"

@@ -27,8 +27,8 @@ OPTIONS = [
 
 class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Methods of the service acme.Echo. Metadata steers them: `fail` (so many calls of `key` fail first, with the
-    status `with`), `late` (it fails behind the answer's head), `pushback` (of a failure), `silent` (so many get
-    no answer at all). `certificate`: key and chain in PEM, to speak TLS with.
+    status `with` and the message `say`), `late` (it fails behind the answer's head), `pushback` (of a failure),
+    `silent` (so many get no answer at all). `certificate`: key and chain in PEM, to speak TLS with.
     """
 
     def __init__(self, *, options: list[tuple[str, Any]] | None = None, certificate: bytes | None = None) -> None:
@@ -92,7 +92,8 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
                 context.set_trailing_metadata((("grpc-retry-pushback-ms", metadata["pushback"]),))
             if "late" in metadata:
                 context.send_initial_metadata((("early", "1"),))
-            context.abort(grpc.StatusCode[metadata.get("with", "UNAVAILABLE")], f"attempt {number} ∞")
+            said = metadata.get("say", f"attempt {number} ∞")
+            context.abort(grpc.StatusCode[metadata.get("with", "UNAVAILABLE")], said)
         context.set_trailing_metadata((("seen", str(number)), ("back-bin", b"\x00\xff" + bytes(range(10)))))
         return metadata
 

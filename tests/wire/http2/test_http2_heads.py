@@ -9,6 +9,7 @@ import hpack
 import pytest
 from talk import GET, OK, POST, block
 
+from proxy.wire.errors import Refused
 from proxy.wire.field_names import MISLEADING_TRAILERS
 from proxy.wire.http1.body import BadBody, ChunkedBody
 from proxy.wire.http1.parser import RequestParser, ResponseParser
@@ -27,6 +28,7 @@ from proxy.wire.http2.heads import (
     trailers_block,
 )
 from proxy.wire.http2.hpack import PeerTable, Unreadable, encoded_lines, literal, walk
+from proxy.wire.rebuilt import rebuilt
 
 
 def decoded(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -132,6 +134,15 @@ def test_every_cut_of_a_block_is_unreadable() -> None:
             continue
         with pytest.raises(Unreadable):
             walk(whole[:cut])
+
+
+def test_a_head_that_can_not_be_made_for_another_upstream_is_refused() -> None:
+    """As one of HTTP/1: who asks for it knows one way only in which that fails."""
+    for head in (request(), request(whole=False, of=POST)):
+        with pytest.raises(Refused):
+            rebuilt(head, target=b"/a b", host=b"u.test", cut=lambda _: False)
+        with pytest.raises(Refused):
+            rebuilt(head, target=b"/a", host=b"u test", cut=lambda _: False)
 
 
 # -- as other rooms read them -----------------------------------------------------------------------------------------
