@@ -25,7 +25,7 @@ _REDIS_URL = re.compile(
 #: RFC 9110, section 5.6.2.
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
-_OURS = NOT_EDITED | {"x-attempt-count"}
+_OURS = NOT_EDITED | {"x-attempt-count", "x-redrive-loop"}
 #: Fields of a request that are cut or written by the proxy: what an app says in one of them, no upstream sees.
 _NOT_THE_APPS = _OURS | {"via"} | {name.decode() for name in REQUEST_CUT}
 #: A fully qualified protobuf name, in which `*` stands for any run.

@@ -148,6 +148,7 @@ class Policies:
             fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
             concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
             credentials=place.credentials,
+            via=typed["via"],
         )
         self._edited(tree, key, place, path)
         self._read_fields_edited(tree, policy.classify, place, path)

@@ -462,6 +462,7 @@ POLICY_KEYS: dict[str, Key] = {
     "pushback": Key(PUSHBACK),
     "mode": Key(one_word("enforce", "observe", "off"), "enforce"),
     "headers": Key(HEADERS),
+    "via": Key(flag, True, "Via in requests and answers; off: neither, and X-Redrive-Loop in requests"),
     "fallback": Key(
         ListOf(Either(word=word, mapping=FALLBACK)),
         [],

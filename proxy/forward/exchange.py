@@ -24,7 +24,7 @@ from typing import cast
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.fallback import Journey, StaysError
-from proxy.forward.headers import gave_up, handed_on, plain_lines, told, via_line, wants_key
+from proxy.forward.headers import gave_up, handed_on, plain_lines, told, via_line, via_name, wants_key
 from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, own_grpc_status, told_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
@@ -379,7 +379,7 @@ class Exchange(AttemptOwner):
         if plan.looks or plan.answered is None or not head.says_same(plan.answered):
             if head.login_bound or not is_plain_success(plan.policy.classify, head.status, head):
                 return False
-            plan.answer_lines = plain_lines(self.means.via, head.version, 1)
+            plan.answer_lines = plain_lines(via_name(plan.policy, self.means.via), head.version, 1)
         plan.answered = head
         return True
 
@@ -390,7 +390,12 @@ class Exchange(AttemptOwner):
             return  # of an upstream that the app did not ask
         if attempt.state is FLYING and not self.over:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
-            self.app.inform(head, via_line(self.means.via, head.version), resent=resent)
+            self.app.inform(head, via_line(self._via(attempt), head.version), resent=resent)
+
+    def _via(self, attempt: Attempt) -> str:
+        """The name in the Via of an attempt's answer; "" where its upstream is without."""
+        journey = self.journey
+        return via_name(self.policy if journey is None else journey.policy_of(attempt.number), self.means.via)
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """A head came, of which something has to be decided."""
@@ -751,7 +756,7 @@ class Exchange(AttemptOwner):
         """Say in gRPC's way that an HTTP error is all there is, and let go of the rest of it."""
         self.status = 200
         self.grpc_status = grpc_status_of_http(attempt.head.status)
-        self.app.answer(200, given_up_answer(self.call, attempt.head, self.means.via, outcome=outcome), b"")
+        self.app.answer(200, given_up_answer(self.call, attempt.head, self._via(attempt), outcome=outcome), b"")
         attempt.drop()
         self._end_well(attempt.number, None, now)
 

@@ -21,7 +21,7 @@ from proxy.retry.pushback import MILLISECONDS
 from proxy.retry.request_hints import read_grpc_timeout
 from proxy.retry.states import Delivering
 from proxy.wire.field_names import NOT_EDITED
-from proxy.wire.head import ResponseHead
+from proxy.wire.head import RequestHead, ResponseHead
 
 #: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
@@ -181,7 +181,7 @@ def handed_on(
     """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines. `policy`
     is that of the upstream, where the call ended at another one.
     """
-    attempts = call.attempts
+    attempts, via = call.attempts, via_name(policy, via)
     if answers_plainly(policy):
         if attempts == 1 and outcome is _SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
@@ -307,8 +307,29 @@ def _edit(changes: Changes, edits: HeaderEdits) -> None:
 
 @lru_cache(maxsize=64)
 def via_line(name: str, version: str) -> bytes:
-    """Our Via line: the version is that of the message which came (RFC 9110 section 7.6.3)."""
-    return f"Via: {version} {name}\r\n".encode("ascii")
+    """Our Via line: the version is that of the message which came (RFC 9110 section 7.6.3). No name, no line."""
+    return f"Via: {version} {name}\r\n".encode("ascii") if name else b""
+
+
+@lru_cache(maxsize=64)
+def way_line(name: str, version: str, via: bool) -> bytes:
+    """The line of a request by which its loop is seen: Via, or without it a field that no server acts upon."""
+    return via_line(name, version) if via else f"X-Redrive-Loop: {name}\r\n".encode("ascii")
+
+
+def via_name(policy: Policy, name: str) -> str:
+    """The name in Via lines of answers; "" under a policy without Via."""
+    return name if policy.via else ""
+
+
+def is_loop(head: RequestHead, name: str) -> bool:
+    """Whether a request has been here before: a member of its Via, or of its X-Redrive-Loop, has this very name."""
+    specials = head.specials
+    if b"via" in specials and went_through(head.get_all("via"), name):
+        return True
+    if b"x-redrive-loop" not in specials:
+        return False
+    return any(name == each.strip() for value in head.get_all("x-redrive-loop") for each in value.split(","))
 
 
 def went_through(values: Sequence[str], name: str) -> bool:
@@ -323,8 +344,14 @@ def went_through(values: Sequence[str], name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def plain_lines(name: str, version: str, count: int) -> bytes:
-    """The lines of a call that nothing special applies to, both ways."""
+    """The lines of an answer that nothing special applies to."""
     return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
+
+
+@lru_cache(maxsize=256)
+def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
+    """The lines of a request that nothing special applies to."""
+    return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, plain_lines, via_line
+from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, request_lines, way_line
 from proxy.retry.classification import is_plain_end
 from proxy.retry.facts import Request, is_grpc
 from proxy.retry.policy import Policy
@@ -217,10 +217,10 @@ class Plan:
     def plain_request(self, origin: Origin, number: int, via: str) -> Asked:
         """The request as attempt `number` of a `plain` plan sends it to this origin, out of the one that came.
 
-        `via`: the name in our Via line.
+        `via`: the name in our Via line, or in the one in its place.
         """
         head, rest = self.head, self.rest
-        add = plain_lines(via, head.version, number)
+        add = request_lines(via, head.version, number, self.policy.via)
         if rest is None:
             return Asked(head, origin.host if self.by_service else None, None, _NO_NAMES, add)
         return Asked(head, origin.host, origin.path + rest, _NO_NAMES, add)
@@ -247,7 +247,7 @@ class Plan:
         else:
             changes = attempt_fields(self.request, self.policy, number, elapsed=elapsed, key=key)
             asked.drop = drop | changes.names()
-            asked.add = changes.lines() + via_line(via, self.head.version) + add
+            asked.add = changes.lines() + way_line(via, self.head.version, self.policy.via) + add
         return asked
 
     def keyed_request(self, origin: Origin, via: str, key: int) -> Asked:
@@ -265,7 +265,8 @@ class Plan:
             if self.destination.only is not None:
                 self.keyed[key] = asked
             return asked
-        asked.drop, asked.add = self.with_credential(key, _NO_NAMES, plain_lines(via, head.version, 1))
+        lines = request_lines(via, head.version, 1, self.policy.via)
+        asked.drop, asked.add = self.with_credential(key, _NO_NAMES, lines)
         asked.head, asked.text, asked.block = head, b"", b""
         if self.rest is not None:
             asked.target = origin.path + self.rest

@@ -460,6 +460,7 @@ class Policy:
     """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
 
     `endpoints`: those of the target, in its order, where the core chooses among them; else the driver takes turns.
+    `via`: requests and answers carry a Via of ours; without it a field of our own shows loops.
     """
 
     upstream: str
@@ -482,6 +483,7 @@ class Policy:
     circuit_breaker: BreakerSpec | None = None
     endpoints: tuple[EndpointShare, ...] = ()
     credentials: Credentials | None = None
+    via: bool = True
 
     @property
     def chooses(self) -> bool:

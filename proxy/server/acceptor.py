@@ -240,7 +240,8 @@ class Acceptor(web.Server):
         plan.by_service = admitted.by_service
         if admitted.policy.fallback:
             plan.ways = Ways(self.settings.router, strict=not place.loopback, traced=self.tracer is not None)
-        if head.common and b"via" not in head.specials:  # each Via is looked at for itself
+        # What shows a loop is looked at for itself, with each request.
+        if head.common and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
             plan.upstream = admitted.upstream
         return plan
 

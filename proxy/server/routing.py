@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from proxy.config.settings import Settings
-from proxy.forward.headers import went_through
+from proxy.forward.headers import is_loop
 from proxy.retry.facts import STEERING_FIELDS, Outcome, Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Endpoint, Upstream, split_authority
@@ -93,7 +93,7 @@ def admit(
     `OPTIONS *` with a Host that no upstream has asks the server that it came to: us (RFC 9110 section 9.3.7).
     """
     specials = head.specials
-    if b"via" in specials and went_through(head.get_all("via"), via):
+    if is_loop(head, via):
         raise looping()
     if head.is_http2 and not head.authority:  # RFC 9113 section 8.3.1; HTTP/1's own grammar refuses its like
         raise Rejection(400, "the request has neither :authority nor Host")
@@ -246,7 +246,7 @@ def shortened(prefix: str) -> str:
 
 def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:
     """Find the upstream of a CONNECT, and whether it may have a tunnel. Raises Rejection."""
-    if b"via" in head.specials and went_through(head.get_all("via"), via):
+    if is_loop(head, via):
         raise looping()
     router = settings.router
     authority = head.authority

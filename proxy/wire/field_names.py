@@ -24,7 +24,16 @@ ANSWER_CUT = HOP_BY_HOP | {b"x-attempt-count"}
 #: Fields of a request that change what is done, beside those: looked for in the same pass, so that asking for one that
 #: did not come costs a look into a small dict.
 REQUEST_TOLD = (
-    *(b"via", b"expect", b"content-type", b"early-data", b"sec-fetch-site", b"origin", b"idempotency-key"),
+    *(
+        b"via",
+        b"x-redrive-loop",
+        b"expect",
+        b"content-type",
+        b"early-data",
+        b"sec-fetch-site",
+        b"origin",
+        b"idempotency-key",
+    ),
     *(b"grpc-timeout", b"amz-sdk-invocation-id", b"amz-sdk-request", b"grpc-previous-rpc-attempts"),
     *(b"x-envoy-attempt-count", b"x-stainless-retry-count"),
 )

@@ -579,3 +579,17 @@ def test_protocol_is_inherited_and_services_are_one_or_several(tmp_path: Path) -
         "auto",
     ]
     assert found.fallback.target.protocol == "http/2"
+
+
+def test_via_is_on_and_off_for_an_upstream_or_a_route(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        """\
+        upstreams:
+          plain: {url: "https://api.example", routes: [{match: {path: /off}, via: off}]}
+          without: {url: "https://api2.example", via: off, routes: [{match: {path: /on}, via: on}]}
+        """,
+    ).router.by_name
+    plain, without = found["plain"], found["without"]
+    assert (plain.policy.via, plain.routes[0].policy.via) == (True, False)
+    assert (without.policy.via, without.routes[0].policy.via) == (False, True)

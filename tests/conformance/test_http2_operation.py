@@ -253,6 +253,23 @@ class Http2Only(Http2Proxy):
         Proxy.__init__(self, folder, config)
 
 
+# -- without Via -------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_without_via_and_its_loop(tmp_path: Path) -> None:
+    with Http2Proxy(tmp_path, "defaults: {strategy: none, via: off}", number=1) as proxy, proxy.http2().peer as peer:
+        app, place = Wire(peer), proxy.place()
+        app.send(headers(1, place.fields()))
+        upstream = place.accept()
+        sent = served(upstream)
+        assert [value for name, value in sent if name == "via"] == []
+        (own,) = [value for name, value in sent if name == "x-redrive-loop"]
+        answer = app.answer(1)
+        assert (answer.status, answer.get("via")) == (200, None)
+        app.send(headers(3, [*place.fields(), ("x-redrive-loop", own)]))
+        assert app.answer(3).status == 508
+
+
 # -- TLS sessions ------------------------------------------------------------------------------------------------------
 
 TWO_PORTS = """

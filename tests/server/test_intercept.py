@@ -584,3 +584,16 @@ async def test_apps_that_go_away_at_any_point(authority: Authority, local: Local
             task.done() for task in door.interception._beside.tasks
         )  # the callback that takes them out comes a turn later
         assert upstream.connections == 0
+
+
+async def test_an_intercepted_call_without_via(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
+    async with (
+        Upstream(answer(200, b"ok"), tls=tls) as upstream,
+        Intercepting(upstream, authority, local, via=False) as front,
+        front.inside() as app,
+    ):
+        own = front.path.means.via
+        reply = await app.ask("GET", "/")
+        (sent,) = upstream.requests
+        assert (reply.all("via"), sent.all("via"), sent.all("x-redrive-loop")) == ([], [], [own])
+        assert (await app.ask("GET", "/", f"X-Redrive-Loop: {own}")).status == 508

@@ -66,6 +66,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("codes", "" if codes is None else wording.codes(codes)),
         ("fallback", wording.fallback(policy, chosen.request)),
         ("mode", "" if policy.mode == "enforce" else f"{policy.mode}: nothing is retried or held"),
+        ("via", "" if policy.via else "off: no Via, and X-Redrive-Loop in requests"),
         ("app says", "X-Retry-Disable: one attempt" if hints.disabled else ""),
         ("app says", _OWN_RETRY if hints.retries_itself else ""),
     ]

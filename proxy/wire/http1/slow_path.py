@@ -22,7 +22,7 @@ Found = list[tuple[bytes, bytes]]
 #: keep, section 7.6.3) are not the peer's to change, and what is left of TE and Upgrade is written again (`lines`).
 #: `keep-alive` and `close` are options of Connection itself; a field Keep-Alive is always cut, and none is called Close
 #: (section 18.4).
-NEVER_NOMINATED = FRAMING | {b"host", b"via", b"te", b"upgrade", b"close", b"keep-alive"}
+NEVER_NOMINATED = FRAMING | {b"host", b"via", b"x-redrive-loop", b"te", b"upgrade", b"close", b"keep-alive"}
 
 
 def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozenset[bytes]:
