@@ -33,6 +33,7 @@ from proxy.observe.tracing import Tracer, tracer
 from proxy.process import within
 from proxy.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.retry.credentials import ASIDE
+from proxy.retry.idle_scopes import IdleScopes
 from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.waiting_room import WaitingRoom
@@ -70,6 +71,8 @@ OUT = 1
 _SWITCH = 0.00005
 #: Seconds between looks at the wall's clock, which may be set while the other goes on.
 _CLOCK = 10.0
+#: Steps in which idle scopes are looked for each time, and seconds between two.
+_STEPS, _STEP_PAUSE = 16, 0.02
 #: Seconds that a step of the end may take: less than a parent waits for a worker.
 STEP = 4.0
 
@@ -168,6 +171,7 @@ class DataPath:
         self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit, self._tell_of_credential)
         self.env.cooldown_began = self.cooldowns.note
         self._clock: asyncio.TimerHandle | None = None
+        self._idle_scopes = IdleScopes(self.registry)
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
         self._opened: dict[web.SockSite, tuple[Address, socket.socket]] = {}
@@ -193,6 +197,12 @@ class DataPath:
     def _look_at_the_clock(self) -> None:
         self.env.wall_offset = wall() - monotonic()
         self._clock = self.means.loop.call_later(_CLOCK, self._look_at_the_clock)
+        self._sweep(_STEPS)
+
+    def _sweep(self, steps: int) -> None:
+        """Forget idle scopes, in so many steps at most, calls going on between them."""
+        if self._idle_scopes.sweep(monotonic()) and steps > 1:
+            self.means.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
 
     def _tell_of_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
         """A call opened a circuit breaker, or closed it."""

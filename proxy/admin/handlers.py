@@ -29,6 +29,8 @@ from proxy.transport.clock import monotonic, wall
 PIECE = 128 * 1024
 #: Characters of a draft, and calls that are played under it, at most.
 LONGEST_DRAFT, MOST_PLAYED = 64 * 1024, 200
+#: Buckets on a page of /buckets, where nothing is said; and at most.
+BUCKETS, MOST_BUCKETS = 1000, 10_000
 _T = TypeVar("_T")
 _JSON = "application/json; charset=utf-8"
 #: Whatever a page of ours does, a browser must not do more for it than this: it runs these very scripts, speaks to this
@@ -146,10 +148,15 @@ class Handlers:
         return await _json(request, lambda: shown)
 
     async def buckets(self, request: web.Request) -> web.StreamResponse:
-        """`/buckets`: the level of each bucket."""
+        """`/buckets`: the level of each bucket; `?limit` of them, and `?after` so many."""
+        limit, after = request.query.get("limit", str(BUCKETS)), request.query.get("after", "0")
+        if not is_count(limit) or not 0 < int(limit) <= MOST_BUCKETS or not is_count(after):
+            return refusal(400, f"limit must be a whole number from 1 to {MOST_BUCKETS}, and after a whole number.")
         await self._view.refresh()
-        shown = await self._view.buckets()
-        return await _json(request, lambda: {"buckets": shown})
+        every, first = await self._view.buckets(), int(after)
+        shown = every[first : first + int(limit)]
+        following = first + len(shown) if first + len(shown) < len(every) and shown else None
+        return await _json(request, lambda: {"total": len(every), "next": following, "buckets": shown})
 
     async def requests(self, request: web.Request) -> web.StreamResponse:
         """`/requests`: the last calls, the newest first; `?limit`, `?since` (a number), `?only=notable`."""

@@ -76,6 +76,11 @@ class KeyRing(Generic[L]):
             lane = self._lanes[key] = self._make(key)
         return lane
 
+    @property
+    def lanes(self) -> list[L | None]:
+        """The lanes, None for a value that was not used."""
+        return self._lanes
+
     def usable(self, now: float) -> list[int]:
         """The values that are not put aside, in the order in which they are to be used; all, where all are."""
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)

@@ -23,6 +23,7 @@ cdef class ScopeState:
     cdef public object rate
     cdef public object limiter
     cdef public bint ungated
+    cdef public bint marked
 
     cdef found_by(self, policy, authority, long long epoch)
     cdef bint is_of(self, policy, Request request, long long epoch) except -1
@@ -45,6 +46,7 @@ cdef class Registry:
     cdef public object _in_force
     cdef public object _limiters
     cdef public object _limits
+    cdef public dict last_used
     cdef public object _named
     cdef public object _outdated
     cdef public object _places

@@ -27,6 +27,8 @@ from proxy.retry.token_bucket import STEP, TokenGate
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
+#: Scopes of all upstreams whose use is noted.
+_MOST_USED = 4 * MOST_SCOPES
 #: Contract, section 5: remembered keys are bounded.
 MOST_KEYS = 10_000
 KEY_SECONDS = 600.0
@@ -70,7 +72,7 @@ class ScopeState:
 
     __slots__ = (
         *("_authority", "_epoch", "_policy", "_shadow", "bucket", "cooldown", "endpoints", "hedges"),
-        *("keys", "limiter", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who"),
+        *("keys", "limiter", "marked", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who"),
     )
 
     def __init__(
@@ -102,6 +104,7 @@ class ScopeState:
         self._policy: Policy | None = None  # whose it is, where it was looked up by what is at hand of every call
         self._authority: str | None = None  # and of the requests to which host alone
         self._epoch = 0  # of the registry, then
+        self.marked = True  # a call came to it since that was asked last (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | None = None if rate_bucket is None else rate_bucket.gate
         self.limiter: TokenGate | None = None if pacing is None else pacing.gate
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
@@ -163,6 +166,17 @@ class ScopeState:
         delay = min(seconds, rules.max_delay)
         return self.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now) if delay > 0 else None
 
+    def take_mark(self) -> bool:
+        """Whether a call came to it since this was asked last."""
+        marked, self.marked = self.marked, False
+        return marked
+
+    def shadow_is_full(self, now: float) -> bool:
+        """Whether the observed bucket's double is as it was made, or was not made."""
+        if self._shadow is None:
+            return True
+        return self._shadow.level(now) == make_bucket(self._shadow.spec, now=now).level(now)
+
     @property
     def shadow(self) -> Bucket | None:
         """The observed bucket's double, made when first asked for."""
@@ -197,6 +211,10 @@ class SeenKeys:
         if len(self._seen) > MOST_KEYS:
             self._seen.popitem(last=False)
         return known
+
+    def is_over(self, now: float) -> bool:
+        """Whether no key is remembered any more."""
+        return not self._seen or next(reversed(self._seen.values())) < now - KEY_SECONDS
 
 
 class Factory:
@@ -242,6 +260,12 @@ class Factory:
         """The credentials of this upstream: whose turn it is, and which are put aside."""
         return Roster()
 
+    def announce(self, upstream: str, value: str) -> None:
+        """Report to a process that looks that calls use this scope still."""
+
+    def forget(self, upstream: str, value: str) -> None:
+        """Note that the cooldown of this upstream and scope value is forgotten."""
+
 
 class Registry:
     """The registry. One for each worker; it lives over reloads. `factory` makes what is kept in it."""
@@ -259,6 +283,8 @@ class Registry:
         self._rosters: dict[str, Roster] = {}
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
         self._epoch = 0  # counts how often scopes were forgotten
+        #: When each scope (upstream, value) was known to be in use; those that are idle are not here.
+        self.last_used: dict[tuple[str, str], float] = {}
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
@@ -266,6 +292,7 @@ class Registry:
         `last`: that of another call, which is often this one's too.
         """
         if last is not None and last.is_of(policy, request, self._epoch):
+            last.marked = True
             return last
         by = policy.scope.by
         value = request.authority if by == "host" else ""
@@ -275,10 +302,15 @@ class Registry:
         if states is None:
             states = self._by_policy[policy] = {}
         state = states.get(value)
-        if state is None:
+        if state is not None:
+            state.marked = True
+        else:
             state = states[value] = self._make(policy, value, now)
+            self._note_use(policy.upstream, value, now)
             if len(states) > MOST_SCOPES:
-                del states[next(iter(states))]
+                oldest = next(iter(states))
+                del states[oldest]
+                self.last_used.pop((policy.upstream, oldest), None)
                 self._epoch += 1
         if by != "header":  # which nobody knows without a look at the request's fields
             state.found_by(policy, value, self._epoch)
@@ -306,6 +338,24 @@ class Registry:
         self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
         self._resize_places(now)
         return forgotten
+
+    def _note_use(self, upstream: str, value: str, now: float) -> None:
+        """Note that a scope is in use; of too many, the one noted first is not known any more."""
+        self.last_used[upstream, value] = now
+        if len(self.last_used) > _MOST_USED:
+            del self.last_used[next(iter(self.last_used))]
+
+    def forget_states(self) -> None:
+        """Have every call look its scope up again: some were forgotten."""
+        self._epoch += 1
+
+    def announce(self, upstream: str, value: str) -> None:
+        """Report to a process that looks that calls use this scope still."""
+        self._factory.announce(upstream, value)
+
+    def forget_scope(self, upstream: str, value: str) -> None:
+        """Note that the cooldown of this scope is forgotten."""
+        self._factory.forget(upstream, value)
 
     def shared(self, now: float) -> Iterator[Shared]:
         """Every bucket that has been used, as the configuration in force defines it, with a label that tells it apart.
@@ -348,6 +398,9 @@ class Registry:
         """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition, which may be
         `outdated`: a worker that is still at an older configuration may have made it.
         """
+        if outdated and sort != "breaker" and key[0]:
+            value = str(key[2] if len(key) > 2 else key[1]).partition(" ")[0]
+            self._note_use(str(key[0]), value, now)
         if isinstance(spec, BreakerSpec):
             self._breaker(key, spec)
         elif sort in ("bucket", "rate") and spec is not None:

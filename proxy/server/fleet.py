@@ -170,6 +170,14 @@ class Fleet(Factory):
         """The credentials of this upstream: whose turn it is, and which are put aside."""
         return self._factory.roster(upstream)
 
+    def announce(self, upstream: str, value: str) -> None:
+        """Report to a process that looks that calls use this scope still."""
+        self._factory.announce(upstream, value)
+
+    def forget(self, upstream: str, value: str) -> None:
+        """Note that the cooldown of this upstream and scope value is forgotten."""
+        self._factory.forget(upstream, value)
+
 
 class Outages:
     """The workers' notices of Redis made one: it is out when the first says so, back when the last does."""

@@ -24,6 +24,7 @@ from proxy.observe.metrics import Wires
 from proxy.observe.notices import LogTrouble
 from proxy.process import Background, WorkerFailedError, telling
 from proxy.resources import Usage, open_files, processes
+from proxy.retry.idle_scopes import IdleScopes
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.runtime import policies_of
@@ -64,6 +65,7 @@ class Workers:
         self._outages = Outages()
         self.registry = Registry(self._fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
+        self._idle_scopes = IdleScopes(self.registry, only_looks=True)
         self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # no call waits here: it is looked at
         self._generation = 1
         self._packed = pack(settings)
@@ -344,6 +346,7 @@ class Workers:
         while True:
             await asyncio.sleep(_GATHER)  # noqa: TID251  no call waits for it
             await self.refresh(calls=False)
+            self._idle_scopes.sweep(monotonic())
 
     @property
     def usage(self) -> Usage:

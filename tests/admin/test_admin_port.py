@@ -74,6 +74,27 @@ async def admin(house: House, aiohttp_client: AiohttpClient) -> Client:
     return await aiohttp_client(admin_app(house.view(), lambda: Access(hosts=["redrive.internal"])))
 
 
+async def test_buckets_come_in_pages(house: House, aiohttp_client: AiohttpClient) -> None:
+    async def many() -> list[dict[str, Any]]:
+        return [{"bucket": str(n)} for n in range(2500)]
+
+    admin = await aiohttp_client(admin_app(replace(house.view(), buckets=many), lambda: Access()))
+    first = await (await admin.get("/buckets")).json()
+    assert (first["total"], first["next"], len(first["buckets"])) == (2500, 1000, 1000)
+    names, after = [], 0
+    while after is not None:
+        page = await (await admin.get(f"/buckets?limit=700&after={after}")).json()
+        names += [bucket["bucket"] for bucket in page["buckets"]]
+        after = page["next"]
+    assert names == [str(n) for n in range(2500)]
+    beyond = await (await admin.get("/buckets?after=2500")).json()
+    assert beyond == {"total": 2500, "next": None, "buckets": []}
+    for wrong in ("limit=0", "limit=10001", "limit=x", "limit=-1", "after=-1", "after=1.5", "after=", "limit="):
+        got = await admin.get(f"/buckets?{wrong}")
+        assert got.status == 400
+        assert await got.text() == "limit must be a whole number from 1 to 10000, and after a whole number.\n"
+
+
 async def test_every_page_answers(admin: Client, house: House) -> None:
     house.called("first")
     house.called("second")
@@ -84,7 +105,8 @@ async def test_every_page_answers(admin: Client, house: House) -> None:
     assert "POST /reload" in await page.text()
     assert await (await admin.get("/config")).json() == {"version": 1}
     assert await (await admin.get("/upstreams")).json() == {"upstreams": [{"name": "a"}]}
-    assert await (await admin.get("/buckets")).json() == {"buckets": [{"bucket": "b", "kind": "quota", "level": 3}]}
+    bucket = {"bucket": "b", "kind": "quota", "level": 3}
+    assert await (await admin.get("/buckets")).json() == {"total": 1, "next": None, "buckets": [bucket]}
     metrics = await admin.get("/metrics")
     assert metrics.headers["Content-Type"].startswith("text/plain")
     assert "redrive_waiting_calls 0.0" in await metrics.text()

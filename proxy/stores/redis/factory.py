@@ -136,8 +136,7 @@ class RedisFactory(Factory):
         """The cooldown of this place; one that the fleet knows is in force at once."""
         cooldown = self.inner.cooldown(upstream, value)
         if upstream in self.upstreams:
-            where = repr((upstream, value)).encode("utf-8", "surrogateescape")
-            place = hashlib.blake2b(where, digest_size=12).hexdigest()
+            place = _place_of(upstream, value)
             self._cooldowns[place] = upstream, cooldown
             if len(self._cooldowns) > MOST_SCOPES:
                 self._cooldowns.popitem(last=False)
@@ -146,6 +145,13 @@ class RedisFactory(Factory):
             for group, (until, status) in heard.groups.items() if heard is not None else ():
                 self._hold(upstream, cooldown, group, until, status)
         return cooldown
+
+    def announce(self, upstream: str, value: str) -> None:
+        self.inner.announce(upstream, value)
+
+    def forget(self, upstream: str, value: str) -> None:
+        """Hear of this place's cooldowns as of one that no call has used."""
+        self._cooldowns.pop(_place_of(upstream, value), None)
 
     def _add(self, made: Made, now: float) -> Made:
         self.store.add(made)
@@ -217,6 +223,12 @@ class RedisFactory(Factory):
             self.heard(
                 CooldownBegan(upstream, "", group, status, "", until - now, now, "", "", 0, "", 0)  # no call of ours
             )
+
+
+def _place_of(upstream: str, value: str) -> str:
+    """What a scope's cooldown goes by in the fleet."""
+    where = repr((upstream, value)).encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(where, digest_size=12).hexdigest()
 
 
 def _is_shared(spec: BucketSpec) -> bool:

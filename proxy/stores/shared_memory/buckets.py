@@ -137,6 +137,9 @@ class SharedSeen(SeenKeys):
         self._memory = memory
         self._scope = scope
 
+    def is_over(self, now: float) -> bool:
+        return True  # keys stay in memory, whatever this process forgets
+
     def again(self, key: str, now: float) -> bool:
         memory, wanted = self._memory, digest(self._scope, key)
         words, doubles = memory.words, memory.doubles

@@ -137,6 +137,9 @@ class SharedFactory(Factory):
 
         return SharedRoster(attach)
 
+    def announce(self, upstream: str, value: str) -> None:
+        self.made.append(("cooldown", (upstream, value), None))
+
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
         """What this process has had there until now, if it is of this definition; its record is looked up again."""
         record: Any = getattr(before, "record", None)

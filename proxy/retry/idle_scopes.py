@@ -1,0 +1,149 @@
+"""Scopes that no call has come to for an hour, forgotten: a host, or a tenant, whose state is as that of a new one.
+
+Law: nothing that matters goes. A scope is a candidate if no call came to it for IDLE seconds and none holds its state;
+of what it shared only what a new one would equal goes: a bucket or a rate at the level that it began with, a cooldown
+that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, places that no attempt
+has. An empty quota that only successes refill stays, as a bucket of a quota with `initial` does above its beginning:
+no hour without a call justifies another level. Such a bucket is looked at again in each round.
+
+Theory. A call leaves only a mark in its scope's state. A sweep goes on where the one before ended, through a copy of
+the keys, AT_ONCE of them; what it finds marked is in use as of then, so a scope goes between one and two rounds after
+its hour. A process that only looks has no states of calls: there, a scope is in use as of the last report of another
+process that uses it (`Registry.meet`, `Factory.announce`), and goes after twice the time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from proxy.retry.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.concurrency import Places
+from proxy.retry.cooldown import Cooldown
+from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.hedges import Hedges
+from proxy.retry.policy import RateSpec
+from proxy.retry.registry import Registry, ScopeState, SeenKeys
+
+#: Seconds without a call after which a scope is idle.
+IDLE = 3600.0
+#: Seconds after which a scope in use is reported again to a process that looks.
+_REPORT = IDLE / 2
+#: Keys that a sweep looks at.
+AT_ONCE = 64
+_EPSILON = 1e-9
+
+
+class IdleScopes:
+    """What forgets idle scopes of a registry. `only_looks`: no call of this process uses it."""
+
+    def __init__(self, registry: Registry, *, only_looks: bool = False) -> None:
+        self._registry = registry
+        self._idle = 2 * IDLE if only_looks else IDLE
+        self._now = 0.0
+        self._work: Iterator[object] = iter(())
+        self._reported: dict[tuple[str, str], float] = {}
+
+    def sweep(self, now: float) -> bool:
+        """Look at the next keys. Whether the round goes on after them."""
+        self._now = now
+        for _ in range(AT_ONCE):
+            if next(self._work, self) is self:
+                self._work = self._round()
+                return False
+        return True
+
+    def _round(self) -> Iterator[None]:
+        registry = self._registry
+        by_upstream: dict[str, list[dict[str, ScopeState]]] = {}
+        for policy, states in registry._by_policy.items():
+            by_upstream.setdefault(policy.upstream, []).append(states)
+        for key in list(registry.last_used):
+            yield
+            self._look_at(key, by_upstream.get(key[0], []))
+        tables: tuple[tuple[MutableMapping[Any, Any], Callable[[Any], bool]], ...] = (
+            (registry._buckets, self._is_full),
+            (registry._rates, self._is_full_rate),
+            (registry._limiters, self._limits_not),
+            (registry._hedges, self._hedges_not),
+            (registry._under_way, self._is_unused),
+        )
+        for table, is_at_rest in tables:
+            for key in list(table):
+                yield
+                if self._is_forgotten(key) and key in table and is_at_rest(table[key]):
+                    del table[key]
+        for place in list(registry._places):
+            yield
+            if place[1] and place not in registry.last_used and self._is_quiet(*registry._places[place]):
+                del registry._places[place]
+                registry.forget_scope(*place)
+
+    def _look_at(self, key: tuple[str, str], tables: list[dict[str, ScopeState]]) -> None:
+        """Forget the states of one scope if they are idle."""
+        registry, (upstream, value) = self._registry, key
+        at = registry.last_used.get(key)
+        holding = [table for table in tables if value in table]
+        if at is None:
+            return
+        if sum(table[value].take_mark() for table in holding):
+            registry.last_used[key] = self._now
+            if self._now - self._reported.get(key, -_REPORT) >= _REPORT:
+                self._reported[key] = self._now
+                registry.announce(upstream, value)
+            return
+        if not value or self._now - at < self._idle or any(_is_held(table, value) for table in holding):
+            return
+        if all(table[value].shadow_is_full(self._now) for table in holding):
+            for table in holding:
+                del table[value]
+            registry.forget_states()
+            del registry.last_used[key]
+            self._reported.pop(key, None)
+
+    def _is_forgotten(self, key: tuple[Any, ...]) -> bool:
+        """Whether this key is of a scope whose states are forgotten; what has no scope never is."""
+        if len(key) < 3 or not key[2]:
+            return False
+        value = str(key[2]).partition(" ")[0]  # after it, the digest of a credential
+        return (str(key[0]), value) not in self._registry.last_used
+
+    def _is_full(self, bucket: Bucket) -> bool:
+        return abs(bucket.level(self._now) - make_bucket(bucket.spec, now=self._now).level(self._now)) < _EPSILON
+
+    def _is_full_rate(self, bucket: RateBucket) -> bool:
+        spec = bucket.spec
+        assert isinstance(spec, RateSpec)
+        fresh = RateBucket(spec, started=self._now)
+        return not bucket.gate.queue and abs(bucket.level(self._now) - fresh.level(self._now)) < _EPSILON
+
+    def _limits_not(self, limiter: CubicLimiter) -> bool:
+        limiter.level(self._now)  # where it is shared, this looks the others up
+        return not limiter.enabled and not limiter.gate.queue
+
+    def _hedges_not(self, hedges: Hedges) -> bool:
+        return hedges.counts(self._now)[1] == 0
+
+    def _is_unused(self, places: Places) -> bool:
+        return places.is_idle
+
+    def _is_quiet(self, cooldown: Cooldown, seen: SeenKeys) -> bool:
+        return not cooldown.holds(self._now) and seen.is_over(self._now)
+
+
+def _references(table: Any, key: Any) -> int:
+    return sys.getrefcount(table[key])
+
+
+#: References to what only a table holds, as `_references` counts them.
+_ALONE = _references({0: object()}, 0)
+
+
+def _is_held(table: dict[str, ScopeState], value: str) -> bool:
+    """Whether a call holds this state, or a lane of it."""
+    if _references(table, value) > _ALONE:
+        return True
+    keys = table[value].keys
+    lanes = [] if keys is None else keys.lanes
+    return any(lanes[key] is not None and _references(lanes, key) > _ALONE for key in range(len(lanes)))
