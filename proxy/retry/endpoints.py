@@ -17,11 +17,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from proxy.retry.circuit_breaker import NEVER, CircuitBreaker
+from proxy.retry.circuit_breaker import CircuitBreaker
+from proxy.retry.penalty import Penalty
 from proxy.retry.policy import EndpointShare
 
-#: Contract, section 6: an endpoint that refuses connections is passed over for 5 s, doubling to 60 s.
-FIRST_PENALTY, LAST_PENALTY = 5.0, 60.0
 #: Places that requests named, whose health is kept (contract, section 3: unmatched places that are kept).
 MOST_PLACES = 1000
 
@@ -62,8 +61,7 @@ class Endpoints:
         self.shares = shares
         self.breakers: list[CircuitBreaker | None] = [None] * len(shares)
         self._standing = [0] * len(shares)  # what each has gained by its weight, and not paid yet
-        self._penalty = [0.0] * len(shares)
-        self._refused_until = [-NEVER] * len(shares)
+        self._penalties = [Penalty() for _ in shares]
 
     def seconds_left(self, now: float) -> float:
         """Seconds until a call may be sent to any of them; 0 where one may be now."""
@@ -103,19 +101,16 @@ class Endpoints:
 
     def refused(self, index: int, now: float) -> None:
         """Note that the endpoint could not be connected to. Attempts that fail together count once."""
-        if now >= self._refused_until[index]:
-            self._penalty[index] = min(LAST_PENALTY, self._penalty[index] * 2 or FIRST_PENALTY)
-            self._refused_until[index] = now + self._penalty[index]
+        self._penalties[index].refused(now)
 
     def reached(self, index: int) -> None:
         """Note that the endpoint could be connected to."""
-        if self._penalty[index]:
-            self._penalty[index], self._refused_until[index] = 0.0, -NEVER
+        self._penalties[index].reached()
 
     def _best(self, able: Sequence[int], avoid: Collection[int], now: float) -> tuple[int, Sequence[int]]:
         """The endpoint to use, of those whose breakers let a call pass, and those whose turns go with it."""
         shares = self.shares
-        well = [index for index in able if self._refused_until[index] <= now] or able
+        well = [index for index in able if self._penalties[index].until <= now] or able
         first = min(shares[index].priority for index in well)
         here = [index for index in well if shares[index].priority == first]
         others = [index for index in here if index not in avoid] or here

@@ -25,8 +25,7 @@ cdef class Origin:
     cdef public bint selected_http1
     cdef public int open
     cdef Answer _usual
-    cdef public double penalty
-    cdef public double refused_until
+    cdef public object penalty
     cdef public bint absolute
     cdef public bytes credentials
 

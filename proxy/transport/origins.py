@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
-from proxy.retry.endpoints import FIRST_PENALTY, LAST_PENALTY
+from proxy.retry.penalty import Penalty
 from proxy.retry.routing import Endpoint
 from proxy.transport.clock import monotonic
 from proxy.transport.dial import Way, parent_credentials
@@ -148,7 +148,7 @@ class Origin:
         self.selected_http1 = False
         self.open = 0
         self._usual: ResponseHead | None = None
-        self.penalty = self.refused_until = 0.0
+        self.penalty = Penalty()
         #: Whether requests go in absolute form, to a parent proxy; and field lines for it.
         self.absolute = way.parent is not None and endpoint.scheme == "http" and endpoint.unix is None
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
@@ -182,13 +182,11 @@ class Origin:
 
     def refused(self, now: float) -> None:
         """Pass the endpoint over for a while: it could not be connected to. Attempts that fail together count once."""
-        if now >= self.refused_until:
-            self.penalty = min(LAST_PENALTY, self.penalty * 2 or FIRST_PENALTY)
-            self.refused_until = now + self.penalty
+        self.penalty.refused(now)
 
     def reached(self) -> None:
         """Take note that the endpoint could be connected to: it is passed over no more."""
-        self.penalty = self.refused_until = 0.0
+        self.penalty.reached()
 
 
 class Destination:
@@ -214,7 +212,7 @@ class Destination:
         best, best_rank = self.origins[0], 4
         for step in range(len(self.origins)):
             origin = self.origins[(self._turn + step) % len(self.origins)]
-            rank = 2 * (origin.refused_until > now) + (origin in avoid)
+            rank = 2 * (origin.penalty.until > now) + (origin in avoid)
             if rank < best_rank:
                 best, best_rank = origin, rank
                 if rank == 0:

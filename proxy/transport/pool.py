@@ -113,7 +113,7 @@ class Pool(Keeper):
             origin = self._origins[endpoint, way] = Origin(endpoint, way)
             if len(self._origins) > KEPT:
                 for key, other in list(self._origins.items()):
-                    if not other.open and other.refused_until == 0.0 and len(self._origins) > KEPT // 2:
+                    if not other.open and not other.penalty.until and len(self._origins) > KEPT // 2:
                         del self._origins[key]
         return origin
 

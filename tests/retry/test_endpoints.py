@@ -101,8 +101,8 @@ def test_the_penalty_doubles_up_to_a_minute() -> None:
     for _ in range(6):
         endpoints.refused(0, now)
         endpoints.refused(0, now)  # attempts that fail together count once
-        waits.append(endpoints._refused_until[0] - now)
-        now = endpoints._refused_until[0]
+        waits.append(endpoints._penalties[0].until - now)
+        now = endpoints._penalties[0].until
     assert waits == [5, 10, 20, 40, 60, 60]
 
 

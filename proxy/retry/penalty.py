@@ -1,0 +1,24 @@
+"""How long an endpoint that refuses connections is passed over (contract, section 6): 5 s, doubling to 60 s."""
+
+from __future__ import annotations
+
+_FIRST, _LAST = 5.0, 60.0
+
+
+class Penalty:
+    """One endpoint's penalty. `until` is the time at which it ends, 0.0 while there is none."""
+
+    __slots__ = ("_seconds", "until")
+
+    def __init__(self) -> None:
+        self._seconds = self.until = 0.0
+
+    def refused(self, now: float) -> None:
+        """The endpoint could not be connected to. Attempts that fail together count once."""
+        if now >= self.until:
+            self._seconds = min(_LAST, self._seconds * 2 or _FIRST)
+            self.until = now + self._seconds
+
+    def reached(self) -> None:
+        """The endpoint could be connected to: the penalty is over, and the next one is short again."""
+        self._seconds = self.until = 0.0
