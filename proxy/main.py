@@ -67,21 +67,21 @@ def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
 
 
 async def _serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
-    house = House(file, loaded())
+    process = ServerProcess(file, loaded())
     try:
-        if not await house.open_unless_ended():
+        if not await process.open_unless_ended():
             return 0
     except CannotListenError as error:
-        _say(str(where(house.settings, error)))
+        _say(str(where(process.settings, error)))
         return 2
     except WorkerFailedError as error:
         _say(f"redrive: {error}")
         return 1
-    await house.until_ended()
+    await process.until_ended()
     return 0
 
 
-class House:
+class ServerProcess:
     """The process: what lives over reloads, and the settings in force."""
 
     def __init__(self, file: str | None, loaded: LoadResult) -> None:
