@@ -2,19 +2,19 @@
 
 One table is the check, the defaults and the JSON Schema. Each key has one reader, one default, written as a user would
 write it, and one line for the editor's help; the keys are in the contract's order. What one key's value means for
-another (a kind's own keys, references, overlaps) is decided in strategies.py, compile.py and advice.py.
+another (a kind's own keys, references, overlaps) is decided in strategies.py, compile.py and advice.py; which parts of
+a rule exclude each other, in rule_section.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from proxy.config import addresses, units
-from proxy.config.problems import Mark, Path
+from proxy.config.rule_section import RuleSection
 from proxy.config.schema_language import (
-    BAD,
     Anything,
     Either,
     Form,
@@ -24,7 +24,6 @@ from proxy.config.schema_language import (
     MapOf,
     Secrets,
     Section,
-    Tell,
     Word,
 )
 from proxy.config.settings import MOST_WORKERS
@@ -266,63 +265,6 @@ EVENT = section(
     json=Key(MapOf(glob), doc="dotted.path: glob, in its data"),
 )
 
-#: Answers that have no body (RFC 9110, 15.3.5, 15.3.6, 15.4.5), and so no event.
-_BODILESS = frozenset({204, 205, 304})
-
-
-@dataclass(frozen=True)
-class _Rule(Section):
-    """A rule; one with an event is about a stream, which only a success can be."""
-
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        found = super().read(tree, at, path, tell)
-        if found is BAD:
-            return found
-        named = found.get("status", frozenset())
-        streams = {each for some in (named if isinstance(named, tuple) else (named,)) for each in some}
-        if "event" not in found:
-            self._never(found, streams, tree, path, tell)
-            return found
-        mark, place = tree.keys_at["event"], (*path, "event")
-        for other, why in _NO_STREAM.items():
-            if other in found:
-                tell(tree.keys_at[other], (*path, other), f"cannot be combined with event: {why}")
-        if "status" not in found:
-            if "status" not in tree.keys_at:  # a bad one has been told
-                tell(
-                    mark, place, "needs a status below 400 next to it, such as status: 200: only a success is a stream"
-                )
-        elif not any(200 <= each < 400 and each not in _BODILESS for each in streams):
-            said = "status " + ", ".join(map(str, sorted(streams)[:3])) + ("…" if len(streams) > 3 else "")
-            tell(mark, place, f"never matches: {said} is never a stream; name a status below 400 with a body, as 200")
-        return found
-
-    @staticmethod
-    def _never(found: Any, statuses: set[int], tree: Any, path: Path, tell: Tell) -> None:
-        """Tell of parts that hold of no answer together."""
-        looked_into = [key for key in ("json", "xml") if found.get(key)]
-        if "fail" in found:
-            for key in ("status", "header", *looked_into):
-                if found.get(key):
-                    message = "cannot be combined with fail: a fault has no answer; write two rules"
-                    tell(tree.keys_at[key], (*path, key), message)
-        elif len(looked_into) == 2:
-            tell(tree.keys_at["xml"], (*path, "xml"), "cannot be combined with json: no body is both; write two rules")
-        elif looked_into and statuses:
-            key, said = looked_into[0], ", ".join(map(str, sorted(statuses)[:3])) + ("…" if len(statuses) > 3 else "")
-            if all(each < 200 or each in _BODILESS for each in statuses):
-                tell(tree.keys_at[key], (*path, key), f"never matches: an answer with the status {said} has no body")
-            elif key == "xml" and max(statuses) < 400:
-                message = f"never matches: below status 400 only json is looked at, not xml (status {said})"
-                tell(tree.keys_at[key], (*path, key), message)
-
-
-_NO_STREAM = {
-    "fail": "a fault has no answer",
-    "grpc_status": "a gRPC call's answer is not a stream of events",
-    "xml": "a stream of events is not XML",
-}
-
 _RULE = section(
     "rule",
     "Every part is optional, and all that are given must match; values are globs, * means present.",
@@ -342,9 +284,9 @@ _RULE = section(
     },
 )
 
-RULE = _Rule(_RULE.name, _RULE.doc, _RULE.keys)
+RULE = RuleSection(_RULE.name, _RULE.doc, _RULE.keys)
 
-OUT_OF_QUOTA = _Rule(
+OUT_OF_QUOTA = RuleSection(
     "out_of_quota",
     "An answer after which a key is of no use until somebody pays or its next period begins.",
     {name: _RULE.keys[name] for name in ("status", "header", "json", "event")},
@@ -598,7 +540,7 @@ READS = section(
     header=Key(header_globs, doc="only with these fields, by which the server must compare that one with the body"),
 )
 
-PACK_RULE = _Rule(
+PACK_RULE = RuleSection(
     "pack_rule",
     RULE.doc,
     {
