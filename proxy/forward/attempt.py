@@ -112,8 +112,8 @@ class Attempt(Listener):
             "number",
             "origin",
         ),
-        *("owner", "protocol", "replay", "sent_at", "sent_on", "state", "stream", "task", "trailers", "watch"),
-    )
+        "owner", "protocol", "replay", "sent_at", "sent_on", "state", "stream", "task", "trailers", "watch",
+    )  # fmt: skip
 
     head: ResponseHead
     arrived: float

@@ -21,9 +21,9 @@ class Context:
     """
 
     __slots__ = (
-        *("app_repeats", "draining", "env", "generation", "loop", "observer", "pool", "refusing", "registry"),
-        *("router", "store", "via", "watch"),
-    )
+        "app_repeats", "draining", "env", "generation", "loop", "observer", "pool", "refusing", "registry", "router",
+        "store", "via", "watch",
+    )  # fmt: skip
 
     router: Router
 

@@ -28,10 +28,10 @@ from proxy.wire.rebuilt import rebuilt
 #: (RFC 9530, RFC 3230, RFC 1864; Amazon's, Google's and Azure's own).
 _DIGESTS = frozenset(
     {
-        *("content-digest", "repr-digest", "digest", "content-md5", "x-goog-hash"),
-        *("x-amz-content-sha256", "x-ms-content-sha256", "x-ms-content-crc64"),
+        "content-digest", "repr-digest", "digest", "content-md5", "x-goog-hash",
+        "x-amz-content-sha256", "x-ms-content-sha256", "x-ms-content-crc64",
     }
-)
+)  # fmt: skip
 _DIGEST_PREFIX = "x-amz-checksum-"
 #: Never handed on from an upstream that the app did not ask.
 _COOKIES = frozenset({b"set-cookie", b"set-cookie2"})

@@ -32,7 +32,7 @@ _ASKS_TO_WAIT = (429, 503)
 #: Digits of a Retry-After that counts seconds; what is longer is never over, and goes on as it came.
 _MOST_DIGITS = 18
 _NO_NAMES: frozenset[bytes] = frozenset()
-#: To be asked for by these names: of the enumeration it takes ten times as long.
+#: Names for members of enumerations: see `proxy.retry.facts`.
 _SUCCESS, _OVERLOADED, _ATTEMPTS_EXHAUSTED = Outcome.SUCCESS, Outcome.OVERLOADED, Outcome.ATTEMPTS_EXHAUSTED
 _NOT_VISIBLE = re.compile("[^ -~]").sub
 

@@ -40,9 +40,9 @@ class Payment:
     """
 
     __slots__ = (
-        *("_hedged_at", "_hedges", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice"),
-        *("limit", "owed", "price", "room", "upstream"),
-    )
+        "_hedged_at", "_hedges", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice", "limit",
+        "owed", "price", "room", "upstream",
+    )  # fmt: skip
 
     def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str) -> None:
         self.bucket = bucket
@@ -188,10 +188,10 @@ class Admission:
     """
 
     __slots__ = (
-        *("_cooled_before", "_cooled_since", "_deadline", "_held_since", "_met_before", "_own_delays", "_patience"),
-        *("alarm", "cooled", "cooling", "cools", "endpoints", "found_no_place", "held", "held_attempt", "held_by"),
-        *("policy", "request", "scope"),
-    )
+        "_cooled_before", "_cooled_since", "_deadline", "_held_since", "_met_before", "_own_delays", "_patience",
+        "alarm", "cooled", "cooling", "cools", "endpoints", "found_no_place", "held", "held_attempt", "held_by",
+        "policy", "request", "scope",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -26,10 +26,10 @@ class AttemptRecord:
     """
 
     __slots__ = (
-        *("aside", "attempt", "because", "cls", "decision", "delay", "detail", "ended", "endpoint", "fault"),
-        *("first_byte", "grpc_status", "held", "held_by", "key", "key_why", "price", "protocol", "pushback"),
-        *("pushback_delay", "route", "rst_code", "started", "status", "upstream", "why"),
-    )
+        "aside", "attempt", "because", "cls", "decision", "delay", "detail", "ended", "endpoint", "fault",
+        "first_byte", "grpc_status", "held", "held_by", "key", "key_why", "price", "protocol", "pushback",
+        "pushback_delay", "route", "rst_code", "started", "status", "upstream", "why",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -17,10 +17,10 @@ IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 
 #: gRPC status names by number (grpc/doc/statuscodes.md).
 GRPC_STATUS_NAMES = (
-    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
-    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
-    *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
-)
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+    "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
 GRPC_STATUS_NUMBERS = {name: number for number, name in enumerate(GRPC_STATUS_NAMES)}
 INTERNAL = GRPC_STATUS_NUMBERS["INTERNAL"]
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
@@ -108,18 +108,18 @@ class Fault:
 #: policy's idempotency key, whatever its name.
 STEERING_FIELDS = frozenset(
     {
-        *("x-retry-disable", "x-retry-timeout", "grpc-timeout", "x-stainless-retry-count", "amz-sdk-request"),
-        *("amz-sdk-invocation-id", "grpc-previous-rpc-attempts", "x-envoy-attempt-count", "idempotency-key"),
+        "x-retry-disable", "x-retry-timeout", "grpc-timeout", "x-stainless-retry-count", "amz-sdk-request",
+        "amz-sdk-invocation-id", "grpc-previous-rpc-attempts", "x-envoy-attempt-count", "idempotency-key",
     }
-)
+)  # fmt: skip
 #: Answer fields that deciding reads, beside those that a rule or a dialect names.
 PUSHBACK_FIELDS = frozenset(
     {
-        *("grpc-status", "retry-after", "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after"),
-        *("grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms", "x-should-retry", "stripe-should-retry"),
-        *("ratelimit", "ratelimit-remaining", "ratelimit-reset"),
+        "grpc-status", "retry-after", "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after",
+        "grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms", "x-should-retry", "stripe-should-retry",
+        "ratelimit", "ratelimit-remaining", "ratelimit-reset",
     }
-)
+)  # fmt: skip
 
 
 class Fields(Protocol):

@@ -14,56 +14,56 @@ from urllib.parse import unquote_plus
 #: Framing and the hop: written again for each connection, and cut elsewhere where they do not go on.
 _HOP = frozenset(
     {
-        *("connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "max-forwards"),
-        *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-        *("x-attempt-count", "x-retry-disable", "x-retry-timeout"),
+        "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "max-forwards",
+        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "x-attempt-count", "x-retry-disable", "x-retry-timeout",
     }
-)
+)  # fmt: skip
 #: What the body is, and what is wanted in return (RFC 9110 sections 8 and 12; RFC 9530, RFC 3230, RFC 1864).
 _CONTENT = frozenset(
     {
-        *("accept", "accept-charset", "accept-encoding", "accept-language", "accept-patch", "accept-post"),
-        *("content-digest", "content-disposition", "content-encoding", "content-language", "content-location"),
-        *("content-md5", "content-range", "content-type", "digest", "mime-version", "repr-digest"),
-        *("want-content-digest", "want-digest", "want-repr-digest"),
-        *("cache-control", "date", "dnt", "pragma", "prefer", "priority", "sec-gpc", "user-agent"),
+        "accept", "accept-charset", "accept-encoding", "accept-language", "accept-patch", "accept-post",
+        "content-digest", "content-disposition", "content-encoding", "content-language", "content-location",
+        "content-md5", "content-range", "content-type", "digest", "mime-version", "repr-digest",
+        "want-content-digest", "want-digest", "want-repr-digest",
+        "cache-control", "date", "dnt", "pragma", "prefer", "priority", "sec-gpc", "user-agent",
     }
-)
+)  # fmt: skip
 #: What the request means: without one of these it would ask for something else. A write that loses its condition
 #: overwrites what it was not to (RFC 9110 section 13), a method that is lost is another one.
 _MEANING = frozenset(
     {
-        *("if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"),
-        *("depth", "overwrite", "soapaction", "x-http-method", "x-http-method-override", "x-method-override"),
-        *("access-control-request-headers", "access-control-request-method", "origin", "x-requested-with"),
+        "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
+        "depth", "overwrite", "soapaction", "x-http-method", "x-http-method-override", "x-method-override",
+        "access-control-request-headers", "access-control-request-method", "origin", "x-requested-with",
     }
-)
+)  # fmt: skip
 #: Which way a request came, so that loops are seen, and which request it is. Baggage is not among them: it holds what
 #: the app wants to know again (W3C Baggage, section 5), while `tracestate` holds places in traces.
 _WAY = frozenset(
     {
-        *("cdn-loop", "early-data", "via", "x-redrive-loop"),
-        *("b3", "elastic-apm-traceparent", "grpc-trace-bin", "sentry-trace", "traceparent", "tracestate"),
-        *("uber-trace-id", "x-amzn-trace-id", "x-b3-flags", "x-b3-parentspanid", "x-b3-sampled", "x-b3-spanid"),
-        *("x-b3-traceid", "x-cloud-trace-context", "x-datadog-parent-id", "x-datadog-sampling-priority"),
-        *("x-datadog-trace-id", "x-trace-id"),
-        *("request-id", "x-client-request-id", "x-correlation-id", "x-ms-client-request-id", "x-request-id"),
+        "cdn-loop", "early-data", "via", "x-redrive-loop",
+        "b3", "elastic-apm-traceparent", "grpc-trace-bin", "sentry-trace", "traceparent", "tracestate",
+        "uber-trace-id", "x-amzn-trace-id", "x-b3-flags", "x-b3-parentspanid", "x-b3-sampled", "x-b3-spanid",
+        "x-b3-traceid", "x-cloud-trace-context", "x-datadog-parent-id", "x-datadog-sampling-priority",
+        "x-datadog-trace-id", "x-trace-id",
+        "request-id", "x-client-request-id", "x-correlation-id", "x-ms-client-request-id", "x-request-id",
     }
-)
+)  # fmt: skip
 #: Versions, features and figures of protocols and of providers' clients. Names of accounts (openai-organization,
 #: stripe-account, x-goog-user-project) are not among them: they belong to the credential.
 _CLIENT = frozenset(
     {
-        *("connect-accept-encoding", "connect-content-encoding", "connect-protocol-version", "connect-timeout-ms"),
-        *("grpc-accept-encoding", "grpc-encoding", "grpc-message-type", "grpc-previous-rpc-attempts", "grpc-timeout"),
-        *("x-grpc-retry-attempts", "x-grpc-web", "x-user-agent", "x-envoy-attempt-count", "mcp-protocol-version"),
-        *("anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version", "openai-beta"),
-        *("amz-sdk-invocation-id", "amz-sdk-request", "x-amz-target", "x-amz-user-agent", "x-amz-content-sha256"),
-        *("x-goog-api-client", "x-goog-fieldmask", "x-goog-hash", "x-goog-request-params"),
-        *("x-ms-content-crc64", "x-ms-content-sha256", "x-ms-date", "x-ms-return-client-request-id", "x-ms-version"),
-        *("stripe-version", "x-github-api-version", "x-github-next-global-id"),
+        "connect-accept-encoding", "connect-content-encoding", "connect-protocol-version", "connect-timeout-ms",
+        "grpc-accept-encoding", "grpc-encoding", "grpc-message-type", "grpc-previous-rpc-attempts", "grpc-timeout",
+        "x-grpc-retry-attempts", "x-grpc-web", "x-user-agent", "x-envoy-attempt-count", "mcp-protocol-version",
+        "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version", "openai-beta",
+        "amz-sdk-invocation-id", "amz-sdk-request", "x-amz-target", "x-amz-user-agent", "x-amz-content-sha256",
+        "x-goog-api-client", "x-goog-fieldmask", "x-goog-hash", "x-goog-request-params",
+        "x-ms-content-crc64", "x-ms-content-sha256", "x-ms-date", "x-ms-return-client-request-id", "x-ms-version",
+        "stripe-version", "x-github-api-version", "x-github-next-global-id",
     }
-)
+)  # fmt: skip
 _HARMLESS = _HOP | _CONTENT | _MEANING | _WAY | _CLIENT
 #: The OpenAI and Anthropic SDKs' description of themselves; checksums of Amazon's SDKs; what a browser says it is.
 _HARMLESS_BEGINNINGS = ("x-stainless-", "x-amz-checksum-", "sec-fetch-", "sec-ch-ua")

@@ -66,9 +66,9 @@ class Standing:
     """
 
     __slots__ = (
-        *("attempts", "bucket", "committed", "deadline", "earlier", "history", "hints", "plugin", "policy", "reply"),
+        "attempts", "bucket", "committed", "deadline", "earlier", "hints", "history", "plugin", "policy", "reply",
         "request",
-    )
+    )  # fmt: skip
 
     policy: Policy
     request: Request

@@ -71,9 +71,9 @@ class ScopeState:
     """
 
     __slots__ = (
-        *("_authority", "_epoch", "_policy", "_shadow", "bucket", "cooldown", "endpoints", "hedges"),
-        *("keys", "limiter", "marked", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who"),
-    )
+        "_authority", "_epoch", "_policy", "_shadow", "bucket", "cooldown", "endpoints", "hedges", "keys", "limiter",
+        "marked", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who",
+    )  # fmt: skip
 
     def __init__(
         self,
