@@ -1,1 +1,1 @@
-"""Floor 3: the admin port, what is going on inside, and a few actions."""
+"""The admin port (floor 3): pages that show what the process is doing, and a few actions."""

@@ -1,12 +1,13 @@
-"""The admin port and the probe: two aiohttp applications, their routes, and their middlewares, which say who is let in.
+"""The admin port and the probe: two aiohttp applications, their routes, and the middlewares that decide who is let in.
 
-Start here: what is served stands in `admin_app`, by whom in `handlers`, what pages show in `views`. What a reader of
-these ports can take at most is bounded by `connections`.
+Start here: `admin_app` lists the pages, `handlers` has the functions that answer them, and `views` collects the data
+that they show. `connections` bounds how many connections a client of these ports can hold, and for how long.
 
-A web page in a user's browser must reach nothing here (contract, section 10). A name that is made to
-resolve to loopback (DNS rebinding) fails on Host; a form or a script of another site fails on Sec-Fetch-Site or Origin;
-what names neither is no browser, and is let through. A token, where one is set, is asked of everybody, for everything
-but the dashboard's own files: a browser can't send one for a page, and they say nothing.
+A web page in a user's browser must not be able to use the admin port (contract, section 10). A request under a name
+that was made to resolve to loopback (DNS rebinding) is refused because of its Host; a request from a form or a script
+of another site is refused because of its Sec-Fetch-Site or Origin; a request that has neither of these fields does not
+come from a browser, and is let through. If a token is set, every request needs it, except those for the dashboard's own
+files: a browser can't send a token when it opens a page, and these files contain nothing about the process.
 """
 
 from __future__ import annotations
@@ -28,34 +29,38 @@ from proxy.admin.turns import a_turn
 from proxy.admin.views import View
 from proxy.web_origin import is_literal, is_own_origin
 
-#: Bytes of a body; all but one page read over it.
+#: The most bytes of a request's body. Only one page uses the body; the others ignore it.
 BODY = 1024 * 1024
-#: Seconds in which a body comes whole: as nginx's client_body_timeout.
+#: Seconds in which a body must arrive completely: as nginx's client_body_timeout.
 BODY_SECONDS = 60.0
 
-#: What every answer says; a page may say otherwise.
+#: Fields of every answer; a page may set another value.
 _FIELDS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
-#: What a browser says of a request that its own page, or the address bar, made.
+#: Sec-Fetch-Site of a request that the dashboard itself, or the browser's address bar, made.
 _OWN_SITE = frozenset({"same-origin", "none"})
-#: The route names of what needs no token.
+#: Names of the routes that need no token.
 OPEN = frozenset({"dashboard", "static"})
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The names and the token that are accepted. `hosts`: names besides IP literals and localhost; "": no token."""
+    """The names and the token that the admin port accepts. `hosts` are names besides IP literals and localhost; if
+    `token` is "", no token is needed.
+    """
 
     token: str = ""
     hosts: Collection[str] = field(default=())
 
 
-#: Holds who is known, asked at each request since a reload may change it.
+#: The key under which an application keeps its `access`, called at each request because a reload may change it.
 ACCESS: web.AppKey[Callable[[], Access]] = web.AppKey("access")
 
 
 async def expect(request: web.Request) -> None:
-    """Tell who waits with a body to go on, unless no page takes so much (RFC 9110, section 10.1.1)."""
+    """Send "100 Continue" to a client that waits before it sends a body, or refuse a body that is too large (RFC 9110,
+    section 10.1.1).
+    """
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed(text="100-continue is the only expectation that is met here.\n")
     if (request.content_length or 0) > BODY:
@@ -64,12 +69,12 @@ async def expect(request: web.Request) -> None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-#: Makers of routes.
+#: Functions that make a route.
 get, post = partial(web.get, expect_handler=expect), partial(web.post, expect_handler=expect)
 
 
 def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Application:
-    """The admin port. `access` says who is let in, and is asked each time."""
+    """Make the application of the admin port. `access` is called at each request."""
     app = bare_app(known_host, token, own_site)
     app[ACCESS] = access
     board = LiveBoard(view, asyncio.get_running_loop().time, secrets.token_hex(4))
@@ -99,7 +104,7 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
     )
 
     async def sampling(app: web.Application) -> AsyncIterator[None]:
-        """Sample the board's levels for as long as the application runs, and tell of what went wrong with it."""
+        """Take samples for the board as long as the application runs, and report an error that ended this."""
         task = asyncio.create_task(board.keep_sampling(app[CLOSING]))
         yield
         (error,) = await asyncio.gather(task, return_exceptions=True)
@@ -112,14 +117,16 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
 
 
 def probe_app(view: View) -> web.Application:
-    """The probe, for a kubelet and Prometheus: no token, any Host, and not a word about the configuration."""
+    """Make the application of the probe, for a kubelet and Prometheus: it needs no token, accepts any Host, and has no
+    page that shows the configuration.
+    """
     app, page = bare_app(), Handlers(view)
     app.add_routes([get("/livez", page.livez), get("/readyz", page.readyz), get("/metrics", page.metrics)])
     return app
 
 
 def bare_app(*guards: Middleware) -> web.Application:
-    """An application without routes. `guards` are middlewares that say who is let in."""
+    """Make an application without routes. `guards` are middlewares that decide who is let in."""
     app = web.Application(middlewares=[errors, one_host, *guards, whole_body], client_max_size=BODY)
     closing = app[CLOSING] = asyncio.Event()
 
@@ -131,13 +138,13 @@ def bare_app(*guards: Middleware) -> web.Application:
     return app
 
 
-# -- middlewares, in the order that they are asked ----------------------------------------------------------------
+# -- middlewares, in the order that they are called ---------------------------------------------------------------
 
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn what a page or aiohttp raises into a line of plain text, and tell of a page that failed. Between two
-    requests of a connection everybody else has a turn.
+    """Turn an exception of a page or of aiohttp into a line of plain text, and report a page that failed. Before each
+    request, everything else that is ready on the loop gets a turn.
     """
     await a_turn()
     try:
@@ -151,18 +158,18 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return refusal(404, "There is no such page.")
     except web.HTTPRequestEntityTooLarge:
         return _last(413, f"No page takes more than {BODY} bytes.")
-    except ConnectionError:  # it went away
+    except ConnectionError:  # the client went away
         raise
-    except Exception as error:  # a page has a defect: to standard error, as asyncio does it
+    except Exception as error:  # a defect of the page: reported on standard error, as asyncio does
         asyncio.get_running_loop().call_exception_handler({"message": "a page failed", "exception": error})
-        if request.writer.output_size:  # the answer has begun: its reader sees that it is cut
+        if request.writer.output_size:  # the answer has begun: the client must see that it was cut off
             raise ConnectionResetError from error
         return refusal(500, "This page failed; standard error says why.")
 
 
 @web.middleware
 async def one_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a request with no Host, or two (RFC 9112, section 3.2)."""
+    """Refuse a request that has no Host field, or two of them, with 400 (RFC 9112, section 3.2)."""
     hosts = len(request.headers.getall("Host", ()))
     if hosts > 1 or (not hosts and request.version >= (1, 1)):
         return _last(400, "A request must have exactly one Host field.")
@@ -171,7 +178,7 @@ async def one_host(request: web.Request, handler: Handler) -> web.StreamResponse
 
 @web.middleware
 async def known_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a Host that is not known with 421."""
+    """Refuse a request for a host that is not known with 421."""
     host = asked_host(request)
     if host_is_known(host, {name.lower() for name in request.app[ACCESS]().hosts}):
         return await handler(request)
@@ -180,7 +187,7 @@ async def known_host(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def token(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a request without the token, where one is set, with 401."""
+    """Refuse a request without the token with 401, if a token is set."""
     wanted = request.app[ACCESS]().token
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     offered = given.strip(" \t").encode("utf-8", "surrogateescape")
@@ -194,7 +201,7 @@ async def token(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def own_site(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a request that changes something and that a page of another site made with 403."""
+    """Refuse a request that would change something and comes from a page of another site with 403."""
     host = asked_host(request).lower()
     sites, origins = request.headers.getall("Sec-Fetch-Site", ()), request.headers.getall("Origin", ())
     is_own = all(site.lower() in _OWN_SITE for site in sites) and all(
@@ -221,7 +228,7 @@ def host_is_known(host: str, names: Collection[str]) -> bool:
 
 @web.middleware
 async def whole_body(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Read a body whole before a page is asked: what is not whole is no request. Most pages want none."""
+    """Read the whole body before the page is called, and refuse a body that does not arrive completely with 400."""
     if request.can_read_body:
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -232,14 +239,14 @@ async def whole_body(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def _last(status: int, detail: str) -> web.Response:
-    """A refusal behind which the connection is closed: where the next request begins is not known."""
+    """Make a refusal after which the connection is closed, because it is not known where the next request begins."""
     refused = refusal(status, detail)
     refused.force_close()
     return refused
 
 
 async def _add_fields(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the fields of every answer. None names the server or its version."""
+    """Add the fields that every answer has, and remove Server: no field names the server or its version."""
     for name, value in _FIELDS.items():
         response.headers.setdefault(name, value)
     response.headers.popall("Server", None)

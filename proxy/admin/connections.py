@@ -1,10 +1,11 @@
-"""Connections of the admin port and of the probe: aiohttp's, with the bounds that it does not have itself.
+"""Connections of the admin port and of the probe: aiohttp's, with bounds that aiohttp itself does not have.
 
-aiohttp bounds what a request may be (`_LIMITS`) and how long a connection may rest. Its own bounds end there: any
-number may connect, and who takes nothing of an answer is waited for without end. Calls live in the same process, so
-here a connection beyond MOST takes the place of the one that has rested longest, one that takes nothing for STALLED
-seconds is cut, one that says that it has said all (a FIN) has its answers still, and behind a last answer to what is
-no HTTP its rest is read and dropped, so that no reset takes the answer with it (RFC 9112, section 9.6).
+aiohttp bounds the size of a request (`_LIMITS`) and how long a connection may be idle, but neither the number of
+connections nor how long it waits for a client that does not read its answer. Calls share the process, so there are more
+rules here. A connection beyond MOST takes the place of the one that has been idle longest. A connection whose client
+has read nothing of an answer for STALLED seconds is cut. A client that has closed its sending direction (a FIN) still
+gets its answers. After the answer to bytes that are not HTTP, which is a connection's last, the rest of the bytes is
+read and dropped, so that no reset destroys that answer on its way (RFC 9112, section 9.6).
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from aiohttp.http_exceptions import LineTooLong
 from proxy.admin.turns import rest
 from proxy.config.settings import Address
 
-#: Connections at once: with those of another port, and the process's own files, fewer descriptors than calls leave
-#: (`server.resources.RESERVED`).
+#: The most connections of a port at one time. With those of the other port and the process's own files, these are fewer
+#: than the file descriptors that calls may not use (`server.resources.RESERVED`).
 MOST = 16
-#: Seconds until a request has come whole: as long as nginx keeps a resting connection.
+#: Seconds in which the next request must arrive: as long as nginx keeps an idle connection.
 REST = 75.0
-#: Seconds after which a reader who has taken nothing of an answer is given up, as nginx's send_timeout.
+#: Seconds after which a connection is cut if its client has read nothing of an answer, as nginx's send_timeout.
 STALLED = 60.0
-#: Seconds that pages under way get when their listener goes.
+#: Seconds that pages in progress have to finish when their listener is closed.
 END = 1.0
-#: Seconds that what still comes is read and dropped behind a last answer.
+#: Seconds for which bytes that arrive after a last answer are read and dropped.
 LINGER = 2.0
-#: What aiohttp bounds. A field has room for the cookies of everything else that a browser knows on this host.
+#: The bounds that aiohttp has. A field has room for cookies: a browser sends those of all other servers on this host.
 _LIMITS: dict[str, Any] = {
     "keepalive_timeout": REST,
     "max_line_size": 8190,
@@ -43,8 +44,8 @@ _LIMITS: dict[str, Any] = {
 
 
 class AdminRunner(web.AppRunner):
-    """Hosts an application as aiohttp's runner does, on bounded connections. A page under way when the runner cleans
-    up has `patience` seconds to end, a connection that is left then is cut.
+    """A runner that serves an application as aiohttp's does, on bounded connections. When the runner cleans up, pages
+    in progress have `patience` seconds to finish; connections that are left then are cut.
     """
 
     def __init__(self, app: web.Application, patience: float) -> None:
@@ -60,7 +61,9 @@ class AdminRunner(web.AppRunner):
 
 
 class Pages:
-    """An opener for the application of admin or probe, made again for each listener."""
+    """An opener of listeners for the admin port or the probe. `make` makes an application for each listener; `opens`
+    and `leaves` are called with a listener's address after it was opened and closed.
+    """
 
     def __init__(
         self,
@@ -80,20 +83,20 @@ class Pages:
         return address, runner
 
     async def shut(self, opened: tuple[Address, AdminRunner]) -> None:
-        """Let the answers that are under way be given, for a moment."""
+        """Close a listener. Answers in progress have END seconds to finish."""
         address, runner = opened
         await runner.cleanup()
         self._leaves(address)
 
 
 class AdminServer(web.Server):
-    """Every connection of one port. `made` is aiohttp's server for the application."""
+    """All connections of one port. `made` is the server that aiohttp made for the application."""
 
     def __init__(self, made: web.Server) -> None:
         super().__init__(self._answer, request_factory=made.request_factory, handler_cancellation=True)
         self._handler = made.request_handler
         self._open: dict[AdminConnection, asyncio.Transport] = {}  # the oldest first
-        self._resting: dict[AdminConnection, None] = {}  # those that wait for a request, the longest first
+        self._resting: dict[AdminConnection, None] = {}  # connections that wait for a request, the longest first
 
     def __call__(self) -> AdminConnection:
         return AdminConnection(self, loop=asyncio.get_running_loop(), access_log=None, **_LIMITS)
@@ -111,7 +114,7 @@ class AdminServer(web.Server):
         super().connection_lost(handler, exc)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
-        """Let pages under way end, for so many seconds, then cut what is left."""
+        """Wait at most `timeout` seconds for pages in progress, then cut the connections that are left."""
         await super().shutdown(timeout)
         for connection in list(self._open):
             self._give_up(connection)
@@ -124,7 +127,7 @@ class AdminServer(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(AdminConnection, request.protocol)
         connection.asks(request)
-        if request.content.is_eof():  # else it may keep us waiting
+        if request.content.is_eof():  # else its body may never arrive: the connection can still be replaced
             self._resting.pop(connection, None)
         return await self._handler(request)
 
@@ -138,7 +141,7 @@ class AdminServer(web.Server):
 
 
 class AdminConnection(web.RequestHandler):
-    """A connection. `said_all`: its reader has closed its sending direction, and may still take answers."""
+    """A connection. `said_all`: the client has closed its sending direction; it may still read answers."""
 
     __slots__ = ("_answered", "_asked", "_ended", "_leaving", "_owner", "_stall", "said_all")
 
@@ -148,42 +151,44 @@ class AdminConnection(web.RequestHandler):
         self._asked: web.BaseRequest | None = None
         self._answered = 0
         self._stall: asyncio.TimerHandle | None = None
-        self._ended = asyncio.Event()  # nothing more comes
+        self._ended = asyncio.Event()  # set when no more bytes can arrive
         self._leaving = False
         self.said_all = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; an answer counts as taken once the system has all of it."""
+        """Begin. The write buffer's limit is 0, so that `pause_writing` reports every answer that the system has not
+        taken completely.
+        """
         cast(asyncio.Transport, transport).set_write_buffer_limits(0)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End."""
+        """End: stop the timers and wake the task that drops late bytes."""
         self._ended.set()
         self._stop_watching()
         super().connection_lost(exc)
 
-    # -- a reader who has said all ------------------------------------------------------------------------------------
+    # -- a client that has closed its sending direction ---------------------------------------------------------------
 
     def asks(self, request: web.BaseRequest) -> None:
-        """Note the request that is answered next."""
+        """Note the request that is being answered."""
         self._asked = request
         if self.said_all:
             self._end_body(request)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what was asked, then close."""
+        """Answer the requests that have arrived completely, then close."""
         self.said_all = True
         self._ended.set()
         if self._asked is not None:
             self._end_body(self._asked)
         unanswered = self._request_count - self._answered
-        if unanswered == (self._asked is not None):  # none waits behind it, which aiohttp would drop
+        if unanswered == (self._asked is not None):  # no request waits after it, which aiohttp would drop
             self.close()
         return unanswered > 0
 
     def _end_body(self, request: web.BaseRequest) -> None:
-        if not request.content.is_eof():  # never whole: never a request
+        if not request.content.is_eof():  # the rest of the body can't arrive any more
             request.content.set_exception(ConnectionResetError())
 
     async def finish_response(
@@ -198,10 +203,10 @@ class AdminConnection(web.RequestHandler):
             if self.said_all and self._answered >= self._request_count:
                 self.close()
 
-    # -- a reader who takes nothing -----------------------------------------------------------------------------------
+    # -- a client that does not read ----------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Watch whether what is left of an answer is taken."""
+        """Begin to check whether the client reads the rest of its answer."""
         super().pause_writing()
         self._watch(self._left())
 
@@ -228,7 +233,7 @@ class AdminConnection(web.RequestHandler):
             self._stall.cancel()
             self._stall = None
 
-    # -- what is no HTTP ----------------------------------------------------------------------------------------------
+    # -- bytes that are not HTTP --------------------------------------------------------------------------------------
 
     def handle_error(
         self,
@@ -237,8 +242,8 @@ class AdminConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, and nothing to who has gone. Neither is news: anybody can do it, and a traceback
-        would repeat what was sent.
+        """Answer bytes that are not HTTP; a client that has gone gets no answer. Neither is logged: any client can
+        cause it, and a traceback would repeat what the client sent.
         """
         if isinstance(exc, ConnectionError):
             raise exc
@@ -249,7 +254,7 @@ class AdminConnection(web.RequestHandler):
         return LastAnswer(status, "This is not an HTTP/1.1 request.", self)
 
     async def see_off(self) -> None:
-        """Say that nothing more is written, and drop for a while what still comes."""
+        """Close our sending direction, and for LINGER seconds drop what still arrives."""
         self._leaving = True
         if self.transport is not None and self.transport.can_write_eof():
             self.transport.write_eof()
@@ -261,7 +266,7 @@ class AdminConnection(web.RequestHandler):
 
 
 class LastAnswer(web.Response):
-    """The last answer on a connection, behind which what still comes is dropped for a while."""
+    """The last answer on a connection. What the client still sends after it is dropped for a while."""
 
     def __init__(self, status: int, detail: str, connection: AdminConnection) -> None:
         super().__init__(status=status, text=f"{detail}\n", headers={"Connection": "close", "Server": "redrive"})
@@ -269,11 +274,11 @@ class LastAnswer(web.Response):
         self._connection = connection
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Write the answer's end, and see its reader off."""
+        """Write the answer's end, then drop what the client still sends."""
         await super().write_eof(data)
         await self._connection.see_off()
 
 
 def has_said_all(request: web.BaseRequest) -> bool:
-    """Whether a request's reader has closed its sending direction, as one does that has gone."""
+    """Whether the client has closed its sending direction, as a client that has gone does."""
     return isinstance(request.protocol, AdminConnection) and request.protocol.said_all

@@ -1,9 +1,9 @@
-"""What the pages of the admin port and of the probe answer.
+"""The functions that answer each page of the admin port and of the probe.
 
-A page says what its view says; nothing is computed for pages that no client asks for, and what takes long is made in
-stretches (`turns`) or in a thread. The dashboard's files, one page with its style and its scripts, lie beside this
-module, and are read once, when first asked for. They hold nothing of this process, so they need no token; what they
-show, they ask for.
+A page returns what its function of the view (`views.View`) returns. Nothing is computed for pages that are not
+requested, and work that takes long is done in pieces (`turns`) or in a thread. The dashboard's files, a page with its
+style and its scripts, are beside this module, and are read once, when they are first requested. They contain nothing
+about this process, so they need no token; the data that they show comes from the other pages.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from proxy.admin.views import View
 from proxy.observe.recent_calls import KEPT, NumberedCall
 from proxy.transport.clock import monotonic, wall
 
-#: Bytes of a body that are written at once: more are written in pieces of so many.
+#: The most bytes that are written at once: a longer body is written in pieces of this size.
 PIECE = 128 * 1024
-#: Characters of a draft, and calls that are played under it, at most.
+#: The most characters of a draft, and the most calls that are played under it.
 LONGEST_DRAFT, MOST_PLAYED = 64 * 1024, 200
 #: Buckets on a page of /buckets, where nothing is said; and at most.
 BUCKETS, MOST_BUCKETS = 1000, 10_000
 _T = TypeVar("_T")
 _JSON = "application/json; charset=utf-8"
-#: Whatever a page of ours does, a browser must not do more for it than this: it runs these very scripts, speaks to this
-#: very port, and makes no markup of strings (Trusted Types).
+#: What a browser allows the dashboard, even if its scripts had a defect: to run the scripts of this port, to connect to
+#: this port, and not to turn strings into markup (Trusted Types).
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -51,7 +51,7 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 
 
 def refusal(status: int, detail: str) -> web.Response:
-    """A refusal in a line of plain text."""
+    """Make a refusal: a line of plain text."""
     return web.Response(status=status, text=f"{detail}\n")
 
 
@@ -61,14 +61,14 @@ async def page(request: web.Request) -> web.Response:
 
 
 async def static(request: web.Request) -> web.Response:
-    """`/static/{name}`: a file that the page uses."""
+    """`/static/{name}`: a file that the dashboard uses."""
     name = request.match_info["name"]
     known = {item.name for item in (_HERE / "static").iterdir() if item.is_file()}
     return _file(name) if name in known else refusal(404, "There is no such file.")
 
 
 async def description(request: web.Request) -> web.Response:
-    """`/openapi.json`: this port in OpenAPI's words."""
+    """`/openapi.json`: the OpenAPI description of this port."""
     return web.Response(body=_read_beside("openapi.json"), content_type="application/json", charset="utf-8")
 
 
@@ -83,33 +83,35 @@ def _file(name: str) -> web.Response:
 
 
 class Handlers:
-    """One for each application. Pages that show what other processes count bring it in first (`View.refresh`)."""
+    """The pages of one application. Pages that show what other processes count fetch it first (`View.refresh`)."""
 
     def __init__(self, view: View, timeline: Timeline | None = None) -> None:
         self._view = view
-        self._one_play = asyncio.Lock()  # what is played beside calls takes its turn
+        self._one_play = asyncio.Lock()  # only one simulation at a time, since calls need the processor
         self._timeline = timeline if timeline is not None else Timeline()
 
     async def livez(self, request: web.Request) -> web.Response:
-        """`/livez`: the process answers."""
+        """`/livez`: 200, because the process answers."""
         return web.Response(text="ok\n")
 
     async def readyz(self, request: web.Request) -> web.Response:
-        """`/readyz`: whether calls should be sent here."""
+        """`/readyz`: 200 if calls should be sent here, else 503."""
         state = self._view.readiness()
         if state.ready:
             return web.Response(text="ok\n")
         return refusal(503, "draining" if state.draining else "not ready")
 
     async def readyz_verbose(self, request: web.Request) -> web.StreamResponse:
-        """`/readyz`, and with `?verbose` why, and what is to be known besides."""
+        """`/readyz`; with `?verbose` also the reason, warnings and other facts of the process (`views.Readiness`), as
+        JSON.
+        """
         if "verbose" not in request.query:
             return await self.readyz(request)
         state = self._view.readiness()
         return await _json(request, lambda: asdict(state), 200 if state.ready else 503)
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """`/metrics`: Prometheus text, or OpenMetrics where Accept asks for it."""
+        """`/metrics`: Prometheus text, or OpenMetrics if Accept asks for it."""
         await self._view.refresh()
         body, kind = await self._view.metrics(", ".join(request.headers.getall("Accept", ())))
         return await _send(request, body, kind)
@@ -127,13 +129,15 @@ class Handlers:
         return await _json(request, lambda: {"upstream": upstream, "route": route, "values": values})
 
     async def upstreams(self, request: web.Request) -> web.StreamResponse:
-        """`/upstreams`: what is configured and counted for each, or for the `?name` that is asked for."""
+        """`/upstreams`: the configuration and the counters of each upstream, or of the one that `?name` names."""
         await self._view.refresh()
         shown = await self._view.upstreams(request.query.get("name"))
         return await _json(request, lambda: {"upstreams": shown})
 
     async def series(self, request: web.Request) -> web.StreamResponse:
-        """`/series`: the last fifteen minutes of all together, or of the upstream whose `?name` is asked for."""
+        """`/series`: the samples of the last fifteen minutes, of all upstreams together or of the one that `?name`
+        names.
+        """
         name, timeline, to_wall = request.query.get("name"), self._timeline, wall() - monotonic()
         if name is None:
             together = {"name": None, **timeline.columns(None, to_wall)}
@@ -178,7 +182,7 @@ class Handlers:
         return _no_such_call() if call is None else await _json(request, lambda: json.loads(call.text))
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        """`/requests/{number}/explain`: what the configuration in force says of one of the last calls."""
+        """`/requests/{number}/explain`: what the configuration in force says about one of the last calls."""
         call = await self._kept(request)
         if call is None:
             return _no_such_call()
@@ -186,14 +190,16 @@ class Handlers:
             return await _json(request, lambda: self._view.explain(json.loads(call.text)))
 
     async def policy(self, request: web.Request) -> web.StreamResponse:
-        """`/what-if?upstream=NAME`: what may be tried of an upstream's policy, as the file has it, secrets masked."""
+        """`/what-if?upstream=NAME`: the parts of an upstream's policy that a draft may change, as the file has them,
+        secrets masked.
+        """
         async with self._one_play:
             found = await asyncio.to_thread(self._view.policy, request.query.get("upstream", ""))
         return _not_in_the_file() if found is None else await _json(request, lambda: found)
 
     async def what_if(self, request: web.Request) -> web.StreamResponse:
-        """`POST /what-if`: what is wrong with a draft of an upstream's policy, and how its last calls would have gone.
-        Nothing is written, nothing is sent.
+        """`POST /what-if`: what is wrong with a draft of an upstream's policy, and how its last calls would have gone
+        under it. Nothing is written to the file, and nothing is sent.
         """
         if request.content_type != "application/json":
             return refusal(415, "The body is JSON: Content-Type: application/json.")
@@ -211,7 +217,7 @@ class Handlers:
         return _not_in_the_file() if found is None else await _json(request, lambda: found)
 
     async def _calls_of(self, upstream: str, most: int) -> list[dict[str, Any]]:
-        """The newest kept calls of an upstream, at most so many."""
+        """Collect the newest calls of an upstream that are kept, at most `most`."""
         await self._view.refresh()
         recent, calls = self._view.recent, list[dict[str, Any]]()
         if most:
@@ -223,7 +229,7 @@ class Handlers:
         return calls
 
     async def _kept(self, request: web.Request) -> NumberedCall | None:
-        """The call that a path names by its number; None where it is not kept."""
+        """The call that a path names by its number; None if it is not kept."""
         number = request.match_info["number"]
         if not is_count(number):
             return None
@@ -231,18 +237,18 @@ class Handlers:
         return self._view.recent.find(int(number))
 
     async def reload(self, request: web.Request) -> web.StreamResponse:
-        """`POST /reload`: load the configuration again, and say what is wrong with it."""
-        errors = await asyncio.shield(self._view.reload())  # begun, it is done, whatever happens to the client
+        """`POST /reload`: load the configuration again, and return what is wrong with it."""
+        errors = await asyncio.shield(self._view.reload())  # completed even if the client goes away
         return await _json(request, lambda: {"reloaded": not errors, "errors": errors}, 422 if errors else 200)
 
     async def drain(self, request: web.Request) -> web.StreamResponse:
-        """`POST /drain`: stop being ready, and let calls run out."""
+        """`POST /drain`: stop being ready, and let calls in progress finish."""
         self._view.drain()
         return await _json(request, lambda: {"draining": True}, 202)
 
 
 def _labels(upstream: dict[str, Any]) -> list[str]:
-    """The labels of the retry buckets of an upstream and its routes."""
+    """The labels of the retry buckets of an upstream and its routes. `upstream` is a row of `/upstreams`."""
     return [each["bucket"] for each in (upstream, *upstream["routes"]) if each["bucket"] is not None]
 
 
@@ -252,7 +258,9 @@ def is_count(text: str) -> bool:
 
 
 def _draft(body: bytes) -> tuple[str, str, int] | str:
-    """The upstream, the YAML and the number of calls of a body; or what is wrong with it."""
+    """Read a request's body: the upstream, the YAML and the number of calls, or a text that says what is wrong with the
+    body.
+    """
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
@@ -278,7 +286,9 @@ def _no_such_call() -> web.Response:
 
 
 async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:
-    """Answer with what is made, as JSON, in a thread: of a thousand upstreams it takes a tenth of a second."""
+    """Answer with the result of `made` as JSON. `made` is called in a thread: for a thousand upstreams it takes a tenth
+    of a second.
+    """
     return await _send(request, await asyncio.to_thread(_written, made), _JSON, status)
 
 
@@ -288,7 +298,9 @@ def _written(made: Callable[[], Any]) -> bytes:
 
 
 def _uncollected(made: Callable[[], _T]) -> _T:
-    """What is made. The collector would stop every thread to look through what is gone in a moment."""
+    """Call `made` without the garbage collector, which would stop every thread to examine objects that are soon freed
+    anyway.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -299,7 +311,7 @@ def _uncollected(made: Callable[[], _T]) -> _T:
 
 
 async def _send(request: web.Request, body: bytes, kind: str, status: int = 200) -> web.StreamResponse:
-    """Answer with a body that may be large, in pieces: to hand the system megabytes at once holds the loop."""
+    """Answer with a body, in pieces if it is large: to give the system megabytes at once would block the loop."""
     if len(body) <= PIECE:
         return web.Response(status=status, body=body, headers={"Content-Type": kind})
     response = web.StreamResponse(status=status, headers={"Content-Type": kind})
@@ -311,7 +323,7 @@ async def _send(request: web.Request, body: bytes, kind: str, status: int = 200)
 
 
 async def write_in_pieces(response: web.StreamResponse, data: bytes) -> None:
-    """Write what may be large, with a turn of the loop behind each PIECE."""
+    """Write data that may be large, PIECE bytes at a time, with a turn of the loop after each piece."""
     for start in range(0, len(data), PIECE):
         await response.write(data[start : start + PIECE])
         await a_turn()

@@ -1,17 +1,17 @@
-"""`/events`: calls as they end, and the dashboard's board: figures of upstreams and buckets, and only those that moved.
+"""`/events`: calls as they end, and the dashboard's board: the rows of upstreams and buckets whose figures changed.
 
-A reader costs little, and a slow one costs no other reader anything. Calls are shown as they end; a reader of the board
-(`?board`) is sent what changed there as well, and at most so many calls a look (`?most`), those that were retried or
-failed before those that simply succeeded.
+A reader costs little, and a slow reader costs the others nothing. Every reader is sent calls as they end. A reader of
+the board (`?board`) is also sent the rows that changed, and at most a number of calls with each update (`?most`); calls
+that were retried or failed come before those that succeeded at once.
 
-A look at a thousand upstreams costs what it costs once, however many people watch, and never more than a fiftieth of a
-core: the more one takes, the longer the next one waits. It is made in stretches (`turns`), since calls go on meanwhile.
-A row is sent again only where a figure in it has changed.
+All readers share one update of the rows. Updating takes at most a fiftieth of a core: the longer an update took, the
+longer the next one is put off. Rows are made in pieces (`turns`), because calls share the loop. A row is sent again
+only if a figure in it has changed.
 
-Theory: counters only grow. What happened lately is the difference to what they were when the window began; two such
-marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Counters and bucket levels
-are sampled every five seconds for the last fifteen minutes (`timeline`), so that a page that is opened sees what came
-before. A sample, too, is made in stretches, and takes a fiftieth of a core at most.
+Theory: counters only grow. The figures of the last minute are the difference between a counter now and at the beginning
+of a window. Two marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Counters
+and bucket levels are also sampled every five seconds for the last fifteen minutes (`timeline`), so that a page that is
+opened shows what happened before. Samples, too, are made in pieces, and take at most a fiftieth of a core.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from proxy.admin.upstream_state import STATES, is_drained, only_keys_cool, state
 from proxy.admin.views import Live, Provision, View
 from proxy.observe.recent_calls import NumberedCall
 
-#: Levels of each bucket that a new reader of the board is sent: those of five minutes.
+#: How many levels of each bucket a new reader of the board is sent: those of five minutes.
 LEVELS = 60
 #: Seconds from one mark of the window to the next.
 _WINDOW = 30.0
-#: Seconds from a sample to the next at most: where much goes on besides, one takes long without costing much.
+#: The most seconds between samples: in a busy process a sample can take long without costing much.
 _LONGEST = 15.0
-#: Least seconds between two looks, and the part of a core that looking may take.
+#: The least seconds between two updates of the rows, and the part of a core that updates may take.
 _LOOK, _SHARE = 1.0, 0.02
-#: Seconds between looks at what is new, for a reader of calls alone; and between signs of life.
+#: Seconds between looks at new calls, for a reader of calls alone; and of silence before a comment shows that the
+#: stream is alive.
 _LOOK_AT_CALLS, _ALIVE = 0.25, 15.0
-#: Calls a look that a reader of the board gets, unless it says otherwise.
+#: The most calls in one update for a reader of the board, unless its request says otherwise.
 _MOST = 50
 
-#: What the configuration gives to an upstream that it does not name.
+#: The provision of an upstream that the configuration does not name.
 _NOTHING = Provision()
 
 #: Set once the application shuts down.
@@ -61,17 +62,19 @@ class _Row:
 
 
 class LiveBoard:
-    """The board of one admin port. `clock` gives seconds, to measure how long a look takes."""
+    """The board of one admin port. `clock` gives seconds, to measure how long an update takes; `name` tells this
+    process's board from that of another.
+    """
 
     def __init__(self, view: View, clock: Callable[[], float], name: str) -> None:
         self._view = view
         self._clock = clock
         self._name = name
         self._version = 0
-        self._full = 0  # rows have come and gone since: what was sent before this version is worth nothing
+        self._full = 0  # the version in which a row was last removed: older readers are sent everything again
         self._rows: dict[str, _Row] = {}
         self._buckets: dict[str, _Row] = {}
-        self._loads = -1  # the configuration whose provisions these are
+        self._loads = -1  # the number of the configuration that `_provisions` belongs to
         self._provisions: dict[str, Provision] = {}
         self.timeline = Timeline()
         self._marks: deque[tuple[float, dict[str, Live]]] = deque(maxlen=2)
@@ -80,7 +83,7 @@ class LiveBoard:
         self.wait = _LOOK
 
     async def keep_sampling(self, closing: asyncio.Event) -> None:
-        """Sample until the application shuts down."""
+        """Take samples until the application shuts down."""
         while not closing.is_set():
             await self._view.refresh()
             began = self._clock()
@@ -88,8 +91,8 @@ class LiveBoard:
             await rest(closing, pause_after(self._clock() - began))
 
     async def sample(self) -> None:
-        """Note what was counted, the levels, and now and then where the window begins. To be called every SAMPLE
-        seconds.
+        """Take a sample of counters and levels, and every _WINDOW seconds mark the beginning of a window. To be called
+        every SAMPLE seconds.
         """
         began, timeline = self._clock(), self.timeline
         live = await self._view.live()
@@ -103,7 +106,7 @@ class LiveBoard:
         timeline.end()
 
     async def look(self) -> None:
-        """Bring the rows up to date, unless that was done just now."""
+        """Update the rows, unless that was done less than `wait` seconds ago."""
         async with self._looking:
             began = self._clock()
             if began - self._looked < self.wait * 0.9:
@@ -120,11 +123,13 @@ class LiveBoard:
             )
             await self._take(version, self._rows, rows)
             await self._take(version, self._buckets, ((each["bucket"], each) for each in lowest))
-            self._version = version  # a row that a reader is sent before this is sent again
+            self._version = version  # last: a row that a reader is sent before this is sent again
             self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
 
     def since(self, version: int, **more: Any) -> tuple[str, int]:
-        """A message with what changed since a version (0: everything), as JSON, and the version it leads to."""
+        """A message with the rows that changed after a version (0: all rows), as JSON, and the version of the rows now.
+        `more` are further members of the message.
+        """
         full = version < self._full or version == 0
         after = 0 if full else version
         began = self._marks[0][0] if self._marks else self._clock()
@@ -147,7 +152,9 @@ class LiveBoard:
         return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """`/events`. `Last-Event-ID` goes on where a reader left off, as far as the ring of last calls reaches back."""
+        """`/events`. With `Last-Event-ID`, the stream goes on after that call, as far back as the last calls are
+        kept.
+        """
         await self._view.refresh()
         reader = EventReader(request, self._view, self)
         if reader.most and not is_count(reader.most):
@@ -160,7 +167,7 @@ class LiveBoard:
             return response
         await response.write(b"retry: 1000\n\n")
         closing, quiet = request.app[CLOSING], 0.0
-        while not closing.is_set() and not has_said_all(request):  # one that goes fails a write, or this is cancelled
+        while not closing.is_set() and not has_said_all(request):  # a reader that leaves fails a write or cancels this
             news = await reader.news()
             if not news and quiet >= _ALIVE:
                 news = ": alive\n\n"
@@ -179,14 +186,14 @@ class LiveBoard:
 
 
 def pause_after(took: float) -> float:
-    """Seconds from the end of a sample that took so long to the next: every SAMPLE seconds one begins, and later where
-    it would take more than its share of a core.
+    """Seconds to wait after a sample that took `took` seconds. Samples begin every SAMPLE seconds, or later if they
+    would otherwise take more than _SHARE of a core.
     """
     return min(max(SAMPLE - took, took / _SHARE - took), _LONGEST)
 
 
 def _bring(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
-    """Bring a row up to date; its name."""
+    """Update a row, and return its name."""
     row = known.get(name)
     if row is None or row.seen != seen:
         known[name] = _Row(version, seen, json.dumps(seen, separators=(",", ":")))
@@ -231,17 +238,21 @@ def _upstream(
 
 
 def _least(buckets: Mapping[str, Mapping[str, Any]], labels: Iterable[str]) -> Mapping[str, Any] | None:
-    """The bucket with these labels that has the least left of its capacity; None where none is in use."""
+    """The bucket among those with these labels that has the smallest part of its capacity left; None if none is in
+    use.
+    """
     found = (buckets[label] for label in labels if label in buckets)
     return min(found, key=lambda bucket: bucket["level"] / (bucket["capacity"] or 1), default=None)
 
 
-#: What tells those of a strategy's label apart from its retry bucket.
+#: Suffixes that tell a strategy's limiter and its bound on hedges apart from its retry bucket: all have one label.
 _SUFFIXES = {"adaptive limiter": " (limiter)", "hedging": " (hedges)"}
 
 
 async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lowest bucket of each label and kind: a definition has one for each of its scopes."""
+    """The lowest bucket of each label and kind, of all the scopes that a definition has, with the number of these
+    scopes.
+    """
     lowest: dict[str, dict[str, Any]] = {}
     async for bucket in gradually(buckets):
         label = f"{bucket['bucket']}{_SUFFIXES.get(bucket['kind'], '')}"
@@ -256,7 +267,9 @@ async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class EventReader:
-    """One reader: what it was sent, and what it is sent next. `most` is the parameter of its request, as text."""
+    """A reader of `/events`: what it was sent, and what it is sent next. `most` is the parameter of its request, as
+    text.
+    """
 
     def __init__(self, request: web.Request, view: View, board: LiveBoard) -> None:
         self._view = view
@@ -275,7 +288,7 @@ class EventReader:
         return _LOOK_AT_CALLS if self._board is None else self._board.wait
 
     async def news(self) -> str:
-        """Make the events that are due; "" where nothing happened."""
+        """Make the events that are due; "" if there is nothing new."""
         await self._view.refresh()
         text = "".join(await in_turns(_event("call", call.text, call.number) for call in self._calls()))
         if self._board is not None:

@@ -1,10 +1,12 @@
-"""The last fifteen minutes of each upstream, and of all together, in samples of five seconds: what charts are drawn of.
+"""The last fifteen minutes of each upstream, and of all together, in samples of five seconds: the data of the charts.
 
-Counters only grow; a sample is what was added to them since the one before. A counter that is lower than before began
-again (its process did), and what it shows now was added: as Prometheus' `increase` has it, so that no rate is negative.
+Counters only grow; a sample is what was added to them since the sample before. If a counter is lower than before, its
+process was started again, and all of its value was added since: Prometheus' `increase` works in the same way, so that
+no rate is negative.
 
-Memory is bounded: an upstream that has had no call and no cooldown for fifteen minutes has no ring, and MOST upstreams
-have one, of RING bytes each. Those that come beyond that are in the sum, and have a ring once another has gone quiet.
+Memory is bounded. An upstream has a ring of RING bytes only if it had a call or a cooldown in the last fifteen minutes,
+and at most MOST upstreams have one. Further upstreams count in the sum of all, and get a ring when another upstream has
+been quiet for long enough.
 """
 
 from __future__ import annotations
@@ -21,17 +23,17 @@ from proxy.observe.metrics import BOUNDS
 
 #: Seconds between samples, and how many are kept: fifteen minutes.
 SAMPLE, SAMPLES = 5.0, 180
-#: Upstreams, and labels of buckets, that have a ring of their own.
+#: The most upstreams, and the most labels of buckets, that have a ring of their own.
 MOST = 1000
-#: One place more than what is shown: the one that is being written.
+#: Places in a ring: one more than the samples that are shown, for the one that is being written.
 _PLACES = SAMPLES + 1
-#: What is counted in a sample, as `Live.figures` names it; behind it p50, p95 and p99 of the calls that ended in it,
-#: and the seconds left of a cooldown at its end.
+#: The counters in a sample, as `Live.figures` names them; then p50, p95 and p99 of the calls that ended in it, and the
+#: seconds left of a cooldown at its end.
 COUNTED = ("calls", "at_once", "after_retries", "failed", "attempts", "retries", "arrived")
 MEASURED = ("p50", "p95", "p99", "cooldown")
 _ROW = Struct(f"<{len(COUNTED)}I{len(MEASURED)}f")
 _NOTHING = _ROW.pack(*[0] * len(COUNTED), math.nan, math.nan, math.nan, 0.0)
-#: Bytes of an upstream's ring, beside what Python needs for an object.
+#: Bytes of an upstream's ring, besides what Python needs for an object.
 RING = _PLACES * _ROW.size
 _MOST_COUNTED = 2**32 - 1
 
@@ -40,9 +42,9 @@ NO_CALLS = (0,) * (len(BOUNDS) + 1)
 
 
 def quantile(slots: Sequence[int], share: float) -> float | None:
-    """Seconds that this share of what was counted stayed below; None where nothing was. As Prometheus estimates it
-    (`histogram_quantile`): evenly spread within a slot, so that it is off by a slot's width at most, and the highest
-    bound for what lies beyond all.
+    """The seconds that this share of the counted durations did not exceed; None if none was counted. As Prometheus
+    estimates it (`histogram_quantile`): durations are taken to be evenly spread within a slot, so that the result is
+    wrong by a slot's width at most, and durations beyond the highest bound count as that bound.
     """
     total = sum(slots)
     if not total:
@@ -59,7 +61,7 @@ def quantile(slots: Sequence[int], share: float) -> float | None:
 
 
 class _Ring:
-    """The samples of one upstream. `moved`: the number of the last one in which anything was."""
+    """The samples of one upstream. `moved` is the number of the last sample that was not all zero."""
 
     __slots__ = ("_rows", "moved")
 
@@ -80,23 +82,23 @@ class _Ring:
 
 
 class Timeline:
-    """See the module. A sample is made in a `begin`, a `note` for each upstream, a `level` for each bucket, and an
-    `end`, with turns of the loop in between as its maker likes: until its end it is not shown. Times are seconds on the
-    maker's clock.
+    """The samples of all upstreams and bucket levels. A sample is made by `begin`, a `note` for each upstream, a
+    `level` for each bucket, and `end`; the caller may give the loop turns in between, and the sample is not shown
+    before its end. Times are seconds on the caller's clock.
     """
 
     def __init__(self) -> None:
-        self._number = 0  # of the last sample that is whole
+        self._number = 0  # the number of the last complete sample
         self._times = array("d", bytes(8 * _PLACES))
-        self._before: dict[str, Live] = {}  # what was counted at the last sample
-        self._seen: dict[str, Live] = {}  # the same at this one
+        self._before: dict[str, Live] = {}  # counters at the last sample, by upstream
+        self._seen: dict[str, Live] = {}  # counters at the sample that is being made
         self._rings: dict[str, _Ring] = {}
         self._all = _Ring()
         self._sums = [0] * len(COUNTED)
         self._slots = list(NO_CALLS)
         self._cooldown = 0.0
         self._levels: dict[str, array[float]] = {}
-        self._shown: set[str] = set()  # labels that this sample has had
+        self._shown: set[str] = set()  # labels of buckets in the sample that is being made
 
     # -- sampling -------------------------------------------------------------------------------------------------
 
@@ -112,7 +114,7 @@ class Timeline:
         before, number = self._before.get(row.name), self._number + 1
         self._seen[row.name] = row
         if number == 1:
-            return  # it is what the others are compared with
+            return  # the first sample has no sample before it to be compared with
         ring = self._rings.get(row.name)
         if before is not None and before.calls == row.calls and before.attempts == row.attempts and not row.cooldown:
             if ring is not None:
@@ -140,12 +142,14 @@ class Timeline:
         self._shown.add(label)
 
     def end(self) -> None:
-        """The sample is whole. What has gone, or has been quiet for as long as the ring is, is forgotten."""
+        """End a sample. Forget upstreams that have been quiet for as long as a ring is, and buckets that are no longer
+        there.
+        """
         number = self._number + 1
         if number > 1:
             self._all.write(number, _packed(self._sums, self._slots, self._cooldown))
         for name, ring in list(self._rings.items()):
-            if name not in self._seen:  # counters that went and come back are compared with what they were
+            if name not in self._seen:  # if its counters come back, they are compared with these
                 ring.write(number, _NOTHING)
                 self._seen[name] = self._before[name]
             if ring.moved <= number - SAMPLES:
@@ -167,8 +171,8 @@ class Timeline:
         return name in self._before
 
     def columns(self, name: str | None, to_wall: float) -> dict[str, list[Any]]:
-        """What was counted in each sample of an upstream, or of all together (None), the oldest first. `at` is when a
-        sample ended (seconds since the epoch: the maker's clock and `to_wall`), `seconds` how long it lasted.
+        """The samples of an upstream, or of all together (None), as one list for each figure, the oldest first. `at` is
+        when a sample ended (seconds since the epoch: the caller's clock plus `to_wall`), `seconds` how long it lasted.
         """
         numbers = range(max(2, self._number - SAMPLES + 1), self._number + 1)
         ring = self._all if name is None else self._rings.get(name)
@@ -184,7 +188,9 @@ class Timeline:
         return found
 
     def levels(self, label: str, most: int) -> list[float | None]:
-        """The levels of a bucket at the ends of so many samples, the oldest first; None where there was none yet."""
+        """The levels of a bucket at the ends of the last `most` samples, the oldest first; None for samples before the
+        bucket was there.
+        """
         levels = self._levels.get(label)
         numbers = range(max(1, self._number - min(most, SAMPLES) + 1), self._number + 1)
         if levels is None:
@@ -198,7 +204,7 @@ class Timeline:
 
 
 def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int]]:
-    """What was added to an upstream's counters, and to its histogram's slots."""
+    """What was added to an upstream's counters, and to its histogram's slots, since the sample before."""
     figures = row.figures()
     now = [figures[name] for name in COUNTED]
     if before is None:
@@ -218,5 +224,5 @@ def _packed(counted: Sequence[int], slots: Sequence[int], cooldown: float) -> by
 
 
 def _short(value: float) -> float:
-    """A number as short as it is exact: what is packed has seven digits."""
+    """A number with no more digits than are exact: packed numbers have seven."""
     return value if isinstance(value, int) else float(f"{value:.5g}")

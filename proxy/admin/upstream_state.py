@@ -1,5 +1,5 @@
-"""The state of an upstream, in a word, from its figures of the last minute and what holds its calls now. The dashboard
-and `redrive top` show the state that the board sends them.
+"""The state of an upstream, in a word, from its figures of the last minute and from what holds its calls now. The
+dashboard and `redrive top` show the state that the board sends them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 from proxy.admin.views import Live
 
-#: Seconds by which the delay of a credential may be shorter than the cooldown in force and still be that cooldown:
-#: workers extend theirs until the calls that they hold have gone.
+#: Seconds by which a credential's cooldown may be shorter than the upstream's and still count as the same one: workers
+#: extend theirs until the calls that they hold have gone.
 _SAME = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamState:
-    """A state as a user reads it: `text` names it, `why` says what it means. `rank`: how much trouble it is, 0 for
+    """A state as a user reads it: `text` names it, `why` says what it means. `rank` is how much trouble it is, 0 for
     none; upstreams with the greatest rank come first.
     """
 
@@ -63,10 +63,10 @@ STATES = {
 
 def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) -> str:
     """The name of an upstream's state, one of STATES. `recent` has its figures of the last minute, as `Live.figures`
-    names them; `drained` says whether its retry bucket is; `keys` is the number of its credentials.
+    names them; `drained` says whether its retry bucket is drained; `keys` is the number of its credentials.
     """
     calls, failed = recent["calls"], recent["failed"]
-    if not row.name:  # no upstream: what no policy applied to
+    if not row.name:  # the row of requests that no policy applied to
         return "refused" if calls else "quiet"
     first = recent["attempts"] - recent["retries"]
     rules = (
@@ -85,8 +85,8 @@ def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) 
 
 
 def only_keys_cool(row: Live, keys: int) -> bool:
-    """Whether the cooldown in force holds callers with some of the upstream's credentials only, of which it has `keys`:
-    calls go on with the others.
+    """Whether the cooldown in force holds only the callers of some of the upstream's credentials, of which it has
+    `keys`: calls go on with the others.
     """
     if not row.cooling or len(row.cooling) >= keys:
         return False
@@ -94,8 +94,8 @@ def only_keys_cool(row: Live, keys: int) -> bool:
 
 
 def is_drained(bucket: Mapping[str, Any]) -> bool:
-    """Whether a retry bucket hardly grants a retry any more. The argument is a row of /buckets; those that do not pay
-    for retries are never drained. A throttle grants none from the half on (gRPC A6).
+    """Whether a retry bucket grants hardly any more retries. The argument is a row of /buckets; a row that is not a
+    retry bucket is never drained. A throttle grants no retry at half its capacity or below (gRPC A6).
     """
     level, capacity = bucket["level"], bucket["capacity"]
     match bucket["kind"]:

@@ -1,9 +1,9 @@
-"""What the admin port may see of the process: the state as plain data, for its pages and the metrics' gauges.
+"""The data that the admin port shows of the process: its state as plain data, for the pages and the metrics' gauges.
 
-Reading never changes anything: nothing is made for a page that was not there, and but for `reload` and `drain` a `View`
-only reads. What it hands out is masked already, or holds no secret. Labels are bounded: the buckets that one definition
-has for many hosts or header values are one label, told by the lowest level among them. What grows with the upstreams is
-made in stretches (`turns`).
+Reading never changes anything: no page creates a bucket or another object of the process, and apart from `reload` and
+`drain` a `View` only reads. Its data has secrets masked already, or contains none. Labels are bounded: the buckets that
+one definition has for many hosts or header values have one label, with the lowest level among them. Lists that grow
+with the number of upstreams are made in pieces (`turns`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,18 @@ NO_COOLDOWNS = CooldownLog()
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """An upstream's counters, since the process began. `slots` is its histogram of call durations, `cooldown` how many
-    seconds its callers are still asked to wait, `held` how many of its calls a gate holds now. `open`: its endpoints
-    whose circuit breakers are open, each with the seconds until a call may go there; `aside`: the numbers of its
-    credentials that are put aside, each with the seconds for which it still is; `cooling`: those whose callers are
-    still asked to wait, each with the seconds. `under_way`: its attempts that a limit counts; `queued`: its calls that
-    wait for a place among them.
+    """An upstream's counters since the process began, and what holds its calls now.
 
-    `arrived`: first attempts of calls that came here from another upstream, which they fell back from; `retries`: all
-    further attempts, hedges too."""
+    `slots` is its histogram of call durations. `cooldown` is the number of seconds for which its callers are still
+    asked to wait; `held`, the number of its calls that a gate holds now. `open`: its endpoints whose circuit breakers
+    are open, each with the seconds until a call may go there. `aside`: the numbers of its credentials that are put
+    aside, each with the seconds for which it still is. `cooling`: the numbers of its credentials whose callers are
+    still asked to wait, each with the seconds. `under_way`: its attempts that count against a concurrency limit;
+    `queued`: its calls that wait for a place under that limit.
+
+    `arrived`: first attempts of calls that fell back to this upstream from another; `retries`: all further attempts,
+    hedges included.
+    """
 
     name: str
     calls: int
@@ -73,12 +76,14 @@ class Live:
 
     @property
     def sent(self) -> int:
-        """Calls of which an attempt was sent here, those that arrived from another upstream too."""
+        """The number of calls of which an attempt was sent here, including calls that fell back from another
+        upstream.
+        """
         return self.attempts - self.retries
 
     @property
     def failed(self) -> int:
-        """Calls that did not succeed."""
+        """The number of calls that did not succeed."""
         return self.calls - self.at_once - self.after_retries
 
     def figures(self) -> dict[str, int]:
@@ -90,7 +95,7 @@ class Live:
 @dataclass(frozen=True, slots=True)
 class Provision:
     """What the configuration gives an upstream: the labels of the buckets that its policies pay retries from, those of
-    its rates, and how many credentials it has.
+    its rates, and the number of its credentials.
     """
 
     buckets: Sequence[str] = ()
@@ -100,7 +105,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """An endpoint's circuit breaker: `left` are the seconds until a call may go there."""
+    """An endpoint's circuit breaker. `left` is the number of seconds until a call may go there."""
 
     endpoint: str
     is_open: bool = False
@@ -109,8 +114,8 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """One of an upstream's credentials, by its number, from 1; `left` are the seconds for which it is put aside, 0
-    where it is not; `cooling` those for which callers with it are still asked to wait.
+    """A credential of an upstream, by its number, from 1. `left` is the number of seconds for which it is still put
+    aside, 0 if it is not; `cooling`, the seconds for which callers with it are still asked to wait.
     """
 
     key: int
@@ -128,7 +133,7 @@ class Credential:
 
 
 async def _nothing() -> Any:
-    """Stand for what is counted elsewhere, or shown, where there is nothing."""
+    """Return an empty list: the default of a View's functions."""
     return []
 
 
@@ -138,8 +143,8 @@ async def _no_provisions() -> dict[str, Provision]:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether calls should be sent here, and what is to be known besides. `warnings` are those of the configuration in
-    force, `reload_errors` those of the last file that was refused ([] once a good one has been loaded).
+    """Whether calls should be sent to this process, and other facts about it. `warnings` are those of the configuration
+    in force; `reload_errors`, those of the last file that was refused ([] once a good one has been loaded).
     `credentials_aside`: the credentials that their upstreams refuse, by upstream and number. `core`: whether heads are
     read by compiled code, or in Python.
     """
@@ -157,19 +162,19 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Each is asked when its page is.
+    """The functions that pages call for their data; each is called only when its page is requested.
 
-    `config` is asked in a thread. `upstreams` takes the name of the only one that is asked for, None for all.
-    `refresh` brings in what other processes have counted, before a page shows it.
-    `live` are the counters of every upstream, `provisions` what the configuration in force gives each, by label.
-    `places` are the effective values of a policy (upstream and route; "" is the top level) with their file and line,
-    `loads` how many configurations were taken since the start.
-    `cooldowns` are those that answers of an upstream began lately.
-    `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` does; it is asked in a thread.
-    `policy` gives what may be tried of an upstream's policy, `what_if` takes an upstream, a draft of its policy and
-    calls, and gives what is wrong with it and how the calls would have gone; None where the file has no such upstream.
-    Both are asked in a thread.
-    `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] where it worked.
+    `config` is called in a thread. `upstreams` takes the name of an upstream, or None for all.
+    `refresh` fetches what other processes have counted, before a page shows it.
+    `live` gives the counters of every upstream, `provisions` what the configuration in force gives each, by label.
+    `places` gives the effective values of a policy (upstream and route; "" is the top level) with their file and line,
+    `loads` the number of configurations that were loaded since the start.
+    `cooldowns` gives those that answers of an upstream began lately.
+    `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` prints. It is called in a
+    thread. `policy` gives the parts of an upstream's policy that a draft may change. `what_if` takes an upstream, a
+    draft of its policy and calls, and gives what is wrong with the draft and how the calls would have gone. Both give
+    None if the file has no such upstream, and both are called in a thread.
+    `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] if it succeeded.
     """
 
     readiness: Callable[[], Readiness]
@@ -200,7 +205,9 @@ async def upstreams(
     room: WaitingRoom = NO_ROOM,
     log: CooldownLog = NO_COOLDOWNS,
 ) -> list[dict[str, Any]]:
-    """Every named upstream in file order, then the unmatched ones together where any was called; or the `only` one."""
+    """The row of every named upstream in file order, then one row for all unmatched ones if any was called; or the row
+    of `only`.
+    """
     counted = await _counted({}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
@@ -228,7 +235,7 @@ def _in_force(found: Begun | None) -> dict[str, Any] | None:
 
 
 def as_begun(found: Begun) -> dict[str, Any]:
-    """A cooldown that began, for JSON: with whose answer, and by which field."""
+    """A cooldown for JSON: the answer that began it, and the field that asked for it."""
     began = found.began
     holds = {EVERYBODY: "everybody", NO_CREDENTIAL: "callers without a credential"}
     by_key = "callers with the same credential" if not began.key else f"callers with key {began.key}"
@@ -252,7 +259,7 @@ def as_begun(found: Begun) -> dict[str, Any]:
 async def live(
     router: Router, metrics: Metrics, registry: Registry, now: float, room: WaitingRoom = NO_ROOM
 ) -> list[Live]:
-    """The counters of every named upstream in file order, then those of labels that have been counted besides."""
+    """The counters of every named upstream in file order, then those of other labels that have been counted."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
@@ -278,7 +285,7 @@ def _provision(upstream: Upstream, registry: Registry) -> Provision:
 
 
 async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str, list[Series]]:
-    """The series of each label, beside what was `found` before."""
+    """Add the series of each label to `found`, and return it."""
     async for series in gradually(metrics.all()):
         found.setdefault(series.upstream, []).append(series)
     return found
@@ -313,7 +320,7 @@ def _live(
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
-    """Every effective value of a policy, or of the top level where no upstream is named, and who says so."""
+    """Every effective value of a policy, or of the top level if no upstream is named, with the place that sets it."""
     origins = provenance.of(upstream, route) if upstream else provenance.of_top()
     return [
         {
@@ -412,8 +419,8 @@ def endpoint_url(endpoint: Endpoint) -> str:
 
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
-    """Every bucket: those in use, the named ones that no call has used yet, the adaptive limiters, and the limits of
-    attempts under way, and the bounds on hedges.
+    """The rows of every bucket: those in use, the named ones that no call has used yet, the adaptive limiters, the
+    limits of attempts under way, and the bounds on hedges.
     """
     shown = await in_turns(
         {
@@ -429,7 +436,7 @@ async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float
         {
             "bucket": label,
             "kind": "adaptive limiter",
-            "level": round(limiter.level(now), 3),  # first: where it is shared, this looks the others up
+            "level": round(limiter.level(now), 3),  # first: of a shared limiter, this reads the other fields too
             "enabled": limiter.enabled,
             "capacity": limiter.capacity,
             "fill_rate": limiter.fill_rate,
@@ -444,7 +451,7 @@ async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float
 
 
 def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
-    """A limit of attempts under way, as a bucket that holds the places which are left."""
+    """A limit of attempts under way, shown as a bucket whose level is the number of places that are left."""
     used, waiting = places.total(now)
     return {
         "bucket": f"{key[0]}/{key[1]}",
@@ -457,7 +464,9 @@ def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
 
 
 def _hedging(label: str, strategy: Strategy, hedges: Hedges, now: float) -> dict[str, Any]:
-    """The bound on hedges, as a bucket that holds those which are left, and the delay that was measured."""
+    """The bound on hedges, shown as a bucket whose level is the number of hedges that are left, with the measured
+    delay.
+    """
     sent, calls = hedges.counts(now)
     most = math.floor((strategy.extra or 0.0) * calls + HAIR)
     percent = strategy.hedging_percentile
@@ -481,13 +490,13 @@ def _all_buckets(
         used.add(shared.label)
         yield shared.label, shared.bucket
     for name, ref in named.items():
-        if name not in used:  # a passing one shows what it would start with
+        if name not in used:  # a new one shows the level that it would start with
             spec = ref.spec
             yield name, RateBucket(spec) if isinstance(spec, RateSpec) else make_bucket(spec)
 
 
 async def cooldowns(router: Router, registry: Registry, now: float) -> dict[str, float]:
-    """Each upstream's longest cooldown in force, in seconds; 0 for the others that are named."""
+    """Each upstream's longest cooldown in force, in seconds; 0 for named upstreams without one."""
     longest = {upstream.label: 0.0 for upstream in router.upstreams}
     for upstream, _, left in await in_turns(registry.cooldowns(now)):
         longest[upstream] = max(left, longest.get(upstream, 0.0))
@@ -495,8 +504,8 @@ async def cooldowns(router: Router, registry: Registry, now: float) -> dict[str,
 
 
 async def circuits(router: Router, registry: Registry, now: float) -> dict[str, list[Circuit]]:
-    """The circuit breakers of each upstream that has any, by label: those of its endpoints; where requests say where to
-    go, those that are open.
+    """The circuit breakers of each upstream that has any, by label: those of all its endpoints or, if requests name the
+    endpoint, only those that are open.
     """
     every = {upstream.label: upstream for upstream in (*router.upstreams, router.fallback)}
     found: dict[str, dict[str, Circuit]] = {
@@ -507,7 +516,7 @@ async def circuits(router: Router, registry: Registry, now: float) -> dict[str, 
     async for label, endpoint, breaker in gradually(registry.breakers()):
         ours = found.get(label)
         if ours is None or breaker.spec != every[label].policy.circuit_breaker:
-            continue  # of another configuration
+            continue  # a breaker of another configuration
         is_open = breaker.is_open
         if endpoint in ours or (is_open and not every[label].policy.endpoints):
             ours[endpoint] = Circuit(endpoint, is_open, breaker.seconds_left(now) if is_open else 0.0)
@@ -515,8 +524,8 @@ async def circuits(router: Router, registry: Registry, now: float) -> dict[str, 
 
 
 def open_circuits(found: Mapping[str, Sequence[Circuit]], router: Router) -> list[tuple[tuple[str, str], float]]:
-    """The samples of a gauge, by upstream and endpoint: 1 for an open one. Places that requests name are no labels:
-    there it is how many are open.
+    """The samples of a gauge, by upstream and endpoint: 1 for an open circuit. Endpoints that requests name are not
+    used as labels: such an upstream has one sample, the number of its open circuits.
     """
     samples: list[tuple[tuple[str, str], float]] = []
     for label, broken in found.items():
@@ -541,7 +550,7 @@ async def credentials(router: Router, registry: Registry, now: float) -> dict[st
 
 
 def _credentials(upstream: Upstream, registry: Registry, now: float, held: Sequence[Cooldown] = ()) -> list[Credential]:
-    """An upstream's credentials. `held`: its cooldowns in force; without them it is not said which of them cool."""
+    """An upstream's credentials. `held` are its cooldowns in force; without them, `cooling` is 0 for all."""
     definition, roster = upstream.policy.credentials, registry.roster(upstream.label)
     digests = () if definition is None else definition.digests
     groups = [credential_of(KeyFields(digest)) if held else b"" for digest in digests]
@@ -567,13 +576,13 @@ def credentials_aside(router: Router, registry: Registry, now: float) -> list[di
 
 
 def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[tuple[str, str], float]]:
-    """The samples of a gauge, by upstream and number: 0 for one that is put aside."""
+    """The samples of a gauge, by upstream and number: 0 for a credential that is put aside."""
     return [((label, str(each.key)), float(not each.left)) for label, keys in found.items() for each in keys]
 
 
 async def under_way(router: Router, registry: Registry, now: float) -> dict[str, tuple[int, int]]:
-    """How many attempts are under way, and how many calls wait for a place, of each upstream that limits them; those of
-    all scopes together.
+    """The number of attempts under way, and of calls that wait for a place, of each upstream that limits them; summed
+    over all scopes.
     """
     upstreams = (*router.upstreams, router.fallback)
     found = {each.label: (0, 0) for each in upstreams if any(one.concurrency is not None for one in each.policies)}
@@ -587,7 +596,7 @@ async def under_way(router: Router, registry: Registry, now: float) -> dict[str,
 
 
 async def copied(metrics: Metrics) -> Metrics:
-    """A copy of the numbers, which stays as it is: for a thread to read."""
+    """Copy the metrics, for a thread to read while the original changes."""
     copy = Metrics()
     for series in await in_turns(series.copy() for series in metrics.all()):
         copy.put(series)
@@ -607,13 +616,13 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
     workers: list[tuple[str, float]],
     **of_process: Any,
 ) -> Gauges:
-    """What is so at the moment and no counter, for `/metrics`: levels, what is in use of the limits, and the limits
-    themselves. `room` is where held calls wait, `begun` how many cooldowns each upstream began, `descriptors` the file
-    descriptors that each process may have, `workers` the processes by state, `of_process` gauges that the
-    process knows.
+    """The values for `/metrics` that are not counters: levels, how much of each limit is used, and the limits
+    themselves. `room` is where held calls wait, `begun` the number of cooldowns that each upstream began, `descriptors`
+    the number of file descriptors that each process may have, `workers` the processes by state, `of_process` gauges
+    that the caller already has.
     """
     capacities: dict[str, float] = {}
-    levels: dict[str, float] = {}  # each label's lowest
+    levels: dict[str, float] = {}  # the lowest of each label
     found = ((label, b.capacity, b.level(now)) for label, b in _all_buckets(registry, settings.buckets, now))
     for label, capacity, level in await in_turns(found):
         capacities[label] = capacity

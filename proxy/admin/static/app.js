@@ -1,4 +1,4 @@
-// The page as a whole: what is known, kept up to date by the stream, and shown by three panels.
+// The page as a whole: its data, which the stream keeps up to date, and the three panels that show it.
 
 import { $, count, h, mark, percent, rate, say } from "./dom.js";
 import { Calls, newest_first } from "./calls.js";
@@ -12,10 +12,10 @@ const SAMPLES = 60;
 
 class House {
   constructor() {
-    this.live = new Map(); // by upstream: counters, as the board tells them
+    this.live = new Map(); // by upstream: the rows of the board
     this.buckets = new Map();
-    this.states = {}; // by name: the words of each state of an upstream, and how much trouble it is
-    this.about = new Map(); // by upstream: its policy, asked for when the configuration changes
+    this.states = {}; // by name: the text of each state of an upstream, and how much trouble it is
+    this.about = new Map(); // by upstream: its policy, fetched when the configuration changes
     this.named = new Set();
     this.levels = new Map(); // by bucket: its last levels
     this.plain = []; // calls, newest first
@@ -36,7 +36,7 @@ class House {
     });
   }
 
-  // -- what comes ------------------------------------------------------------------------------------------------
+  // -- events of the stream --------------------------------------------------------------------------------------
 
   moved(board) {
     if (this.board !== board.board) this.begin(board);
@@ -60,7 +60,7 @@ class House {
     this.changed();
   }
 
-  /** A process that was not known before: nothing that is shown is its own. */
+  /** Begin with the data of another process: forget everything that is shown. */
   begin(board) {
     if (this.board !== null) {
       this.restarted = new Date();
@@ -81,7 +81,7 @@ class House {
       for (const call of [...last.requests, ...notable.requests].sort((a, b) => a.number - b.number)) this.keep(call);
       this.changed();
     } catch {
-      // the stream says what is wrong
+// the stream shows what is wrong
     }
   }
 
@@ -111,7 +111,7 @@ class House {
     this.changed();
   }
 
-  /** Keep a call, newest first; one that is known already is left alone. */
+  /** Add a call, newest first, unless it is in the list already. */
   keep(call) {
     const plain = call.outcome === "success" && call.history.length === 1;
     const list = plain ? this.plain : this.notable;
@@ -126,7 +126,7 @@ class House {
     return [...this.plain, ...this.notable].sort(newest_first);
   }
 
-  /** A call by its number, asked for where the page does not have it; null where it is no longer kept. */
+  /** A call by its number, fetched if the page does not have it; null if it is no longer kept. */
   async find_call(number) {
     const known = [this.plain, this.notable].flatMap((list) => list.filter((call) => call.number === number))[0];
     if (known) return known;
@@ -144,13 +144,13 @@ class House {
     return now ? [...levels.slice(1 - SAMPLES), now.level] : levels;
   }
 
-  // -- what is asked ---------------------------------------------------------------------------------------------
+  // -- requests --------------------------------------------------------------------------------------------------
 
   json(path) {
     return json(path);
   }
 
-  /** An answer, whatever its status. */
+  /** Make a request; the answer may have any status. */
   ask(path) {
     return ask(path);
   }
@@ -184,7 +184,7 @@ class House {
     this.config.try_out(upstream);
   }
 
-  /** What is shown is another thing: the browser's back button leads to the one before. */
+  /** Another thing is shown now: make an entry in the browser's history, so that "back" leads to the one before. */
   moved_on() {
     this.place?.write(true);
   }
@@ -243,7 +243,7 @@ class House {
     set("rate", `${rate(sum.calls / Math.max(this.window, 1))}/s`);
     set("success", percent(sum.at_once + sum.after_retries, sum.calls), bad ? "bad" : null);
     set("first", percent(sum.at_once, sum.calls));
-    const sent = sum.attempts - sum.retries - sum.arrived; // a call that fell back is one call
+    const sent = sum.attempts - sum.retries - sum.arrived; // a call that fell back counts once, at its first upstream
     set("attempts", sent > 0 ? (sum.attempts / sent).toFixed(2) : "–", sum.attempts > sent * 1.1 ? "wait" : null);
     set("flying", this.ready ? count(this.ready.in_flight) : "–");
     document.title = bad ? `redrive: ${percent(sum.at_once + sum.after_retries, sum.calls)} succeed` : "redrive";
@@ -348,7 +348,7 @@ function turnTheme(to) {
   try {
     localStorage.setItem("redrive-theme", next);
   } catch {
-    // then it is forgotten with the page
+    // without storage, the theme is kept until the page is closed
   }
 }
 
@@ -367,7 +367,7 @@ function begin() {
   try {
     theme = localStorage.getItem("redrive-theme");
   } catch {
-    // as the system has it
+    // without storage, the theme is the system's
   }
   turnTheme(THEMES.includes(theme) ? theme : "system");
   house = new House();
@@ -385,7 +385,7 @@ function begin() {
   house.place.read();
 }
 
-// A refused request elsewhere in the page means the same as one for the stream.
+// If any request of the page is refused for its token, ask for the token, as for the stream.
 window.addEventListener("unhandledrejection", (event) => {
   if (event.reason instanceof Unauthorized) {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// The last calls: which of them are shown, in which order, and those that are opened.
+// The panel of the last calls: which of them are shown, in which order, and which are open.
 
 import { $, count, h, mark, say, seconds } from "./dom.js";
 import { chips, story } from "./story.js";
@@ -6,7 +6,7 @@ import { GATES, OUTCOMES } from "./words.js";
 
 const PAGE = 100;
 
-/** The columns: how each is sorted by, and whether its greatest come first. Those of one value stand newest first. */
+/** The columns: the value to sort by, and whether the greatest comes first. Calls with equal values are sorted newest first. */
 const COLUMNS = [
   { id: "began", text: "Began", title: "When the call came; the newest first", value: (call) => call.time, down: true },
   { id: "status", text: "Got", title: "The status that the app got; g14 is a gRPC status", value: (call) => call.grpc_status ?? call.status, down: true },
@@ -53,7 +53,7 @@ export class Calls {
     this.house.moved_on();
   }
 
-  /** Show the calls of this upstream, and of this outcome, alone; null is all of them. */
+  /** Show only the calls of this upstream and of this outcome; null: of all. */
   of(upstream, outcome = null) {
     this.upstream = upstream;
     this.outcome = outcome;
@@ -64,12 +64,12 @@ export class Calls {
     tag.replaceChildren(text, h("button", { type: "button", "aria-label": "Calls of every upstream and outcome", title: "Calls of every upstream and outcome", onclick: () => { this.of(null); this.draw(); this.house.moved_on(); } }, "×"));
   }
 
-  // -- where somebody is: see place.js ---------------------------------------------------------------------------
+  // -- this panel's part of the URL (place.js) -------------------------------------------------------------------
 
   place() {
     const linked = this.open.size ? this.linked : undefined;
     const usual = this.sort.by === "began" && this.sort.down;
-    // "" is an upstream too: what was refused before any policy applied
+    // "" is an upstream too: that of requests that were refused before any policy applied
     return { upstream: this.upstream === "" ? "(refused)" : this.upstream, outcome: this.outcome, sort: usual ? null : `${this.sort.down ? "-" : ""}${this.sort.by}`, call: linked?.number, at: linked?.time };
   }
 
@@ -97,7 +97,7 @@ export class Calls {
       if (call === null || (at && call.time !== at)) say_gone();
       else this.reveal(call, false);
     } catch {
-      // the stream says that nothing answers
+// the stream shows that the process does not answer
     }
   }
 
@@ -134,7 +134,7 @@ export class Calls {
     if (!shown.length) this.nothing(source.length);
   }
 
-  /** The calls that the filters leave, in order. */
+  /** The calls that pass the filters, sorted. */
   chosen(source, kind) {
     const wanted = $("call-filter").value.trim().toLowerCase();
     const found = source.filter(
@@ -152,7 +152,7 @@ export class Calls {
     });
   }
 
-  /** Calls that a gate holds now, before their first attempt or a retry: they come into the list when they end. */
+  /** Say in a line how many calls a gate holds now; they are added to the list when they end. */
   say_held() {
     const rows = [...this.house.live.values()].filter(({ name, held }) => held && (this.upstream === null || this.upstream === name));
     this.held.hidden = !rows.length;
@@ -188,7 +188,7 @@ export class Calls {
     );
   }
 
-  /** Show these calls in this order, keeping the elements of those that are shown already. */
+  /** Show these calls in this order; calls that are shown already keep their elements. */
   place_rows(calls) {
     const keep = new Set(calls.map((call) => call.number));
     for (const [number, row] of this.rows) {
@@ -239,7 +239,7 @@ export class Calls {
     return row;
   }
 
-  /** Open a call, and put it, and with `step` the keyboard, there. */
+  /** Open a call and scroll to it; with `step`, move the keyboard's focus there too. */
   reveal(call, step = true) {
     this.open.add(call.number);
     this.linked = call;
@@ -277,13 +277,13 @@ export class Calls {
   }
 }
 
-/** The newest first: by when they began, and those of one millisecond by when they ended. */
+/** Sort calls newest first: by when they began, then, within a millisecond, by when they ended. */
 export function newest_first(a, b) {
   if (a.time !== b.time) return a.time < b.time ? 1 : -1;
   return b.number - a.number;
 }
 
-/** What the app got: of a gRPC call its gRPC status, since the HTTP status says nothing there. */
+/** The status that the app got: for a gRPC call its gRPC status, since its HTTP status says nothing about success. */
 function status(call) {
   if (call.grpc_status === undefined) return h("span", { class: `status s${String(call.status)[0]}`, title: call.status ? "What the app got" : "The app got no answer" }, call.status || "none");
   return h("span", { class: `status ${call.grpc_status ? "s5" : "s2"}`, title: `What the app got: gRPC status ${call.grpc_status}, HTTP status ${call.status}` }, `g${call.grpc_status}`);

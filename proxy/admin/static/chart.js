@@ -1,5 +1,5 @@
-// Lines over the last fifteen minutes, as SVG: axes with units, the values of an instant by pointer or keyboard, and a
-// sentence that says the same. Nothing moves by itself. Lines differ by dash as well as by colour.
+// Line charts of the last fifteen minutes, as SVG: axes with units, the values at the instant that the pointer or the
+// keyboard selects, and a sentence that says the same. Nothing is animated. Lines differ by dash as well as by colour.
 
 import { h, mark, plain, s, say } from "./dom.js";
 
@@ -7,24 +7,24 @@ const SPAN = 900; // seconds
 const MARGIN = { left: 50, right: 8, top: 8, bottom: 18 };
 const PLOT = 84; // pixels
 
-/** Charts over one axis of time: an instant that is pointed at in one is shown in all of them. */
+/** Charts with a common time axis: the instant that the pointer is at in one is marked in all of them. */
 export class Charts {
   /**
-   * `specs` has for each chart: title, unit, format(value), lines, and as far as wanted: tick(value), of the axis, top (the highest value of the
-   * axis, of the columns and their highest), log (the axis has powers of ten), hidden(columns), bands(columns), stretches of time that are marked: [[from, to], …], with `band`, their name.
-   * A line has a name and value(columns, at), null where there is none; `rare`: it is left out where it is 0 throughout.
+   * `specs` has for each chart: title, unit, format(value), lines, and optionally: tick(value) (the text of an axis mark), top(columns, highest) (the end of the axis),
+   * log (the axis has powers of ten), hidden(columns), bands(columns) (the periods that are marked, [[from, to], …]) with `band`, their name.
+   * A line has a name and value(columns, at), null if there is none; a `rare` line is left out if it is always 0.
    */
   constructor(specs) {
     this.charts = specs.map((spec) => new Chart(spec, this));
     this.when = h("p", { class: "when" });
     this.element = h("div", { class: "charts" }, this.when, this.charts.map((chart) => chart.element));
     this.columns = null;
-    this.instant = null; // seconds since the epoch, where one is pointed at
+    this.instant = null; // the instant that the pointer or keyboard is at, in seconds since the epoch; null if there is none
     const sizes = new ResizeObserver(() => this.draw());
     for (const chart of this.charts) sizes.observe(chart.element);
   }
 
-  /** Show columns as /series has them; null: there are none yet. */
+  /** Show columns as /series has them; null if there are none yet. */
   show(columns) {
     if (columns === this.columns) return;
     this.columns = columns;
@@ -43,7 +43,7 @@ export class Charts {
     for (const chart of this.charts) chart.draw(columns, at, this.instant !== null);
   }
 
-  /** The sample that is pointed at, else the last one. */
+  /** The sample that the pointer or keyboard is at, else the last one. */
   at() {
     const { at } = this.columns;
     if (this.instant === null) return at.length - 1;
@@ -56,7 +56,7 @@ export class Charts {
     this.draw();
   }
 
-  /** Go so many samples on. */
+  /** Move by this many samples. */
   step(by) {
     const { at } = this.columns;
     this.point(at[Math.min(Math.max(this.at() + by, 0), at.length - 1)]);
@@ -116,7 +116,7 @@ class Chart {
     return round(MARGIN.top + PLOT * (1 - Math.min(Math.max((scale(value) - low) / (high - low), 0), 1)));
   }
 
-  /** A line with a gap where there is no value; one value between two gaps is a dash. */
+  /** The path of a line, with a gap where there is no value; a single value between two gaps is drawn as a dash. */
   path(times, values) {
     let text = "";
     let before = null;
@@ -151,7 +151,7 @@ class Chart {
     return [...across, ...along];
   }
 
-  /** What is drawn, in words, for whoever can't see it. */
+  /** A description of the chart in words, for screen readers. */
   describe(columns, lines, shown, at, bands) {
     const { spec } = this;
     const said = spec.lines.flatMap((line, n) => {
@@ -185,13 +185,13 @@ class Chart {
       event.preventDefault();
       this.group.step(steps[event.key]);
     } else if (event.key === "Escape" && this.group.instant !== null) {
-      event.stopPropagation(); // it is this, and not the pane, that is left
+      event.stopPropagation(); // Escape leaves the chart only, not the pane as well
       this.group.point(null);
     }
   }
 }
 
-/** The pattern of a band: lines, so that it is not told by its colour. */
+/** The pattern of a band: hatching, so that a band is not recognised by colour alone. */
 function hatch(name) {
   return s("pattern", { id: `hatch-${id(name)}`, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("line", { class: "hatch", x1: 0, x2: 0, y1: 0, y2: 6 }));
 }
@@ -200,7 +200,7 @@ const id = (name) => name.toLowerCase().replace(/\W+/g, "-");
 const round = (value) => Math.round(value * 10) / 10;
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 
-/** Where an axis from 0 is marked: at `top(highest)`, or the next round number of which half is one too. */
+/** The marks of an axis from 0: 0, the end and its half. The end is `top(highest)`, or the next number whose half is round too. */
 function halves(values, top) {
   const highest = Math.max(0, ...values);
   const power = 10 ** Math.floor(Math.log10(highest || 1));
@@ -208,7 +208,7 @@ function halves(values, top) {
   return [0, end / 2, end];
 }
 
-/** The powers of ten around values; every other one where they are many. */
+/** The marks of a logarithmic axis: the powers of ten around values, or every other one if there are many. */
 function powers(values) {
   const some = values.filter((value) => value > 0);
   const low = Math.floor(Math.log10(Math.min(...some, 0.1)));

@@ -1,4 +1,4 @@
-// The effective configuration: what is wrong with it, and for each value the file and line that says so.
+// The panel of the effective configuration: its problems, and for each value the file and line that sets it.
 
 import { $, count, h, mark, say } from "./dom.js";
 import { VirtualList } from "./virtual.js";
@@ -68,7 +68,7 @@ export class Config {
     );
   }
 
-  /** Show the values of a place or, with `trying`, its policy to edit. */
+  /** Show the values of an upstream, a route or the process; with `trying`, an upstream's policy to edit. */
   async load(place, trying = false) {
     const again = this.trying && place.upstream === this.chosen.upstream;
     this.chosen = place;
@@ -112,18 +112,18 @@ export class Config {
     this.house.moved_on();
   }
 
-  /** Edit the policy of an upstream, to see what would have happened to its calls. */
+  /** Open an upstream's policy for editing, to see what would have happened to its calls. */
   try_out(upstream) {
     this.load({ upstream, route: "" }, true);
     this.house.moved_on();
   }
 
-  /** What of this panel is in the page's URL (place.js). */
+  /** This panel's part of the page's URL (place.js). */
   place() {
     return { upstream: this.chosen.upstream, route: this.chosen.route, try: this.trying ? "1" : null };
   }
 
-  /** Take up what a URL says. */
+  /** Show what a URL says. */
   go(query) {
     const place = { upstream: query.get("upstream") ?? "", route: query.get("route") ?? "" };
     const trying = query.get("try") === "1";

@@ -1,4 +1,4 @@
-// The pane beside the table: what is known of one upstream.
+// The pane beside the table: details of one upstream.
 
 import { $, count, h, mark, percent, plain, rate, say, seconds, tokens } from "./dom.js";
 import { amount, attempts_in_words, attempts_per_call, cooldown, filled, limit, probe } from "./standing.js";
@@ -21,7 +21,7 @@ export class Detail {
     this.item = null;
   }
 
-  /** Ask for what the board does not carry, now and every few seconds while it is shown. */
+  /** Fetch the details that are not on the board, now and every few seconds while the pane is open. */
   async load(name) {
     this.name = name;
     this.loaded = null;
@@ -35,7 +35,7 @@ export class Detail {
           this.loaded = upstreams[0] ?? null;
           this.house.changed();
         } catch {
-          // the stream says that nothing answers
+// the stream shows that the process does not answer
         }
       }
       this.timer = setTimeout(again, 3000);
@@ -47,7 +47,7 @@ export class Detail {
     mark(this.pane, "hidden", item === null ? "" : null);
     document.body.classList.toggle("detailed", !this.pane.hidden);
     this.item = item;
-    if (item === null) { // not known yet, or no more
+    if (item === null) { // the upstream is not on the board yet, or is gone
       if (name !== undefined) return;
       this.charts?.end();
       this.charts = this.name = this.shown = undefined;
@@ -92,7 +92,7 @@ export class Detail {
     refresh(parts.policy, this.policy(item.about));
   }
 
-  /** The figures of the last minute that stay in sight. */
+  /** Fill in the figures of the last minute, at the top of the pane. */
   fill_figures(item) {
     const { parts } = this;
     const { live, bucket, about } = item;
@@ -112,7 +112,7 @@ export class Detail {
     say(parts.p95, seconds(recent.p95));
   }
 
-  /** What is asked to wait: the cooldown and who began it, circuit breakers, keys. */
+  /** Fill in what makes calls wait: the cooldown and the call that began it, circuit breakers, keys. */
   fill_waits(live) {
     const { parts, loaded } = this;
     const held = live.held ? ` ${amount(live.held, "call")} ${live.held === 1 ? "is" : "are"} held now.` : "";
@@ -128,7 +128,7 @@ export class Detail {
     parts.waits.hidden = !places.length && parts.left.hidden;
   }
 
-  /** Which answer began the cooldown. */
+  /** A sentence about the answer that began the cooldown. */
   began(cooldown) {
     if (!cooldown) return h("p", { class: "quiet" }, "Which answer began it is not known: the worker ended before it could say so.");
     if (cooldown.elsewhere) return h("p", {}, `At ${clock(cooldown.began)} another sidecar, which shares this cooldown through Redis, was answered ${cooldown.status}, with ${plain(seconds(cooldown.seconds))} to wait. It holds ${cooldown.holds}.`);
@@ -140,7 +140,7 @@ export class Detail {
       call ? h("button", { type: "button", onclick: () => this.house.show_call(call) }, "Show this call") : null);
   }
 
-  /** The call whose answer began a cooldown, once it is over and as long as it is kept. */
+  /** The call whose answer began a cooldown; undefined while the call is in progress, and when it is no longer kept. */
   call_of({ began, method, path, attempt, field }) {
     const ends = (call, each) => Date.parse(call.time) / 1000 + each.start + (each.duration ?? 0);
     return this.house.notable.find((call) => call.method === method && call.path.startsWith(path.replace(/…$/, "")) && call.history.some((each) => each.attempt === attempt && each.pushback === field && Math.abs(ends(call, each) - began) < 0.5));
@@ -177,13 +177,13 @@ export class Detail {
 
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 
-/** What there is to say of streams that told of an error once the app had begun to read. */
+/** Advice about errors in streams that the app had already begun to read; "" if there were none. */
 function failedLater({ stream_errors: errors }) {
   if (!errors) return "";
   return `${count(errors)} error${errors === 1 ? "" : "s"} came in streams that had already begun to go to the app; those are never retried.`;
 }
 
-/** What there is to say of apps that retry on top of redrive. */
+/** Advice about apps that retry on top of redrive; "" if none does. */
 function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
   if (!sure && !likely) return "";
   const parts = [];
@@ -192,7 +192,7 @@ function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
   return `${parts.join(", and ")}. Switch the app's retries off: they multiply with redrive's.`;
 }
 
-/** Put a part in the place of what was there, unless it says the same. */
+/** Replace a part of the page, unless its text is the same. */
 function refresh(place, made) {
   const now = made.textContent;
   if (place.said !== now) {

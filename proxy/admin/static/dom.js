@@ -1,13 +1,13 @@
-// Elements and numbers. Text only ever becomes text: nothing here, or anywhere in this page, parses a string as markup.
+// Helpers for elements and numbers. Text is only ever inserted as text: no part of this page parses a string as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element: `props` are attributes, `on…` listeners; children are nodes or texts. */
+/** Make an HTML element: `props` are attributes, `on…` listeners; children are nodes or texts. */
 export function h(name, props = {}, ...children) {
   return dress(document.createElement(name), props, children);
 }
 
-/** The same for a picture's element. */
+/** Make an SVG element. */
 export function s(name, props = {}, ...children) {
   return dress(document.createElementNS(SVG, name), props, children);
 }
@@ -24,12 +24,12 @@ function dress(element, props, children) {
 
 export const $ = (id) => document.getElementById(id);
 
-/** Set a text, unless it is there already. */
+/** Set an element's text, unless it is the same already. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Set an attribute or, with null, take it away. */
+/** Set an attribute or, with null, remove it. */
 export function mark(element, name, value) {
   if (value === null) element.removeAttribute(name);
   else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
@@ -46,7 +46,7 @@ export function rate(number) {
   return number < 0.95 ? number.toFixed(2) : number < 99.5 ? number.toFixed(1) : count(Math.round(number));
 }
 
-/** A share as percent; 100 % only where nothing is missing. */
+/** A share as percent; 100 % only if the part is the whole. */
 export function percent(part, whole) {
   if (!whole) return "–";
   const share = (part / whole) * 100;
@@ -62,15 +62,15 @@ export function seconds(value) {
   return value < 5940 ? `${Math.round(value / 60)} min` : `${(value / 3600).toFixed(1)} h`;
 }
 
-/** A figure without zeros behind its point. */
+/** A number without zeros at the end of its decimals. */
 export const plain = (text) => text.replace(/\.0+(?!\d)|(\.\d*?[1-9])0+(?!\d)/, "$1");
 
-/** A level, not more exact than is of use. */
+/** A bucket's level, rounded to useful precision. */
 export function tokens(value) {
   return Number.isInteger(value) || value >= 100 ? count(Math.round(value)) : value.toFixed(1);
 }
 
-/** A line of levels, filled below. */
+/** A sparkline of levels, filled below. */
 export class Sparkline {
   constructor(width, height) {
     this.width = width;

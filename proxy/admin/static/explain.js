@@ -1,10 +1,10 @@
-// What `redrive explain` says of a call, under the configuration in force.
+// The output of `redrive explain` for a call, under the configuration in force.
 
 import { h, say, seconds } from "./dom.js";
 import { key_link } from "./place.js";
 import { OUTCOMES } from "./words.js";
 
-/** Ask for the explanation of a call, and show it in `below`; `said` is the line that tells how it goes. */
+/** Fetch the explanation of a call, and show it in `below`; `said` is the element that shows the progress. */
 export async function explain(call, house, below, said) {
   say(said, "asking…");
   try {

@@ -1,11 +1,11 @@
-// Where somebody is in this page, as the URL's fragment: `#calls?upstream=payments&call=17`. What is chosen, opened or
-// sorted makes an entry of the browser's history, what is typed into a filter changes the entry that is there.
+// What the page shows, as the URL's fragment: `#calls?upstream=payments&call=17`. Choosing, opening or sorting makes a
+// new entry in the browser's history; typing into a filter changes the current entry.
 
 import { $ } from "./dom.js";
 
 export const PANELS = ["upstreams", "calls", "config"];
 
-/** Controls that keep their own value, by the name that they have in the fragment, with the value that is left out. */
+/** Controls whose value is in the fragment, by their name there: the element's id, and the default, which is left out. */
 const FIELDS = {
   upstreams: { q: ["upstream-filter", ""], trouble: ["only-trouble", false], span: ["span", "recent"] },
   calls: { q: ["call-filter", ""], kind: ["call-kind", "all"] },
@@ -13,7 +13,7 @@ const FIELDS = {
 };
 
 export class Place {
-  /** `parts` has for each panel `place()`, what the panel itself adds to the fragment, and `go(query)`, which takes it up;
+  /** `parts` has the panels by name: `place()` gives what a panel adds to the fragment, and `go(query)` shows that again.
    * `show(name)` shows a panel. */
   constructor(parts, show) {
     this.parts = parts;
@@ -23,7 +23,7 @@ export class Place {
     for (const name of ["popstate", "hashchange"]) window.addEventListener(name, () => location.hash !== this.written && this.read());
   }
 
-  /** The fragment of what is shown. */
+  /** The fragment that describes what is shown. */
   now() {
     const panel = PANELS.find((id) => !$(id).hidden);
     const query = new URLSearchParams();
@@ -36,7 +36,7 @@ export class Place {
     return fragment(panel, query);
   }
 
-  /** Say in the address bar what is shown; `step`: it is one that the browser's back button takes back. */
+  /** Write what is shown into the address bar; with `step`, as an entry of its own in the browser's history. */
   write(step = false) {
     if (this.reading) return;
     const now = this.now();
@@ -45,7 +45,7 @@ export class Place {
     this.written = now;
   }
 
-  /** Show what the address bar says; what it says nothing of is as at the beginning. */
+  /** Show what the address bar says; all that it does not mention gets its default. */
   read() {
     const [panel, query] = parse(location.hash);
     this.reading = true;
@@ -76,7 +76,7 @@ function parse(hash) {
   return [PANELS.includes(panel) ? panel : PANELS[0], new URLSearchParams(PANELS.includes(panel) ? text : "")];
 }
 
-/** The whole URL of a call, whatever filters are set; `time` tells it from a call of this number of another process. */
+/** The whole URL of a call, without filters; its time tells it from the call that has this number in another process. */
 export function link_to(call) {
   return new URL(fragment("calls", new URLSearchParams({ call: call.number, at: call.time })), location.href).href;
 }

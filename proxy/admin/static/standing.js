@@ -1,13 +1,13 @@
-// The figures of an upstream in words, for its row in the table and for its pane. Its state comes with the board.
+// The figures of an upstream in words, for its row in the table and for its pane. Its state is sent with the board.
 
 import { count, rate, seconds, tokens } from "./dom.js";
 
-/** Attempts for each call of which any was sent here; null where none was. */
+/** Attempts per call, counting only calls that sent one to this upstream; null if there were none. */
 export function attempts_per_call({ attempts, retries }) {
   return attempts > retries ? attempts / (attempts - retries) : null;
 }
 
-/** What the attempts for each call are made of. */
+/** How the number of attempts per call is made up: retries, fallbacks, and calls that sent nothing. */
 export function attempts_in_words({ calls, attempts, retries, arrived }) {
   const unsent = calls + arrived - (attempts - retries);
   return [
@@ -19,14 +19,14 @@ export function attempts_in_words({ calls, attempts, retries, arrived }) {
 
 export const amount = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
-/** Which endpoints' circuit breakers are open, and for how long. */
+/** The endpoints whose circuit breakers are open, and the time to their next probes. */
 export function opened(live) {
   return (live.open ?? []).map(([endpoint, left]) => `${endpoint}: open, ${probe(left)}`).join("\n");
 }
 
 export const probe = (left) => (left ? `the next probe in ${seconds(left)}` : "a probe is due");
 
-/** Which of its credentials are put aside or cool down, by number. */
+/** The upstream's credentials that are put aside or cool down, by number. */
 export function keys_in_words(live) {
   const told = [];
   for (const [key, left] of live.aside ?? []) told.push(`key ${key}: put aside for another ${seconds(left)}`);
@@ -34,7 +34,7 @@ export function keys_in_words(live) {
   return told.join("\n");
 }
 
-/** The cooldown in a few signs. */
+/** The cooldown in a few characters. */
 export function cooldown(live) {
   const broken = live.open?.length ?? 0;
   if (live.only_keys_cool) return `${live.cooling.length}/${live.keys} keys`;
@@ -42,12 +42,12 @@ export function cooldown(live) {
   return broken ? `${count(broken)} open` : "–";
 }
 
-/** What there is, of what there may be; a budget grows with the calls, and has no most. */
+/** A bucket's level and capacity; a budget has no fixed capacity, since it grows with the calls. */
 export function filled({ kind, level, capacity }) {
   return kind === "budget" ? `${tokens(level)} left` : `${tokens(level)}/${tokens(capacity)}`;
 }
 
-/** What limits attempts: their pace, and how many are under way of those that may be. */
+/** The limits on attempts: their rate, and how many of those that may be under way are. */
 export function limit({ limiter, rated, about, live }) {
   const most = about?.concurrency;
   const placed = most ? `${count(live.under_way)}/${count(most)}` : live.under_way ? `${count(live.under_way)} under way` : "";

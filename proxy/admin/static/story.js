@@ -1,4 +1,4 @@
-// The story of a call: what came of each attempt, in a line and as a waterfall with the reason for every decision.
+// The history of a call: the result of each attempt, in a line and as a waterfall with the reason for every decision.
 
 import { h, s, say, seconds } from "./dom.js";
 import { copied, curl } from "./copy.js";
@@ -6,13 +6,13 @@ import { explain } from "./explain.js";
 import { link_to } from "./place.js";
 import { DECISIONS, GATES, GRPC, OUTCOMES, result, tone } from "./words.js";
 
-/** What happened to each attempt; the same several times over is said once, with its number. `call`: whose they are, where it
- * is known; a call that was held until its end has none. */
+/** A chip for the result of each attempt; equal results in a row are one chip, with their number. `call` is needed only for
+ * a call without attempts, to say whether it was held until its end. */
 export function chips(history, call = null) {
   const runs = [];
   let at = history[0]?.upstream;
   for (const attempt of history) {
-    if (attempt.upstream !== at) runs.push({ text: `→ ${(at = attempt.upstream)}`, tone: "none", times: 1 }); // from here on
+    if (attempt.upstream !== at) runs.push({ text: `→ ${(at = attempt.upstream)}`, tone: "none", times: 1 }); // the attempts from here on went to a fallback
     const last = runs[runs.length - 1];
     if (last?.text === result(attempt)) last.times++;
     else runs.push({ text: result(attempt), tone: tone(attempt), times: 1 });
@@ -22,7 +22,7 @@ export function chips(history, call = null) {
   return shown.map((run) => h("i", { class: `chip ${run.tone}` }, run.times > 1 ? `${run.text} ×${run.times}` : run.text));
 }
 
-/** A call that no attempt was made for: it was held until its end, or answered at once. */
+/** The chip of a call without attempts: it was held until its end, or answered at once. */
 function unsent(call) {
   const held = HOLDING.has(call?.outcome) && call.duration >= 0.001;
   return held ? { text: `held ${seconds(call.duration)}`, tone: "wait", times: 1 } : { text: "not sent", tone: "none", times: 1 };
@@ -31,10 +31,10 @@ function unsent(call) {
 /** The outcomes of calls that may have waited for a cooldown, a rate, a limiter or a place before they ended. */
 const HOLDING = new Set(["cooling", "rate_limited", "overloaded", "deadline", "client_gone"]);
 
-/** The whole story of a call: its attempts on a line of time, then why it ended as it did. */
+/** The whole history of a call: its attempts on a time axis, then why it ended as it did. */
 export function story(call, house) {
   const whole = Math.max(call.duration ?? 0, ...call.history.map((a) => a.start + (a.duration ?? 0)), 1e-6);
-  const sent = [...call.history].sort((a, b) => a.start - b.start); // hedges are told in order of ending
+  const sent = [...call.history].sort((a, b) => a.start - b.start); // the history lists hedges by the time of their end
   return h(
     "div",
     { class: "story" },
@@ -48,7 +48,7 @@ export function story(call, house) {
   );
 }
 
-/** What can be done with a call. */
+/** The buttons of a call: copy it in several forms, explain it. */
 function actions(call, house) {
   const said = h("span", { role: "status", class: "quiet" });
   const below = h("div", { class: "below" });
@@ -99,7 +99,7 @@ function facts(call, house) {
   return pairs.filter(([, text]) => text).map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)));
 }
 
-/** One attempt: its bar, the wait after it, and the reason for what was done next. */
+/** An attempt: its bar, the wait after it, and the reason for the decision that followed. */
 function stretch(attempt, next, whole) {
   const share = (value) => `${((value / whole) * 100).toFixed(3)}%`;
   const took = attempt.duration ?? Math.max(whole - attempt.start, 0);

@@ -1,11 +1,11 @@
-// Speaking to the port: requests with the token where one is asked for, and the events as they come.
+// The connection to the admin port: requests, with the token if one is needed, and the stream of events.
 //
-// fetch instead of EventSource, which can't send a token. The stream is taken up again whenever it ends or falls
-// silent, sooner at first; a page that nobody looks at lets go of it.
+// It uses fetch, because EventSource can't send a token. The stream is opened again whenever it ends or is silent, sooner
+// at first; while the page is hidden, it is closed.
 
 const TOKEN = "redrive-admin-token";
-const SILENT = 12_000; // ms without a word after which a connection counts as dead; the board speaks every few seconds
-const HIDDEN = 60_000; // ms in the background after which the stream is given up until somebody looks again
+const SILENT = 12_000; // ms of silence after which a connection counts as dead; a board is sent every few seconds
+const HIDDEN = 60_000; // ms in the background after which the stream is closed until the page is visible again
 
 function kept() {
   try {
@@ -22,7 +22,7 @@ export function setToken(value) {
   try {
     sessionStorage.setItem(TOKEN, value);
   } catch {
-    // then this page alone remembers it
+    // without storage, the token is kept until the page is closed
   }
 }
 
@@ -30,7 +30,7 @@ export const hasToken = () => token !== "";
 
 export class Unauthorized extends Error {}
 
-/** One request; throws Unauthorized where the token is missing or wrong. */
+/** Make a request; throws Unauthorized if the token is missing or wrong. */
 export async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (token) headers.Authorization = `Bearer ${token}`;
@@ -45,7 +45,7 @@ export const json = async (path) => {
   return answer.json();
 };
 
-/** Follows /events for ever. `tell` has: event(name, data), state("live" | "lost" | "token" | "asleep", seconds?). */
+/** A reader of /events that reconnects for ever. `tell` has: event(name, data), state("live" | "lost" | "token" | "asleep", seconds?). */
 export class Stream {
   constructor(path, tell) {
     this.path = path;
@@ -58,7 +58,7 @@ export class Stream {
     this.run();
   }
 
-  /** Try at once. */
+  /** Reconnect at once. */
   again() {
     this.wake?.();
   }

@@ -1,9 +1,9 @@
-// What the charts show of an upstream, or of all together: asked for with every new sample while they are on the page.
+// The charts of an upstream, or of all together; their data is fetched with every new sample while they are visible.
 
 import { Charts } from "./chart.js";
 import { $, count, h, rate, seconds, tokens } from "./dom.js";
 
-const LOOK = 500; // ms between looks at whether there is a new sample, and somebody who looks
+const LOOK = 500; // ms between checks whether there is a new sample and the charts are visible
 const OPEN = "redrive-charts";
 
 const a_second = (column) => (columns, at) => columns[column][at] / columns.seconds[at];
@@ -46,7 +46,7 @@ const LATENCY = {
 const no_calls = (columns) => !columns.calls.some((calls) => calls);
 const COOLDOWN = { band: "cooldown", bands: cooled };
 
-/** The stretches of time in which callers were asked to wait: as they began, and as samples saw them. */
+/** The periods in which callers were asked to wait: from the list of cooldowns that began, and from the samples. */
 function cooled(columns) {
   const last = columns.at[columns.at.length - 1];
   const found = columns.at.flatMap((at, n) => (columns.cooldown[n] ? [[at, at + columns.cooldown[n]]] : []));
@@ -62,7 +62,7 @@ function cooled(columns) {
   return bands;
 }
 
-/** The level of the bucket that is chosen: `of()` gives its label and capacity. */
+/** The chart of a bucket's level; `of()` gives the row of the bucket, or nothing. */
 function bucket_chart(of) {
   const levels = (columns) => columns.buckets?.[of()?.bucket] ?? [];
   return {
@@ -75,7 +75,7 @@ function bucket_chart(of) {
   };
 }
 
-/** Asks for columns when there is a new sample, while there is somebody who looks at `element`. */
+/** A fetcher of columns: asks for them when there is a new sample, while `element` is visible. */
 class Follower {
   constructor(house, element, path, take) {
     this.house = house;
@@ -96,7 +96,7 @@ class Follower {
         this.had = sample;
         if (!this.ended) this.take(columns);
       } catch {
-        // the stream says that nothing answers
+// the stream shows that the process does not answer
       }
     }
     if (!this.ended) this.timer = setTimeout(() => this.again(), LOOK);
@@ -139,7 +139,7 @@ export class Overview {
     this.follower = this.box.open ? new Follower(this.house, this.box, "series", (columns) => this.charts.show(columns)) : null;
   }
 
-  /** There is nothing to show where there is no upstream. */
+  /** Hide the charts while there is no upstream. */
   draw() {
     this.box.hidden = this.house.live.size === 0;
   }
@@ -157,6 +157,6 @@ function remember(open) {
   try {
     localStorage.setItem(OPEN, open ? "open" : "closed");
   } catch {
-    // then it is as the page is high
+    // without storage, the height of the page decides
   }
 }

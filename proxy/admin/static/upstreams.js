@@ -1,4 +1,4 @@
-// The table of upstreams.
+// The panel with the table of upstreams.
 
 import { Detail } from "./detail.js";
 import { $, Sparkline, count, h, mark, percent, rate, say, seconds } from "./dom.js";
@@ -66,13 +66,13 @@ export class Upstreams {
     this.house.moved_on();
   }
 
-  /** By the next column, or by the same one the other way round. */
+  /** Sort by the next column; with `back`, reverse the order of the current one. */
   sort_on(back) {
     const at = COLUMNS.findIndex(({ id }) => id === this.sort.by);
     this.sort_by(back ? this.sort.by : COLUMNS[(at + 1) % COLUMNS.length].id);
   }
 
-  /** Everything that is shown of one upstream, worked out. */
+  /** The data of one upstream's row. */
   item(name) {
     const { house } = this;
     const about = house.about.get(name);
@@ -186,14 +186,14 @@ export class Upstreams {
     this.house.moved_on();
   }
 
-  /** What of this panel is in the page's URL (place.js): the sort, and the upstream that is open. */
+  /** This panel's part of the page's URL (place.js): the sort order, and the upstream that is open. */
   place() {
     const { by, up } = this.sort;
     const sort = by === "state" && !up ? null : `${up ? "" : "-"}${by}`;
     return { sort, upstream: this.opened === "" ? "(refused)" : this.opened };
   }
 
-  /** Take up what a URL says. */
+  /** Show what a URL says. */
   go(query) {
     const sort = query.get("sort") ?? "-state";
     const by = sort.replace(/^-/, "");
@@ -252,7 +252,7 @@ function makeRow() {
 
 function fillShares(parts, { calls, at_once, after_retries, failed }) {
   for (const [name, part] of [["good", at_once], ["mended", after_retries], ["bad", failed]]) {
-    // What there is must be seen, however little it is.
+    // Even a tiny share must be visible.
     parts[name].style.flexGrow = calls ? String(part && Math.max(part / calls, 0.03)) : "0";
   }
   say(parts.share, percent(at_once + after_retries, calls));

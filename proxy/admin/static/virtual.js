@@ -1,13 +1,13 @@
-// A long list of which only what can be seen exists: rows of one height, laid over a box as high as all of them.
+// A long list that has elements for visible rows only: rows of equal height, positioned in a box as high as all of them.
 //
-// It is a grid of rows to a screen reader, and one stop for the tab key; the arrows go through it.
+// For a screen reader it is a grid of rows. The tab key stops once at the list, and the arrow keys move in it.
 
 import { h } from "./dom.js";
 
 const BEYOND = 6; // rows kept ready above and below
 
 export class VirtualList {
-  /** `make()` gives a row element, `fill(element, item)` shows an item in it; `key(item)` tells items apart. */
+  /** `make()` makes a row element, `fill(element, item)` shows an item in it; `key(item)` identifies an item. */
   constructor(box, { label, make, fill, key, open, head = null, height }) {
     Object.assign(this, { box, make, fill, key, open, height });
     this.items = [];
@@ -24,14 +24,14 @@ export class VirtualList {
     new ResizeObserver(() => this.draw()).observe(this.scroll);
   }
 
-  /** Show these items; `empty` is a node for where there are none. */
+  /** Show these items; `empty` is the node to show if there are none. */
   show(items, empty = null) {
     this.items = items;
     const nothing = items.length === 0 && empty !== null;
     this.empty.hidden = !nothing;
     this.scroll.hidden = nothing;
     if (nothing) {
-      // What to do does not change every second, and may be about to be clicked.
+      // The node is kept: its advice does not change every second, and the user may be about to click it.
       if (this.empty.firstChild?.dataset?.about !== empty.dataset.about) this.empty.replaceChildren(empty);
       return;
     }
@@ -102,7 +102,7 @@ export class VirtualList {
     }
   }
 
-  /** Go so many rows on from the chosen one. */
+  /** Move by this many rows from the chosen one. */
   choose(step) {
     if (!this.items.length) return;
     const now = this.items.findIndex((item) => this.key(item) === this.chosen);

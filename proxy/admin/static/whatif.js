@@ -1,5 +1,5 @@
-// What if: the policy of one upstream to edit, what `redrive check` says about it as it is typed, and how the last calls
-// would have gone under it. Nothing is written: the file stays as it is.
+// The editor "What if": a draft of one upstream's policy, the problems that `redrive check` finds in it, and how the last
+// calls would have gone under it. The configuration file is never changed.
 
 import { h, mark, say, seconds } from "./dom.js";
 import { OUTCOMES } from "./words.js";
@@ -63,7 +63,7 @@ export class WhatIf {
     );
   }
 
-  /** Have the draft checked, and so many calls played under it. While one is asked for, only the last further one waits. */
+  /** Have the draft checked, and this many calls played under it. While a request is open, only one further request waits. */
   async ask(calls) {
     clearTimeout(this.timer);
     if (this.asking) {
@@ -75,7 +75,7 @@ export class WhatIf {
     if (calls) say(this.says, "playing…");
     try {
       const answer = await this.house.post("what-if", { upstream, yaml: this.field.value, calls });
-      if (answer.status === 503) this.next = Math.max(calls, this.next ?? 0); // somebody else's is being played
+      if (answer.status === 503) this.next = Math.max(calls, this.next ?? 0); // another user's draft is being played
       else if (!answer.ok) this.tell([(await answer.text()).trim()], []);
       else if (this.upstream === upstream) this.show(await answer.json(), calls);
       if (answer.status === 503) await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -96,7 +96,7 @@ export class WhatIf {
     this.says.replaceChildren(lines.length ? h("ul", { class: "lines" }, lines.map(([cls, line]) => h("li", { class: cls }, this.line(line)))) : h("p", { class: "fine" }, "No errors."));
   }
 
-  /** A line with its place in the draft, which a click leads to. */
+  /** A problem in the draft; a click on its line and column moves the cursor there. */
   line(text) {
     const place = /^edit:(\d+):(\d+): /.exec(text);
     if (!place) return text;

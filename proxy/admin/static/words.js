@@ -1,4 +1,4 @@
-// What the words of the log and the metrics mean, in a sentence each (docs/reference/classification.md).
+// The meaning of each word of the log and the metrics, in a sentence (docs/reference/classification.md).
 
 export const OUTCOMES = {
   success: "An answer that is not a failure was passed to the app.",
@@ -37,17 +37,17 @@ export const FAULTS = {
   attempt_timeout: "no answer in time",
 };
 
-/** What held an attempt before it was sent. */
+/** The gates that can hold an attempt before it is sent. */
 export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
 
-/** What came of an attempt, in a few signs. */
+/** The result of an attempt in a few characters. */
 export function result(attempt) {
   if (attempt.fault) return FAULTS[attempt.fault] ?? attempt.fault;
   if (attempt.grpc_status) return `grpc ${attempt.grpc_status}`;
   return attempt.status ? String(attempt.status) : attempt.decision === "cancelled" ? "cancelled" : "no answer";
 }
 
-/** good, wait, bad or none: how an attempt is coloured. */
+/** The colour of an attempt: good, wait, bad or none. */
 export function tone(attempt) {
   if (attempt.decision === "cancelled") return "none";
   if (attempt.class === "success") return "good";
@@ -55,5 +55,5 @@ export function tone(attempt) {
   return attempt.class || attempt.fault ? "bad" : "none";
 }
 
-/** gRPC's statuses, by number. */
+/** gRPC's status names, by number. */
 export const GRPC = ["OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"];
