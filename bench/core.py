@@ -9,8 +9,9 @@ import random
 import timeit
 
 from proxy.retry.backoff import delay
+from proxy.retry.environment import Env
 from proxy.retry.facts import Class, MappingFields, Reply, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
 from proxy.retry.registry import Registry
 

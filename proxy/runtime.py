@@ -33,8 +33,8 @@ from proxy.observe.tracing import Tracer, tracer
 from proxy.process import within
 from proxy.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.retry.credentials import ASIDE
+from proxy.retry.environment import Env
 from proxy.retry.idle_scopes import IdleScopes
-from proxy.retry.machine import Env
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.server.acceptor import Acceptor

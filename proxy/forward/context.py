@@ -7,7 +7,7 @@ import asyncio
 from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
 from proxy.observe.call_record import Observer
-from proxy.retry.machine import Env
+from proxy.retry.environment import Env
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Router
 from proxy.transport.pool import Pool

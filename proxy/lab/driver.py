@@ -15,10 +15,11 @@ import proxy.retry.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket
+from proxy.retry.environment import Env
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.fallback import Elsewhere
 from proxy.retry.first_byte import Look, first_byte_of
-from proxy.retry.machine import PEEK_LIMIT, Call, Env
+from proxy.retry.machine import PEEK_LIMIT, Call
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import ScopeState
 from proxy.transport.faults import first_byte_timeout, idle_timeout

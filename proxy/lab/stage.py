@@ -8,8 +8,8 @@ from proxy.lab.driver import Fresh, Recorder
 from proxy.lab.fallback import ConfiguredUpstreams
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.retry.backoff import Chance
+from proxy.retry.environment import Env
 from proxy.retry.facts import Request
-from proxy.retry.machine import Env
 from proxy.retry.policy import Policy
 from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom

@@ -31,7 +31,7 @@ class AttemptRecord:
         "pushback_delay", "route", "rst_code", "started", "status", "upstream", "why",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a record: one argument a column
         self,
         attempt: int,
         started: float,

@@ -109,15 +109,14 @@ class KeyRing(Generic[L]):
 
 class CallKeys(Generic[L]):
     """Which value the attempts of one call carry. `key`: that of the attempt which is next or in flight, and `why` it
-    is, for people. `asides`: the attempts with which a value was put aside that was in use.
+    is, for people.
     """
 
-    __slots__ = ("_throttled", "asides", "bound", "key", "ring", "why")
+    __slots__ = ("_throttled", "bound", "key", "ring", "why")
 
     def __init__(self, ring: KeyRing[L], now: float) -> None:
         self.ring = ring
         self.bound = False
-        self.asides: list[int] = []
         self._throttled: dict[int, float] = {}  # until when a value is not to be used again, by this call's own answers
         self.key, self.why = 0, ""
         self._choose(now)
@@ -137,8 +136,6 @@ class CallKeys(Generic[L]):
         put aside.
         """
         put_aside = refused and self.ring.put_aside(self.key, now)
-        if put_aside:
-            self.asides.append(failure.attempt)
         if failure.verdict.cls is Class.THROTTLING:
             self._throttled[self.key] = now + (failure.pushback.delay or 0.0)
         if not failure.verdict.unprocessed and not refused:

@@ -240,7 +240,7 @@ class Reply:
 
     __slots__ = ("counts_as", "early", "end", "fields", "follows", "peeked", "plain", "status", "trailers")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a record of an answer
         self,
         status: int,
         fields: Fields,

@@ -21,10 +21,7 @@ cdef class Standing:
     cdef public long earlier
     cdef public object deadline
     cdef public bint committed
-    cdef public list history
     cdef public Reply reply
-    cdef public Bucket bucket
-    cdef public object plugin
 
     cpdef bint is_idempotent(self) except -1
     cpdef bint may_be_hedged(self) except -1
@@ -34,6 +31,7 @@ cdef class Standing:
 
 cdef class Sequential(WaitSeries):
     cdef public double due
+    cdef public object plugin
 
     @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double)
     cpdef after_failure(self, Standing call, Failure failure, double now, bint goes_on, bint disabled)
@@ -42,6 +40,7 @@ cdef class Sequential(WaitSeries):
 cdef class Hedged:
     cdef public double due
     cdef public object stopped
+    cdef public bint shared
     cdef public double _pushed_until
 
     cpdef after_launch(self, Standing call, double now)

@@ -62,13 +62,10 @@ class Next:
 
 class Standing:
     """What a plan may know of its call. `earlier` attempts of it were made at other upstreams; `reply`: the answer that
-    is judged; `bucket`: what its retries are paid from; `plugin`: its token of a strategy of one's own.
+    is judged.
     """
 
-    __slots__ = (
-        "attempts", "bucket", "committed", "deadline", "earlier", "hints", "history", "plugin", "policy", "reply",
-        "request",
-    )  # fmt: skip
+    __slots__ = ("attempts", "committed", "deadline", "earlier", "hints", "policy", "reply", "request")
 
     policy: Policy
     request: Request
@@ -77,10 +74,17 @@ class Standing:
     earlier: int
     deadline: float | None
     committed: bool
-    history: list[AttemptRecord]
     reply: Reply | None
-    bucket: Bucket | None
-    plugin: CustomToken | None
+
+    @property
+    def history(self) -> list[AttemptRecord]:
+        """The records of the attempts that have ended."""
+        raise NotImplementedError
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """What retries are paid from."""
+        raise NotImplementedError
 
     @property
     def found_no_place(self) -> bool:
@@ -210,14 +214,16 @@ def too_long(delay: float | None, policy: Policy) -> bool:
 
 class Sequential(WaitSeries):
     """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes.
-    `due`: when the attempt that was thought of last would begin, whatever was decided of it.
+    `due`: when the attempt that was thought of last would begin, whatever was decided of it; `plugin`: the call's token
+    of a strategy of one's own.
     """
 
-    __slots__ = ("due",)
+    __slots__ = ("due", "plugin")
 
     def __init__(self, strategy: Strategy, rng: Chance) -> None:
         WaitSeries.__init__(self, strategy, rng)
         self.due = 0.0
+        self.plugin: CustomToken | None = None
 
     def after_failure(
         self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
@@ -240,8 +246,8 @@ class Sequential(WaitSeries):
         if bucket is not None and not bucket.affords(price, now):
             return Outcome.BUCKET_EMPTY
         wait: float | None = None
-        if call.plugin is not None:
-            asked = call.plugin.next_delay(failure)
+        if self.plugin is not None:
+            asked = self.plugin.next_delay(failure)
             if isinstance(asked, Outcome):
                 return asked
             wait = asked
@@ -262,15 +268,23 @@ class Sequential(WaitSeries):
             return Outcome.DEADLINE
         return Next(self.due, price, until)
 
+    def succeeded(self) -> None:
+        """Report to a strategy of one's own that the call has succeeded."""
+        if self.plugin is not None:
+            self.plugin.succeeded()
+
 
 class Hedged:
-    """Several attempts in flight. `due`: as above; `stopped`: why no more of them are begun, None while they are."""
+    """Several attempts in flight. `due`: as above; `stopped`: why no more of them are begun, None while they are;
+    `shared`: the body outgrew its buffer, but everything that is to be sent has it.
+    """
 
-    __slots__ = ("_pushed_until", "due", "stopped")
+    __slots__ = ("_pushed_until", "due", "shared", "stopped")
 
     def __init__(self, due: float = 0.0, stopped: Outcome | None = None) -> None:
         self.due = due
         self.stopped = stopped
+        self.shared = False
         self._pushed_until = -NEVER  # no hedge sooner: the latest pushback
 
     def after_launch(self, call: Standing, now: float) -> Next | None:

@@ -75,7 +75,7 @@ class ScopeState:
         "marked", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a table of what calls share
         self,
         value: str,
         bucket: Bucket | None,

@@ -4,6 +4,7 @@ from proxy.retry.plans cimport Next
 
 
 cdef class Flight:
+    cdef public long attempt
     cdef public double since
     cdef public Payment payment
     cdef public Reply reply
@@ -13,6 +14,12 @@ cdef class Flight:
     cdef public object key_why
     cdef public str sent_to
     cdef public str protocol
+    cdef public str held_by
+    cdef public double held
+    cdef public bint aside
+
+    cpdef land(self, double now)
+    cpdef cancel(self, double now)
 
 
 cdef class New:

@@ -14,33 +14,41 @@ from proxy.retry.plans import Next
 
 
 class Flight:
-    """An attempt in flight. `since`: when it was sent (seconds); `payment`: what it had paid, None for nothing;
-    `endpoint`: where it was sent, where the core chooses that. `sent_to` and `protocol`: the label of the endpoint and
-    the protocol that the driver reported, "" until then. `reply`: its head, where the body must be seen before
-    its class can be told, or before it may go on; `look`: what is waited for then, of a success. `key`: the number of
-    the credential that it carries, None without one, and `key_why` it is that one.
+    """An attempt in flight, with its number. `since`: when it was sent (seconds); `payment`: what it had paid, None for
+    nothing; `endpoint`: where it was sent, where the core chooses that. `sent_to` and `protocol`: the label of the
+    endpoint and the protocol that the driver reported, "" until then. `reply`: its head, where the body must be seen
+    before its class can be told, or before it may go on; `look`: what is waited for then, of a success. `key`: the
+    number of the credential that it carries, None without one, and `key_why` it is that one; `aside`: that credential
+    was put aside with the attempt's end. `held`: the seconds for which the gate `held_by` held the attempt.
     """
 
-    __slots__ = ("endpoint", "key", "key_why", "look", "payment", "protocol", "reply", "sent_to", "since")
+    __slots__ = (
+        "aside", "attempt", "endpoint", "held", "held_by", "key", "key_why", "look", "payment", "protocol", "reply",
+        "sent_to", "since",
+    )  # fmt: skip
 
-    def __init__(
-        self,
-        since: float,
-        payment: Payment | None = None,
-        reply: Reply | None = None,
-        endpoint: int | None = None,
-        look: Look | None = None,
-        key: int | None = None,
-        key_why: str = "",
-    ) -> None:
+    def __init__(self, attempt: int, since: float, payment: Payment | None = None) -> None:
+        self.attempt = attempt
         self.since = since
         self.payment = payment
-        self.reply = reply
-        self.endpoint = endpoint
-        self.look = look
-        self.key = key
-        self.key_why = key_why
-        self.sent_to = self.protocol = ""
+        self.reply: Reply | None = None
+        self.endpoint: int | None = None
+        self.look: Look | None = None
+        self.key: int | None = None
+        self.key_why = self.sent_to = self.protocol = self.held_by = ""
+        self.held = 0.0
+        self.aside = False
+
+    def land(self, now: float) -> None:
+        """Free the attempt's place: it was judged a failure, cancelled, or its answer's last byte has come."""
+        if self.payment is not None:
+            self.payment.land(now)
+
+    def cancel(self, now: float) -> None:
+        """Free the attempt's place and its choice of an endpoint: it was cancelled, which decides nothing of that."""
+        if self.payment is not None:
+            self.payment.land(now)
+            self.payment.forgo_choice(now)
 
 
 class New:

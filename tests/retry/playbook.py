@@ -21,9 +21,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proxy.retry.actions import Action, Actions
+from proxy.retry.environment import Env
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, Request
 from proxy.retry.fallback import Elsewhere
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.waiting_room import WaitingRoom

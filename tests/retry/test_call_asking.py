@@ -12,8 +12,10 @@ from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.buckets import RateBucket
 from proxy.retry.cooldown import NO_CREDENTIAL, Cooldown
+from proxy.retry.environment import Env
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.machine import PATIENCE, Call, Env
+from proxy.retry.machine import Call
+from proxy.retry.next_attempt import PATIENCE
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
 from proxy.retry.registry import Factory, Registry
 from proxy.retry.slow_start import SlowStart

@@ -17,8 +17,9 @@ from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import BufferBudget, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.buckets import Bucket, QuotaBucket
+from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,

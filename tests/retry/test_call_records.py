@@ -10,8 +10,9 @@ from support.front import CLASSIFY, policy
 
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
+from proxy.retry.environment import Env
 from proxy.retry.facts import FaultKind, Outcome, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BucketRef,

@@ -13,8 +13,9 @@ from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.actions import Launch
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.credentials import ASIDE, Roster
+from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BucketRef, Classify, Credentials, Policy, QuotaSpec, RateSpec, Strategy
 from proxy.retry.registry import Registry
 

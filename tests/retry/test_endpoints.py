@@ -13,8 +13,9 @@ from playbook import ANY, Playbook, app_gone, ended, fault, reply, start, wake
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.endpoints import Endpoints
+from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BreakerSpec, BucketRef, Classify, EndpointShare, Policy, QuotaSpec, Strategy
 from proxy.retry.registry import Registry
 

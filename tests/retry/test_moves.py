@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,

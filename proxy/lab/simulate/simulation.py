@@ -19,8 +19,9 @@ from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.scenario import STALL, Kind, Other, Outage, Scenario
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.environment import Env
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Outcome, Reply, Request
-from proxy.retry.machine import Call, Env
+from proxy.retry.machine import Call
 from proxy.retry.policy import BucketSpec, Fallback, Policy, RateSpec
 from proxy.retry.registry import Factory, Key, Registry, ScopeState
 from proxy.retry.states import Flying

@@ -1,0 +1,78 @@
+"""The history of one call: a record of each attempt, and of what was decided after it, for people."""
+
+from __future__ import annotations
+
+from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
+from proxy.retry.facts import Class, Failure, Fault, Outcome, Reply
+from proxy.retry.policy import Policy
+from proxy.retry.states import Flight
+
+#: Names for members of enumerations: see `proxy.retry.facts`.
+_SUCCESS_CLASS = Class.SUCCESS
+
+
+class CallHistory:
+    """The records of one call's attempts. `upstream` and `route`: where the attempts go, of a call that has gone on to
+    another upstream than its first; else "".
+    """
+
+    __slots__ = ("records", "route", "upstream")
+
+    def __init__(self) -> None:
+        self.records: list[AttemptRecord] = []
+        self.upstream = self.route = ""
+
+    def note(
+        self, flight: Flight, now: float, decision: str, failure: Failure | None = None, reply: Reply | None = None
+    ) -> AttemptRecord:
+        """Record the end of an attempt, and what was decided. `reply`: the last answer that was judged."""
+        payment = flight.payment
+        record = AttemptRecord(flight.attempt, flight.since, now)
+        record.decision = decision
+        record.price = 0.0 if payment is None else payment.price or 0.0
+        record.endpoint, record.protocol = flight.sent_to, flight.protocol
+        record.key, record.key_why, record.aside = flight.key, flight.key_why, flight.aside
+        record.upstream, record.route = self.upstream, self.route
+        if flight.look is not None:
+            record.first_byte = flight.look.seconds(flight.since)
+        if flight.held:
+            record.held, record.held_by = flight.held, flight.held_by
+        if failure is not None:
+            record.judge(failure, reply)
+        elif reply is not None and decision == "delivered":
+            record.status, record.cls = reply.status, _SUCCESS_CLASS
+        self.records.append(record)
+        return record
+
+    def note_broken_delivery(self, flight: Flight, now: float, decision: str, reply: Reply | None) -> AttemptRecord:
+        """Record that the answer which the app was being given ended before it was whole."""
+        record = self.note(flight, now, decision)
+        if reply is not None:
+            record.status = reply.status
+        return record
+
+    def note_transparent(self, flight: Flight, fault: Fault, now: float) -> None:
+        """Record a sending that is made again at once, with the same number."""
+        self.note(flight, now, "transparent").meet(fault)
+
+    def revise(self, no: str, why: str | None = None) -> None:
+        """Write this decision into the last record: the attempt that was to follow does not come."""
+        last = self.records[-1]
+        last.decision = no
+        if why is not None:
+            last.why = why
+
+    def never_sent(self, no: Outcome, upstream: str, why: str) -> None:
+        """Write into the last record, which is another upstream's, that nothing was sent to this one."""
+        if self.records:
+            last = self.records[-1]
+            last.decision, last.why = no.value, f"{last.why}; {upstream}: {why or no.value}"
+
+    def fell_back(self, no: Outcome) -> None:
+        """Write into the last record that the call goes on at another upstream."""
+        last = self.records[-1]
+        last.decision, last.why = FELL_BACK, f"{no.value}{f': {last.why}' if last.why else ''}"
+
+    def went_on(self, policy: Policy) -> None:
+        """The call goes on at this policy's upstream: later records name it."""
+        self.upstream, self.route = policy.upstream, policy.route

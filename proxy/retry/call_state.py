@@ -1,0 +1,213 @@
+"""What a call has while it lasts, and the steps that its events and its flow have in common.
+
+The parts own their fields: the history, the next attempt, the feedback, the flow and its plan. What is left here is
+what several of them read.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.actions import Actions, Cancel, Discard, Hold, WakeAt
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.buckets import Bucket
+from proxy.retry.call_history import CallHistory
+from proxy.retry.classification import MISDIRECTED
+from proxy.retry.credentials import CallKeys
+from proxy.retry.environment import Env
+from proxy.retry.facts import Failure, Outcome
+from proxy.retry.fallback import Fallbacks
+from proxy.retry.feedback import Feedback
+from proxy.retry.next_attempt import NextAttempt
+from proxy.retry.plans import Hedged, Next, Sequential, Standing, goes_on
+from proxy.retry.reasons import why_not
+from proxy.retry.registry import ScopeState
+from proxy.retry.request_hints import NO_HINTS
+from proxy.retry.states import Done, Flight, Flying, State
+
+
+class CallState(Standing):
+    """The state of one call, and its parts. `failure`: the last one, while its answer is held; `reply`: the last answer
+    that was judged, or is delivered; `delivered`: the attempt whose answer is delivered. `plan` is the flow's, None
+    until it is needed. `earlier` attempts were made at other upstreams before this one.
+    """
+
+    __slots__ = ("delivered", "env", "failure", "fallbacks", "feedback", "notes", "plan", "state", "upcoming")
+
+    env: Env
+    state: State
+    failure: Failure | None
+    fallbacks: Fallbacks | None
+    delivered: Flight | None
+    plan: Sequential | Hedged | None
+    notes: CallHistory
+    upcoming: NextAttempt
+    feedback: Feedback
+
+    # -- what drivers set and read ------------------------------------------------------------------------------------
+
+    def goes_elsewhere(self) -> None:
+        """Choose no endpoint of the policy: the call is the tunnel to a place that only a CONNECT names."""
+        self.upcoming.picker = None
+
+    def carry(self, keys: CallKeys[ScopeState]) -> None:
+        """Let attempts carry the credentials that are chosen here."""
+        self.upcoming.carry(keys)
+
+    def forget_alarm(self) -> None:
+        """Release the driver, which has finished with this call."""
+        self.upcoming.forget_alarm()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of the call; None while it lasts."""
+        return self.state.outcome if isinstance(self.state, Done) else None
+
+    @property
+    def sent_by(self) -> str:
+        """The protocol of the only attempt, whose answer was delivered; "" of any other call."""
+        return self.delivered.protocol if self.delivered is not None and self.attempts == 1 else ""
+
+    @property
+    def app_retry(self) -> bool:
+        """Whether the app had tried this before by itself."""
+        return self.hints is not NO_HINTS and self.hints.retries_itself
+
+    @property
+    def held_by(self) -> str:
+        """The gate that holds, or held, the attempt that is next or in flight; "" for none."""
+        admission = self.upcoming.admission
+        return admission.held_by if admission is not None else ""
+
+    @property
+    def was_cooled(self) -> bool:
+        """Whether a cooldown has held the call."""
+        admission = self.upcoming.admission
+        return admission is not None and admission.was_cooled
+
+    @property
+    def kept_off(self) -> tuple[float, float]:
+        """Of a call that a cooldown ended: the seconds left of it, and those that its last answer asked for."""
+        asked, admission = self.failure.pushback.delay if self.failure is not None else None, self.upcoming.admission
+        return (admission.cooling[0] if admission is not None else 0.0), asked or 0.0
+
+    # -- steps that a flow asks for -----------------------------------------------------------------------------------
+
+    def launch(self, now: float) -> Actions:
+        """Send the next attempt."""
+        raise NotImplementedError
+
+    def admit(self, planned: Next, now: float) -> Actions:
+        """Launch an attempt that is due, or wait where a gate says so."""
+        raise NotImplementedError
+
+    def end(self, no: Outcome, now: float, why: str = "") -> Actions:
+        """End the call with a *no*."""
+        raise NotImplementedError
+
+    def withdraw(self, no: Outcome, now: float, why: str = "") -> Actions:
+        """End the call with a *no*, where an attempt was granted that is not sent."""
+        raise NotImplementedError
+
+    # -- what a plan may know -----------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> list[AttemptRecord]:
+        """The records of the attempts that have ended."""
+        return self.notes.records
+
+    @property
+    def scope(self) -> ScopeState:
+        """What calls like this one share."""
+        return self.upcoming.scope
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """What retries are paid from."""
+        return self.upcoming.bucket
+
+    @property
+    def found_no_place(self) -> bool:
+        """Whether what ended the call was that no place among the attempts under way became free for it."""
+        admission = self.upcoming.admission
+        return admission is not None and admission.found_no_place
+
+    def hedging_delay(self, now: float) -> float | None:
+        """Seconds from one hedge to the next; None while the strategy asks for a percentile and there is none."""
+        strategy, hedges = self.policy.strategy, self.upcoming.scope.hedges
+        if strategy.hedging_percentile is None or hedges is None:
+            return strategy.hedging_delay
+        return hedges.delay(strategy.hedging_percentile, now)
+
+    def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
+        """See `proxy.retry.plans.Standing`."""
+        if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
+            return True, None
+        keys = self.upcoming.keys
+        return (False, failure.pushback.delay) if keys is None else keys.wait_after(failure, now)
+
+    # -- attempts in flight, and the answer that is held --------------------------------------------------------------
+
+    def in_flight(self, attempt: int) -> Flight | None:
+        """The flight of this attempt; None where it is not in flight."""
+        state = self.state
+        return state.flights.get(attempt) if type(state) is Flying else None
+
+    def flies(self) -> bool:
+        """Whether any attempt is in flight."""
+        state = self.state
+        return type(state) is Flying and bool(state.flights)
+
+    def expected(self) -> Next | None:
+        """The attempt that is waited for, or is to be sent beside what flies."""
+        state = self.state
+        return state.next if type(state) is Flying else state if type(state) is Next else None
+
+    def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
+        """End the other flights, which count neither as success nor as failure."""
+        state = self.state
+        assert type(state) is Flying
+        losers = [flight for number, flight in state.flights.items() if number != attempt]
+        for flight in losers:
+            del state.flights[flight.attempt]
+            flight.cancel(now)
+            self.notes.note(flight, now, decision)
+        return tuple([Cancel(flight.attempt) for flight in losers])
+
+    def keep(self, failure: Failure) -> Actions:
+        """Hold the latest answer in place of the one held before; a fault leaves the last answer where it is."""
+        before = self.discard()
+        if failure.status is not None or not before:
+            self.failure = failure
+        return () if failure.status is None else (*before, Hold(failure.attempt))
+
+    def discard(self) -> Actions:
+        """Discard the answer that is held, if one is."""
+        failure = self.failure
+        return () if failure is None or failure.status is None else (Discard(failure.attempt),)
+
+    def wait(self, planned: Next, now: float, place: str = "backoff") -> Actions:
+        """Wait for an attempt that is due later. Where nothing flies, the call takes a place in the waiting room."""
+        if not self.flies():
+            self.state = planned
+            if not self.upcoming.payable().wait(place):
+                return self.withdraw(Outcome.OVERLOADED, now)
+        payment = self.upcoming.payment
+        return (WakeAt(planned.due if payment is None or payment.owed is None else payment.limit),)
+
+    def plan_no_more(self, now: float) -> None:
+        """Send no hedge beside what flies."""
+        state = self.state
+        if type(state) is Flying and state.next is not None:
+            state.next = None
+            self.upcoming.give_back(now)
+
+    # -- what is written down -----------------------------------------------------------------------------------------
+
+    def why_not(self, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
+        """Why this failure is not followed by another attempt, for people. `delivered`: its answer went to the app."""
+        due = 0.0 if self.plan is None else self.plan.due
+        return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
+
+    def note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False) -> None:
+        """Record an attempt that is the last, and why it is."""
+        why = self.why_not(no, failure, now, delivered)
+        self.notes.note(flight, now, no.value, failure, self.reply).why = why

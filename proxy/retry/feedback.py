@@ -1,0 +1,131 @@
+"""Feedback: who learns from the end of an attempt, and what.
+
+The bucket, the adaptive limiter, the cooldown, the credentials, the circuit breakers, the endpoints and hedging learn
+from every attempt. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.classification import MISDIRECTED, refuses_credential
+from proxy.retry.cooldown import CooldownBegan
+from proxy.retry.facts import Class, Failure
+from proxy.retry.next_attempt import NextAttempt
+from proxy.retry.plans import Standing
+from proxy.retry.states import Flight, Flying
+
+#: Names for members of enumerations: see `proxy.retry.facts`.
+_THROTTLING = Class.THROTTLING
+#: What a circuit breaker counts as a sign of illness (contract, section 13).
+_ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
+
+
+class Feedback:
+    """What the bucket gets back where a call succeeds. `paid`: what the last retry that was sent had paid, None for
+    nothing; `app_paid`: what an app's own retry was charged.
+    """
+
+    __slots__ = ("app_paid", "paid")
+
+    def __init__(self) -> None:
+        self.paid: float | None = None
+        self.app_paid: float | None = None
+
+    def began(self, call: Standing, upcoming: NextAttempt, now: float) -> None:
+        """Report to the bucket that the call begins, and charge an app's own retry."""
+        bucket = upcoming.bucket
+        if bucket is not None:
+            bucket.begin(now)
+            if call.hints.retries_itself:
+                self.app_paid = bucket.charge_app_retry(now)
+
+    def failed(
+        self, call: Standing, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
+    ) -> bytes | None:
+        """Report a failed attempt. The cooldown that began with it, if one did. `on`: it is one to go on from."""
+        learn(upcoming, failure.verdict.cls is _THROTTLING, now)
+        if upcoming.bucket is not None and (on or failure.pushback.stop):
+            upcoming.bucket.failed(now)
+        began = None
+        if upcoming.cools:
+            began = upcoming.scope.cool_down(failure, call.policy.pushback, upcoming.scope.caller(call.request), now)
+            if began is not None:
+                _report_cooldown(upcoming, failure, flight, began, now)
+        well = failure.status is not None and not failure.verdict.cls.retryable
+        upcoming.landed(flight, now, well)
+        keys = upcoming.keys
+        if keys is not None:
+            refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
+            flight.aside = keys.failed(failure, refused=refused, now=now)
+            if flight.aside:
+                upcoming.env.credential_aside(call.policy.upstream, keys.key + 1)
+        return began
+
+    def succeeded(self, upcoming: NextAttempt, is_first: bool, now: float) -> None:
+        """Report that the call has succeeded. `is_first`: with its first attempt here."""
+        learn(upcoming, False, now)
+        bucket = upcoming.bucket
+        if bucket is not None and self.app_paid is not None and is_first:
+            bucket.app_succeeded(self.app_paid, now)
+        elif bucket is not None:
+            bucket.succeeded(None if is_first else self.paid, now)
+
+
+def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
+    """Report the end of an attempt to the adaptive limiter."""
+    scope = upcoming.scope
+    if scope.pacing is not None and upcoming.policy.mode == "enforce":
+        scope.pacing.learn(throttled, now)
+        if scope.limiter is not None and scope.limiter.queue:
+            scope.limiter.retime(now)
+
+
+def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
+    """Report a failed attempt to its endpoint, and to the endpoint's circuit breaker."""
+    if flight.endpoint is not None and upcoming.picker is not None:
+        upcoming.picker.failed(flight, failure.fault, now)
+        upcoming.picker.tell_breaker(flight, ill=_is_ill(failure), now=now)
+
+
+def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
+    """Report to the circuit breaker that an attempt which had ended well has failed by its trailers."""
+    if upcoming.picker is not None and cls in _ILL:
+        upcoming.picker.tell_breaker(flight, ill=True, now=now, after_all=True)
+
+
+def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
+    """Report an answer that goes to the app: hedging learns for how long its first byte that counts was waited for."""
+    hedges = upcoming.scope.hedges
+    if hedges is not None and upcoming.policy.mode == "enforce":
+        at = now if flight.look is None else flight.look.counted or now
+        hedges.answered(at - min([each.since for each in state.flights.values()]), now)
+    upcoming.landed(flight, now, True)
+    if flight.endpoint is not None and upcoming.picker is not None:
+        upcoming.picker.endpoints.reached(flight.endpoint)
+        upcoming.picker.tell_breaker(flight, ill=False, now=now)
+
+
+def _is_ill(failure: Failure) -> bool:
+    """Whether an attempt's end is a sign that its endpoint is ill: a 421 is about a connection."""
+    return failure.verdict.cls in _ILL and failure.verdict is not MISDIRECTED
+
+
+def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
+    """Report with whose answer a cooldown began."""
+    pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
+    assert pushback.cooldown is not None and failure.status is not None
+    upcoming.env.cooldown_began(
+        CooldownBegan(
+            upstream=policy.upstream,
+            route=policy.route,
+            group=group,
+            status=failure.status,
+            field=pushback.source,
+            delay=min(pushback.cooldown, policy.pushback.max_delay),
+            at=now,
+            method=request.method,
+            path=request.path,
+            attempt=failure.attempt,
+            endpoint=flight.sent_to,
+            key=0 if upcoming.keys is None else upcoming.keys.key + 1,
+        )
+    )

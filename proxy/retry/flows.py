@@ -1,0 +1,414 @@
+"""How the attempts of a call follow each other: one after another, or hedged; or one alone, where the policy observes.
+
+A flow has no memory of its own (that is the call's `plan`), so that all calls share one. The flow says what a launch, a
+success and a failure lead to, by the word of its plan; what an attempt costs is taken here at once after the last check
+has passed. A retry is paid for before it is waited for. A hedge is paid for when it is due, and no gate but the rate
+holds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, WakeAt
+from proxy.retry.admission import Payment
+from proxy.retry.call_state import CallState
+from proxy.retry.classification import MISDIRECTED
+from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
+from proxy.retry.feedback import learn
+from proxy.retry.next_attempt import PATIENCE
+from proxy.retry.plans import HAIR, Hedged, Next, Sequential
+from proxy.retry.plugins import CustomToken
+from proxy.retry.reasons import GATES
+from proxy.retry.request_hints import NO_HINTS
+from proxy.retry.states import Delivering, Flight, Flying
+
+_SUCCESS = Outcome.SUCCESS
+_DELIVERING_FIRST = Delivering(1, _SUCCESS)
+_LAUNCH_FIRST: Actions = (Launch(1),)
+_DELIVER_FIRST: Actions = (Deliver(1, _SUCCESS),)
+
+#: Hedges without a delay that go in one step: each is a few frames deeper than the one before.
+_AT_ONCE = 100
+
+
+class SequentialFlow:
+    """One attempt after another: nothing is sent beside an attempt."""
+
+    __slots__ = ()
+
+    def is_disabled(self, call: CallState) -> bool:
+        """Whether nothing is retried: by the policy's mode, or by X-Retry-Disable."""
+        return call.hints is not NO_HINTS and call.hints.disabled
+
+    def cools(self, call: CallState) -> bool:
+        """Whether cooldowns hold the call, and its answers begin some."""
+        return call.policy.pushback.cooldown != "off" and not self.is_disabled(call)
+
+    def needs_no_buffer(self, call: CallState) -> bool:
+        """Whether all attempts share the request's stream, so that a body of any size loses nothing."""
+        return False
+
+    def shares_body(self, call: CallState) -> bool:
+        """Go on without the buffer that the request's body outgrew; False: nothing but that attempt has the rest."""
+        return False
+
+    def shared_body(self, call: CallState) -> bool:
+        """Whether the body outgrew its buffer, but everything that is to be sent has it."""
+        return False
+
+    def holds_answer(self, call: CallState) -> bool:
+        """Whether the driver keeps the last answer already; else it has to be asked to."""
+        return type(call.state) is not Flying
+
+    def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
+        """The actions that send an attempt, and set out on what comes next."""
+        attempt = flight.attempt
+        call.state = Flying({attempt: flight})
+        if attempt == 1 and flight.endpoint is None and flight.key is None:
+            return _LAUNCH_FIRST
+        failure, call.failure = call.failure, None
+        alone = failure is not None and failure.verdict is MISDIRECTED
+        launch = Launch(attempt, alone, flight.endpoint, flight.key, alone)
+        if failure is None or failure.status is None:
+            return (launch,)
+        return (Discard(failure.attempt), launch)
+
+    def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
+        """Whether a 421 is followed by an attempt on a connection of its own: once a call, unless a rule calls it fatal
+        or a success.
+        """
+        if verdict.cls in (Class.SUCCESS, Class.FATAL):
+            return False
+        return 421 not in [record.status for record in call.history]
+
+    def start_plugin(self, call: CallState, now: float) -> Actions:
+        """Begin with a strategy of one's own, which may let the first attempt wait."""
+        token = CustomToken(call.policy.strategy.custom, call.upcoming.scope.value)
+        self.sequential(call).plugin = token
+        first = Next(now + token.initial_delay)
+        if first.due <= now:
+            return call.admit(first, now)
+        if call.deadline is not None and first.due > call.deadline + HAIR:
+            return call.end(Outcome.DEADLINE, now)
+        return call.wait(first, now)
+
+    def settle(self, call: CallState, expected: Next, now: float) -> Actions:
+        """Pay for an attempt that is due, or wait for the bucket's answer, or end."""
+        payment = call.upcoming.payment
+        assert payment is not None  # it is owed
+        if payment.pay(now):
+            return call.admit(expected, now)
+        if call.deadline is not None and now >= call.deadline - HAIR:
+            why = "the store that keeps the bucket did not answer in time"
+            return call.withdraw(Outcome.DEADLINE, now, why)
+        if not payment.asked or now >= payment.limit - HAIR:
+            why = "the store that keeps the bucket did not grant it"
+            return self.no_more(call, Outcome.BUCKET_EMPTY, now, why)
+        return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
+
+    def due(self, call: CallState, planned: Next, now: float) -> Actions:
+        """The attempt that is waited for is due, and is paid for."""
+        return call.admit(planned, now)
+
+    def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
+        """The bucket has granted an attempt before it is due."""
+        return ()
+
+    def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
+        """The actions that deliver a successful answer."""
+        if attempt == 1:
+            call.state = _DELIVERING_FIRST
+            return _DELIVER_FIRST
+        call.state = Delivering(attempt, _SUCCESS)
+        return (Deliver(attempt, _SUCCESS),)
+
+    def sequential(self, call: CallState) -> Sequential:
+        """The call's plan, made when it is needed."""
+        plan = call.plan
+        if plan is None:
+            plan = call.plan = Sequential(call.policy.strategy, call.env.rng)
+        assert isinstance(plan, Sequential)
+        return plan
+
+    def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
+        """Ask the plan, and pay for the attempt that it grants. `on`: the failure is one to go on from."""
+        decided = self.sequential(call).after_failure(call, failure, now, on, self.is_disabled(call))
+        return call.upcoming.pay_for(decided, now) if isinstance(decided, Next) else decided
+
+    def failed(
+        self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
+    ) -> Actions:
+        """Grant, pay for and set out on another attempt after a failed one, or end the call with a *no*. `began`: the
+        cooldown that began with it.
+        """
+        decided = self.decide(call, failure, on, now)
+        call.failure = failure
+        if not isinstance(decided, Next):
+            call.note_no(failure, flight, decided, now)
+            return call.end(decided, now)
+        upcoming = call.upcoming
+        self._change_key(call, failure, decided, began, now)
+        call.notes.note(flight, now, "retried", failure, call.reply).delay = decided.due - now
+        payment = upcoming.payment
+        assert payment is not None  # it was paid for, or is owed
+        if payment.owed is None and decided.due <= now:
+            return call.admit(decided, now)
+        call.state = decided
+        actions: Actions = (WakeAt(decided.due),)
+        if payment.owed is not None:
+            payment.asked = True
+            actions = (WakeAt(decided.due), Ask(payment.owed))
+        return actions if failure.status is None else (Hold(failure.attempt), *actions)
+
+    def _change_key(self, call: CallState, failure: Failure, decided: Next, began: bytes | None, now: float) -> None:
+        """Choose the credential of the attempt that comes next, and its place after the cooldown that began."""
+        upcoming = call.upcoming
+        keys = upcoming.keys
+        renewed = keys is not None and keys.renew(failure, now)
+        if began is not None and renewed:  # its first place is for calls with the credential that had it
+            upcoming.gates().met(began)
+        elif began is not None:
+            upcoming.gates().claim_place(began, decided.due)
+        if keys is not None and renewed:
+            upcoming.pass_gates_of(keys, now)
+
+    def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
+        """The attempt that was waited for does not come; what flies goes on."""
+        return call.withdraw(no, now, why)
+
+    def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
+        """The deadline, or the end of the process, ends what flies."""
+        state = call.state
+        assert type(state) is Flying
+        ((attempt, flight),) = state.flights.items()
+        flight.cancel(now)
+        learn(call.upcoming, False, now)
+        call.upcoming.landed(flight, now, False)
+        call.notes.note(flight, now, no.value).because = because
+        if flight.reply is not None and flight.look is None:
+            unnamed = Verdict(Class.UNNAMED, "its body did not arrive in time")
+            call.failure = Failure(attempt, unnamed, NO_PUSHBACK, status=flight.reply.status)
+            return call.end(no, now)
+        return (Cancel(attempt), *call.end(no, now, "" if no is Outcome.DEADLINE else because))
+
+
+class PassiveFlow(SequentialFlow):
+    """One attempt alone: the policy's mode is off."""
+
+    __slots__ = ()
+
+    def is_disabled(self, call: CallState) -> bool:
+        """True: nothing is retried in these modes."""
+        return True
+
+
+class ObservedFlow(PassiveFlow):
+    """One attempt alone, and a record of what would have come after it: the policy's mode is observe."""
+
+    __slots__ = ()
+
+    def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
+        """Work out what would have happened with the shadow of the bucket, and let the record show it."""
+        plan, upcoming = self.sequential(call), call.upcoming
+        real = plan.after_failure(call, failure, now, on, True)
+        if real is not Outcome.DISABLED or call.hints.disabled:
+            return real  # a check before the mode's: the same in every mode
+        decided = plan.after_failure(call, failure, now, on, False)
+        if isinstance(decided, Next):
+            decided = upcoming.pay_for(decided, now)
+            if upcoming.payment is not None:
+                upcoming.payment.leave_room()
+            upcoming.payment = None
+        if isinstance(decided, Next):
+            what = f"would retry after {decided.due - now:.3f} s"
+        else:
+            what = f"would not retry ({decided.value})"
+        failure.verdict = replace(failure.verdict, because=f"{failure.verdict.because}; observed: {what}")
+        return Outcome.DISABLED
+
+
+class HedgedFlow(SequentialFlow):
+    """Several attempts in flight (gRPC A6): the next is sent beside the others, after a delay or a failure."""
+
+    __slots__ = ()
+
+    def cools(self, call: CallState) -> bool:
+        """False: a hedged call takes no part in cooldowns."""
+        return False
+
+    def needs_no_buffer(self, call: CallState) -> bool:
+        """Those of `hedging_delay: 0s` share it, once all have gone."""
+        state = call.state
+        all_gone = type(state) is Flying and bool(state.flights) and state.next is None
+        return all_gone and call.policy.strategy.hedging_delay == 0
+
+    def shares_body(self, call: CallState) -> bool:
+        """Go on where all attempts share the request's stream."""
+        if not self.needs_no_buffer(call):
+            return False
+        self.hedges(call).shared = True
+        return True
+
+    def shared_body(self, call: CallState) -> bool:
+        """Whether the attempts have gone on so."""
+        return call.plan is not None and self.hedges(call).shared
+
+    def holds_answer(self, call: CallState) -> bool:
+        """True: each answer is held as it is judged."""
+        return True
+
+    def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
+        """False: hedges are judged by `non_fatal` alone."""
+        return False
+
+    def hedges(self, call: CallState) -> Hedged:
+        """The call's plan, made when it is needed."""
+        plan = call.plan
+        if plan is None:
+            plan = call.plan = Hedged()
+        assert isinstance(plan, Hedged)
+        return plan
+
+    def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
+        """The actions that send an attempt, and the hedges after it that are due as well."""
+        state, attempt = call.state, flight.attempt
+        discarded: Actions = ()
+        if type(state) is Flying:
+            state.flights[attempt] = flight
+        else:
+            state = call.state = Flying({attempt: flight})
+            if attempt == call.earlier + 1:  # another upstream's last answer has been held until now
+                discarded, call.failure = call.discard(), None
+        planned = state.next = self.hedges(call).after_launch(call, now)
+        launch = Launch(attempt, False, flight.endpoint, flight.key)
+        if planned is None:
+            return (*discarded, launch)
+        # Hedges without a delay go one out of another; before the stack gets deep, the alarm goes on with the next.
+        at_once = planned.due <= now + HAIR and attempt % _AT_ONCE
+        return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
+
+    def due(self, call: CallState, planned: Next, now: float) -> Actions:
+        """The hedge that is waited for is due: it is yet to be paid."""
+        if call.attempts == call.earlier:
+            return call.admit(planned, now)
+        return self._send(call, planned, now)
+
+    def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
+        """A pushback came meanwhile: the hedge is paid for when it is due."""
+        call.upcoming.give_back(now)
+        return call.wait(planned, now)
+
+    def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
+        """The actions that deliver a successful answer, and cancel the attempts beside it."""
+        others = call.cancel_all_but(attempt, now)
+        call.plan_no_more(now)
+        call.state = Delivering(attempt, _SUCCESS)
+        return (*others, *call.discard(), Deliver(attempt, _SUCCESS))
+
+    def failed(
+        self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
+    ) -> Actions:
+        """Bring the next attempt forward after one of several failed, or let what else flies go on, or end the call."""
+        decided = self.hedges(call).after_failure(call, failure, now, on, self.is_disabled(call))
+        if isinstance(decided, Next):
+            return self._go_on(call, failure, flight, decided, now)
+        call.note_no(failure, flight, decided, now)
+        kept = call.keep(failure)
+        if not on:
+            call.plan_no_more(now)
+            return (*kept, *call.cancel_all_but(failure.attempt, now), *call.end(decided, now))
+        if decided is not Outcome.ATTEMPTS_EXHAUSTED:
+            call.plan_no_more(now)
+        return kept if call.flies() else (*kept, *call.end(decided, now))
+
+    def _go_on(self, call: CallState, failure: Failure, flight: Flight, planned: Next, now: float) -> Actions:
+        state, payment = call.state, call.upcoming.payment
+        assert type(state) is Flying
+        call.notes.note(flight, now, "hedged on", failure, call.reply)
+        kept = call.keep(failure)
+        state.next = planned
+        if payment is not None and payment.owed is not None:  # for one that is due
+            return kept if state.flights else (*kept, *call.wait(planned, now))
+        if planned.due <= now:
+            return (*kept, *self._send(call, planned, now))
+        call.upcoming.give_back(now)  # no other call waits for a hedge that is not due
+        return (*kept, *call.wait(planned, now))
+
+    def _send(self, call: CallState, planned: Next, now: float) -> Actions:
+        """Pay for a hedge that is due, and send it if the rate permits; or wait, or send no more of them."""
+        upcoming, flies = call.upcoming, call.flies()
+        payment, bucket = upcoming.payable(), upcoming.bucket
+        if not self._is_within_extra(call, payment, now):
+            call.plan_no_more(now)
+            return ()
+        if bucket is not None and not bucket.affords(planned.price, now):
+            return self.no_more(call, Outcome.BUCKET_EMPTY, now)
+        at, no, why = upcoming.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
+        if no is Outcome.OVERLOADED and flies:
+            return self._pass_over(call, now)
+        if no is None and at > now and call.deadline is not None and at > call.deadline + HAIR:
+            no = Outcome.DEADLINE
+        if no is None and at <= now and not upcoming.choose(call.state, now):
+            no = Outcome.CIRCUIT_OPEN
+        if no is not None:
+            return self.no_more(call, no, now, "" if why in GATES else why)
+        if at > now:
+            if not flies:
+                upcoming.gates().hold(why, now)
+            planned.due, planned.gated = at, True
+            return call.wait(planned, now, "held")
+        return self._pay(call, payment, planned, now)
+
+    def _pay(self, call: CallState, payment: Payment, planned: Next, now: float) -> Actions:
+        """Take the price of a hedge and send it, or ask the bucket for the price."""
+        if payment.take(planned.price, now):
+            return call.launch(now)
+        payment.forgo_choice(now)
+        limit = now + PATIENCE if call.deadline is None else min(now + PATIENCE, call.deadline)
+        if not payment.owe(planned.price, limit, now):
+            return self.no_more(call, Outcome.BUCKET_EMPTY, now)
+        payment.asked = True
+        actions = call.wait(planned, now)
+        if call.upcoming.payment is not payment:
+            return actions  # there was no room to wait in
+        return (*actions, Ask(planned.price))
+
+    def _is_within_extra(self, call: CallState, payment: Payment, now: float) -> bool:
+        """Whether the attempt may be sent beside others; one that nothing flies beside is a retry, which always may."""
+        hedges, share = call.upcoming.scope.hedges, call.policy.strategy.extra
+        return hedges is None or share is None or not call.flies() or payment.take_hedge(hedges, share, now)
+
+    def _pass_over(self, call: CallState, now: float) -> Actions:
+        """Leave out a hedge that found no place among the attempts under way: the next is thought of after the
+        strategy's delay. Where all go at once there is no later one.
+        """
+        state = call.state
+        assert type(state) is Flying
+        call.upcoming.give_back(now)
+        planned = self.hedges(call).after_launch(call, now)
+        if planned is not None and planned.due <= now + HAIR:
+            call.upcoming.gates().found_no_place = True
+            return self.no_more(call, Outcome.OVERLOADED, now)
+        state.next = planned
+        return () if planned is None else (WakeAt(planned.due),)
+
+    def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
+        """Send no more hedges; what flies goes on."""
+        self.hedges(call).stopped = no
+        call.plan_no_more(now)
+        if call.flies():
+            return ()
+        if call.failure is not None and not why:
+            why = call.why_not(no, call.failure, now)
+        return call.withdraw(no, now, why)
+
+    def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
+        """An answer that was kept is better than none."""
+        actions = call.cancel_all_but(0, now, no.value)
+        if call.failure is not None and call.failure.status is None:
+            call.failure = None
+        return (*actions, *call.withdraw(no, now, because))
+
+
+SEQUENTIAL, PASSIVE, OBSERVED, HEDGED = SequentialFlow(), PassiveFlow(), ObservedFlow(), HedgedFlow()

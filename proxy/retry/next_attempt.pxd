@@ -1,0 +1,31 @@
+from proxy.retry.admission cimport Admission, Payment
+from proxy.retry.buckets cimport Bucket
+from proxy.retry.facts cimport Request
+from proxy.retry.plans cimport Next
+from proxy.retry.registry cimport ScopeState
+from proxy.retry.states cimport Flight
+
+
+cdef class NextAttempt:
+    cdef public Request request
+    cdef public object policy
+    cdef public ScopeState scope
+    cdef public object env
+    cdef public object alarm
+    cdef public bint cools
+    cdef public Bucket bucket
+    cdef public object keys
+    cdef public object picker
+    cdef public Payment payment
+    cdef public Admission admission
+
+    cpdef Payment payable(self)
+    cpdef Admission gates(self)
+    cpdef replace_lost_key(self, double now)
+    cpdef bint is_ungated(self, Next planned, double now) except -1
+    cpdef bint choose(self, state, double now) except -1
+    cpdef pay_for(self, Next planned, double now)
+    cpdef Flight take(self, long attempt, state, double now)
+    cpdef give_back(self, double now)
+    cpdef finish(self, double now)
+    cpdef landed(self, Flight flight, double now, well)

@@ -1,0 +1,218 @@
+"""What a call has for its next attempt: a payment, the word of the gates, an endpoint and a credential.
+
+Whatever is taken here is sent with the attempt (`take`), or given back (`give_back`), by the law of payments
+(`proxy.retry.admission`).
+"""
+
+from __future__ import annotations
+
+from proxy.retry.admission import Admission, Alarm, Payment
+from proxy.retry.buckets import Bucket
+from proxy.retry.credentials import CallKeys
+from proxy.retry.endpoint_picker import EndpointPicker
+from proxy.retry.environment import Env
+from proxy.retry.facts import Outcome, Request
+from proxy.retry.plans import HAIR, Next
+from proxy.retry.policy import Policy
+from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
+from proxy.retry.registry import ScopeState
+from proxy.retry.states import Flight, State
+from proxy.retry.token_bucket import REJECTED
+
+#: Seconds after which a bucket that was asked and is still silent counts as one that refused. Stores answer sooner.
+PATIENCE = 1.0
+
+
+class NextAttempt:
+    """The next attempt of one call. `scope`: what calls with the credential in use share; `bucket`: what retries are
+    paid from; `cools`: cooldowns hold this call; `payment`: what was taken for the attempt, None for nothing;
+    `admission`: the call as gates know it, None until one was asked; `picker`: its endpoints, where the core chooses
+    them; `keys`: its credentials, where the policy has some. `alarm` moves the call's one alarm.
+    """
+
+    __slots__ = (
+        "admission", "alarm", "bucket", "cools", "env", "keys", "payment", "picker", "policy", "request", "scope",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, policy: Policy, scope: ScopeState, env: Env, alarm: Alarm | None) -> None:
+        self.request = request
+        self.policy = policy
+        self.scope = scope
+        self.env = env
+        self.alarm = alarm
+        self.cools = False
+        self.bucket: Bucket | None = None
+        self.keys: CallKeys[ScopeState] | None = None
+        self.picker: EndpointPicker | None = None
+        self.payment: Payment | None = None
+        self.admission: Admission | None = None
+        if scope.endpoints is not None:
+            endpoints = scope.endpoints.of(request.authority)
+            self.picker = EndpointPicker(endpoints, policy.upstream, env.circuit_changed)
+        mode = policy.mode
+        if mode == "enforce":
+            self.bucket = scope.bucket
+        elif mode == "observe":
+            self.bucket = scope.shadow
+
+    @property
+    def was_held(self) -> bool:
+        """Whether a gate has held an attempt of the call."""
+        return self.admission is not None and self.admission.held_attempt != 0
+
+    def payable(self) -> Payment:
+        """The payment for the attempt, made when it is needed."""
+        if self.payment is None:
+            self.payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        return self.payment
+
+    def gates(self) -> Admission:
+        """The call as gates know it, made when it is needed."""
+        admission = self.admission
+        if admission is None:
+            endpoints = None if self.picker is None else self.picker.endpoints
+            admission = self.admission = Admission(
+                self.request, self.policy, self.scope, self.alarm, cools=self.cools, endpoints=endpoints
+            )
+        return admission
+
+    def carry(self, keys: CallKeys[ScopeState]) -> None:
+        """Let attempts carry the credentials that are chosen here."""
+        self.keys = keys
+        self.scope = keys.lane
+
+    def pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
+        """Pass the gates of another credential, which the attempt carries."""
+        self.scope = keys.lane
+        if self.payment is not None:
+            self.payment.leave_gates(now)
+        if self.admission is not None:
+            self.admission.move(self.scope, now)
+
+    def replace_lost_key(self, now: float) -> None:
+        """Take another credential where that in use was put aside by another call."""
+        if self.keys is not None and self.keys.replace_lost(now):
+            self.pass_gates_of(self.keys, now)
+
+    def is_ungated(self, planned: Next, now: float) -> bool:
+        """Whether no gate has to be asked, and the attempt is still safe."""
+        return self.admission is None and self.scope.admits(now) and now <= planned.until + HAIR
+
+    def choose(self, state: State, now: float) -> bool:
+        """Choose where the attempt goes, if that is to be chosen; False: every breaker is open. `state`: the call's."""
+        return self.picker is None or self.picker.choose(self.payable(), state, now)
+
+    def why_no_endpoint(self, now: float) -> str:
+        """Why no endpoint could be chosen, for people."""
+        assert self.picker is not None  # else there is nothing to choose
+        return circuit_open(self.picker.endpoints.seconds_left(now))
+
+    def ask(
+        self, planned: Next, state: State, now: float, deadline: float | None, *, first: bool
+    ) -> tuple[float, Outcome | None, str]:
+        """Ask the gates for the attempt: when it may be sent, the *no* if it may not, and which gate holds it or why
+        not. Not after `now` it may be sent at once, and its endpoint is chosen. `first`: it is the call's first here.
+        """
+        payment, keys = self.payable(), self.keys
+        at, no, gate = self.gates().ask(payment, now, deadline, first=first)
+        held = no is not None or at > now
+        if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now):
+            self.pass_gates_of(keys, now)
+            at, no, gate = self.gates().ask(payment, now, deadline, first=first)
+        if no is None and at <= now <= planned.until + HAIR:
+            if self.choose(state, now):
+                return now, None, ""
+            no, gate = Outcome.CIRCUIT_OPEN, CIRCUIT_OPEN
+        why = "" if no is None or gate in GATES else gate
+        if no is Outcome.RATE_LIMITED and not first:
+            why = why or NO_TOKEN
+        if max(at, now) > planned.until + HAIR:
+            return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
+        if no is not None:
+            return at, no, why
+        return self._hold(payment, gate, at, now, deadline)
+
+    def _hold(
+        self, payment: Payment, gate: str, at: float, now: float, deadline: float | None
+    ) -> tuple[float, Outcome | None, str]:
+        """Wait for a gate until `at`, where the deadline allows it and the waiting room has a place."""
+        if deadline is not None and at > deadline + HAIR:
+            return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
+        if not payment.wait("held"):
+            return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
+        self.gates().hold(gate, now)
+        return at, None, gate
+
+    def pay_for(self, planned: Next, now: float) -> Next | Outcome:
+        """Take the price of a retry that the plan grants, and a place for its wait; or a *no* after all."""
+        payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        if planned.due > now and not payment.wait("backoff"):
+            return Outcome.OVERLOADED
+        if not payment.take(planned.price, now):
+            if not payment.owe(planned.price, planned.due + PATIENCE, now):
+                payment.leave_room()
+                return Outcome.BUCKET_EMPTY
+            if not payment.wait("backoff"):
+                return Outcome.OVERLOADED
+        self.payment = payment
+        return planned
+
+    def take(self, attempt: int, state: State, now: float) -> Flight:
+        """The flight of the attempt, which is sent now with this number: all that was taken goes with it."""
+        payment, admission, keys = self.payment, self.admission, self.keys
+        if payment is not None:
+            payment.leave_room()
+            self.payment = None
+        flight = Flight(attempt, now, payment)
+        if admission is not None:
+            admission.sent(attempt, now)
+            if admission.held_attempt == attempt:
+                flight.held, flight.held_by = admission.held, admission.held_by
+        if self.picker is not None:
+            flight.endpoint = self.picker.take(payment, state, now)
+        if keys is not None:
+            flight.key, flight.key_why = keys.key, keys.why
+        return flight
+
+    def give_back(self, now: float) -> None:
+        """Give back what was taken for an attempt that is not sent: no gate knows of it any more."""
+        if self.payment is not None:
+            self.payment.give_back(now)
+            self.payment = None
+        if self.admission is not None:
+            self.admission.leave(now)
+
+    def finish(self, now: float) -> None:
+        """Leave the cooldown and the waiting room at the call's end."""
+        if self.admission is not None and self.admission.cooled:
+            self.admission.leave(now)
+        if self.payment is not None:
+            self.payment.leave_room()
+
+    def landed(self, flight: Flight, now: float, well: bool | None) -> None:
+        """Report to the cooldown that the attempt has a head or an end; `well`: see `Admission.landed`."""
+        if self.admission is not None and self.admission.cooled:
+            self.admission.landed(flight.since, now, well=well)
+
+    def retry_after(self, no: Outcome, now: float) -> tuple[float | None, int | None]:
+        """When an app that is answered with this *no* may ask again, in seconds, and the status of the answer; None
+        where nothing names one.
+        """
+        if no is Outcome.COOLING:
+            return self.gates().cooling
+        left: float | None = None
+        if no is Outcome.RATE_LIMITED:
+            left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
+            if left == REJECTED:  # the store is gone, and is tried again every second
+                left = 1.0
+        elif no is Outcome.CIRCUIT_OPEN:
+            left = self.picker.endpoints.seconds_left(now) if self.picker is not None else 0.0
+        elif no is Outcome.OVERLOADED:
+            left = 1.0
+        return left, None
+
+    def forget_alarm(self) -> None:
+        """Release the driver, which has finished with the call."""
+        self.alarm = None
+        if self.admission is not None:
+            self.admission.alarm = None
