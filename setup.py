@@ -27,10 +27,13 @@ from readme import long_description
 MODULES = [
     "proxy.forward.app_repeats",
     "proxy.forward.attempt",
+    "proxy.forward.call_report",
     "proxy.forward.context",
+    "proxy.forward.delivery",
     "proxy.forward.exchange",
     "proxy.forward.headers",
     "proxy.forward.request_plan",
+    "proxy.forward.sending",
     "proxy.forward.streams",
     "proxy.forward.timers",
     "proxy.heap",

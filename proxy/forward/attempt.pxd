@@ -10,11 +10,12 @@ cdef class Attempt
 
 cdef class AttemptOwner:
     cdef public double moved
+    cdef public dict flights
 
-    cpdef bint hand_on_success(self, Attempt attempt, Answer head, bytes data, bint end) except -1
-    cpdef bint hand_on_whole(self, Attempt attempt, Answer head, bytes data, trailers) except -1
+    cpdef begun(self, Attempt attempt)
+    cpdef bint forward_success(self, Attempt attempt, Answer head, bytes data, bint end, trailers) except -1
     cpdef answered(self, Attempt attempt, Reply reply, stream)
-    cpdef hand_on(self, Attempt attempt, bytes data)
+    cpdef forward(self, Attempt attempt, bytes data)
     cpdef answer_ended(self, Attempt attempt)
 
 

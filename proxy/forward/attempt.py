@@ -42,26 +42,30 @@ FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
 class AttemptOwner:
-    """Whose attempt it is: what the exchange of its call is told. `moved`: when last anything came or went. It is a
-    base class for the reason that `proxy.transport.streams.Listener` is one.
+    """What has attempts and gets their events: the exchange of a call. It is a base class for the reason that
+    `proxy.transport.streams.Listener` is one.
+
+    `moved`: when last anything came or went. `flights`: the attempts whose answers are still of interest, by number.
     """
 
-    __slots__ = ("moved",)
+    __slots__ = ("flights", "moved")
 
+    flights: dict[int, Attempt]
     moved: float
+
+    def begun(self, attempt: Attempt) -> None:
+        """The attempt's request has begun to be sent; all of it has been where `sent_at` is set."""
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
         """An interim answer came."""
 
-    def hand_on_success(self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool) -> bool:
-        """Hand an answer on that nothing has to be decided of. False: it is no such answer, and nothing has happened.
+    def forward_success(
+        self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
+    ) -> bool:
+        """Forward an answer that nothing has to be decided of. False: it is no such answer, and nothing has happened.
 
-        `data` is what of its body came with the head, all of it if `end`.
+        `data` is what of its body came with the head, all of it if `end`, where `trailers` may follow.
         """
-        raise NotImplementedError
-
-    def hand_on_whole(self, attempt: Attempt, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
-        """The same of a whole answer with trailers."""
         raise NotImplementedError
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
@@ -70,7 +74,7 @@ class AttemptOwner:
     def peeked(self, attempt: Attempt, body: bytes) -> None:
         """So much of the body has come as was to be looked at, or all of it."""
 
-    def hand_on(self, attempt: Attempt, data: bytes) -> None:
+    def forward(self, attempt: Attempt, data: bytes) -> None:
         """More came of the answer that is being delivered."""
 
     def answer_ended(self, attempt: Attempt) -> None:
@@ -196,7 +200,7 @@ class Attempt(Listener):
 
     def _take_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
         owner = self.owner
-        if trailers is None and owner.hand_on_success(self, head, data, end):
+        if trailers is None and owner.forward_success(self, head, data, end, None):
             return
         self.head = head
         self.arrived = owner.moved = monotonic()
@@ -214,7 +218,7 @@ class Attempt(Listener):
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
         """The final head, with all that follows it; False where something has to be decided of any of it."""
-        return self.owner.hand_on_whole(self, head, data, trailers)
+        return self.owner.forward_success(self, head, data, True, trailers)
 
     def on_data(self, data: bytes) -> None:
         """More of the answer's body."""
@@ -226,7 +230,7 @@ class Attempt(Listener):
     def _take_data(self, data: bytes) -> None:
         self.owner.moved = monotonic()
         if self.state is DELIVERING:
-            self.owner.hand_on(self, data)
+            self.owner.forward(self, data)
             return
         if self.kept is None:
             self.kept = []

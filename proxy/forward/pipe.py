@@ -7,14 +7,17 @@ from proxy.transport.streams import UpstreamStream
 
 
 class Pipe:
-    """Carries the app's bytes to the upstream's stream; what comes back is the exchange's to hand on, as any answer."""
+    """Carries the app's bytes to the upstream's stream; what comes back is the exchange's to forward, as any answer.
+    `bytes_in`: bytes that the app has sent.
+    """
 
-    __slots__ = ("_app", "_app_ended", "_stream", "_upstream_ended")
+    __slots__ = ("_app", "_app_ended", "_stream", "_upstream_ended", "bytes_in")
 
     def __init__(self, app: AppStream, stream: UpstreamStream) -> None:
         self._app = app
         self._stream = stream
         self._app_ended = self._upstream_ended = False
+        self.bytes_in = 0
 
     @property
     def is_over(self) -> bool:
@@ -23,6 +26,7 @@ class Pipe:
 
     def write(self, data: bytes) -> None:
         """Send the upstream what the app says; the app is read from while the upstream keeps up."""
+        self.bytes_in += len(data)
         self._stream.write(data)
         if self._stream.blocked:
             self._app.pause()

@@ -34,6 +34,7 @@ cdef class Plan:
     @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes,
                    text="const char *")
     cpdef bint follow(self, Asking head, router) except -1
+    cpdef bint answers_plainly(self, Answer head, str via) except -1
     cpdef Asked first_request(self, Origin origin, str via)
     cpdef Asked plain_request(self, Origin origin, long number, str via)
 

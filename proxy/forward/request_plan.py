@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.forward.headers import answers_plainly, attempt_fields, is_plain, request_lines, way_line
-from proxy.retry.classification import is_plain_end
+from proxy.forward.headers import (
+    answers_plainly,
+    attempt_fields,
+    is_plain,
+    plain_lines,
+    request_lines,
+    via_name,
+    way_line,
+)
+from proxy.retry.classification import is_plain_end, is_plain_success
 from proxy.retry.facts import Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
@@ -183,6 +191,17 @@ class Plan:
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
         plan.protocol, plan.plain, plan.ways = self.protocol, self.plain, self.ways
         return plan if plan.follow(head, router) else None
+
+    def answers_plainly(self, head: ResponseHead, via: str) -> bool:
+        """Whether nothing has to be decided of an answer's head. The plan remembers the head then, and the lines that
+        it is forwarded with. `via`: the name in our Via line.
+        """
+        if self.looks or self.answered is None or not head.says_same(self.answered):
+            if head.login_bound or not is_plain_success(self.policy.classify, head.status, head):
+                return False
+            self.answer_lines = plain_lines(via_name(self.policy, via), head.version, 1)
+        self.answered = head
+        return True
 
     def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:
         """What of these trailers goes on behind a head that was `answered`, and the gRPC status that they tell; None

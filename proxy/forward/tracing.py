@@ -10,57 +10,53 @@ import secrets
 from typing import Any
 
 from proxy.forward.attempt import Attempt
-from proxy.forward.context import Context
-from proxy.forward.exchange import Exchange
-from proxy.forward.request_plan import Plan
-from proxy.forward.streams import AppStream
+from proxy.forward.sending import Sender
 from proxy.observe.call_record import CallRecord
 from proxy.observe.trace_context import Trace, read
 from proxy.observe.tracing import Tracer
 from proxy.retry.actions import Launch
-from proxy.wire.head import Trailers
 
 _PARENT = frozenset({b"traceparent"})
 #: The state belongs to a parent: without one that can be read it means nothing (W3C Trace Context, section 3.3).
 _BOTH = _PARENT | {b"tracestate"}
 
 
-class TracedExchange(Exchange):
-    """An exchange whose sendings have spans, which `tracer` makes when it is over."""
+class TracedSender(Sender):
+    """A sender whose attempts have spans, which `tracer` makes when the call is over."""
 
-    __slots__ = ("_dropped", "_tracer", "trace")
+    __slots__ = ("_dropped", "_trace", "_tracer")
 
-    trace: Trace
+    _dropped: frozenset[bytes]
+    _trace: Trace
+    _tracer: Tracer
 
-    def __init__(self, means: Context, app: AppStream, tracer: Tracer) -> None:
-        super().__init__(means, app)
+    def begin_trace(self, tracer: Tracer) -> None:
+        """Begin the call's trace, or join that which its request names."""
+        parents = self.plan.request.fields.get_all("traceparent")
         self._tracer = tracer
-        self._dropped = _PARENT
+        self._trace = tracer.begin(parents, secrets.randbits)
+        self._dropped = _BOTH if read(parents) is None else _PARENT
 
-    def start(
-        self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
-    ) -> None:
-        """The request's head is whole: its trace is known."""
-        sent = plan.request.fields.get_all("traceparent")
-        self.trace = self._tracer.begin(sent, secrets.randbits)
-        if read(sent) is None:
-            self._dropped = _BOTH
-        super().start(plan, now, body, done, trailers)
+    def launch(self, action: Launch, now: float) -> Attempt:
+        """Send an attempt, which has a span."""
+        self._trace.launch(action.attempt)
+        attempt = super().launch(action, now)
+        place, rest = attempt.origin.endpoint, self.plan.rest
+        path = self.plan.request.path if rest is None else place.shown_path + rest.decode("latin-1")
+        self._trace.urls[action.attempt] = (place.scheme, path)
+        return attempt
 
-    def _launch(self, action: Launch, now: float) -> None:
-        number = action.attempt
-        self.trace.launch(number)
-        super()._launch(action, now)
-        flight = self.flights.get(number)
-        if flight is not None:
-            place, rest = flight.origin.endpoint, self.plan.rest
-            path = self.request.path if rest is None else place.shown_path + rest.decode("latin-1")
-            self.trace.urls[number] = (place.scheme, path)
+    def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
+        """The attempt's `traceparent`, in the place of what the app sent."""
+        return self._dropped, f"traceparent: {self._trace.field(attempt.number)}\r\n".encode("ascii")
 
-    def _own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
-        return self._dropped, f"traceparent: {self.trace.field(attempt.number)}\r\n".encode("ascii")
+    def call_ended(self, record: CallRecord) -> None:
+        """Make the spans."""
+        self._tracer.traced(record, self._trace)
 
-    def _tell_of(self, *facts: Any) -> CallRecord:
-        record = super()._tell_of(*facts)
-        self._tracer.traced(record, self.trace)
-        return record
+
+def traced_sender(tracer: Tracer, *parts: Any) -> TracedSender:
+    """A sender of a traced call, from the parts that `Sender` is made of."""
+    sender = TracedSender(*parts)
+    sender.begin_trace(tracer)
+    return sender

@@ -11,13 +11,17 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from proxy.forward.attempt import DELIVERING, HELD, Attempt
+from proxy.forward.attempt import HELD, Attempt
 from proxy.forward.context import Context
+from proxy.forward.delivery import Delivery
 from proxy.forward.exchange import Exchange
+from proxy.forward.fallback import Journey
 from proxy.forward.request_plan import Plan
+from proxy.forward.sending import Sender
 from proxy.forward.streams import Tunnelling
 from proxy.retry.actions import Answer
 from proxy.retry.facts import Outcome
+from proxy.retry.machine import Call
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Tunnel, UpstreamStream
@@ -40,12 +44,12 @@ def _established() -> ResponseHead:
 ESTABLISHED = _established()
 
 
-class TunnelExchange(Exchange):
-    """The exchange of a CONNECT: its attempts are dials."""
+class TunnelSender(Sender):
+    """Sends the attempts of a CONNECT: they are dials."""
 
     __slots__ = ()
 
-    def _begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
+    def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """It is connected: that is the answer."""
         attempt.stream, attempt.sent_at = stream, now
         early = cast(Tunnel, stream).listen(attempt)
@@ -53,16 +57,33 @@ class TunnelExchange(Exchange):
         if early:
             attempt.on_data(early)
 
-    def _resting(self, origin: Origin, now: float) -> UpstreamStream | None:
+    def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """A tunnel has its connection for itself."""
         return None
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
         """A connection without TLS of ours: what is spoken in it is not our affair."""
-        return await self.means.pool.open_tunnel(origin, within=self.policy.timeouts.connect)
+        return await self.context.pool.open_tunnel(origin, within=self.plan.policy.timeouts.connect)
 
 
-class AutoTunnel(TunnelExchange):
+class AnsweredDelivery(Delivery):
+    """What the app of a tunnel is given that was answered before anything was dialled: its bytes, or the end."""
+
+    __slots__ = ()
+
+    def deliver(
+        self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
+    ) -> None:
+        """The answer has gone already."""
+
+    def answer(self, action: Answer, call: Call, journey: Journey | None) -> None:
+        """The tunnel can't be connected."""
+        self.detail = action.detail
+        self.status = action.status
+        self.app.reset(None)
+
+
+class AutoTunnel(Exchange):
     """A tunnel that turns into calls where cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`).
 
     Node's fetch tunnels plain `http://` so, and gRPC's insecure channels do under a proxy variable. The app's very
@@ -73,18 +94,18 @@ class AutoTunnel(TunnelExchange):
     upstream that is not there is their policies' affair. What is blind is dialled then; so is silence, of a moment.
     """
 
-    __slots__ = ("_ended", "_greeting", "_said", "_timer", "_told_blind", "_undecided")
+    __slots__ = ("_ended", "_greeting", "_report_blind", "_said", "_timer", "_undecided")
 
     plan: TunnelPlan
 
-    def __init__(self, means: Context, app: Tunnelling, told_blind: Callable[[], None]) -> None:
-        super().__init__(means, app)
+    def __init__(self, context: Context, app: Tunnelling, *, at_once: bool, report_blind: Callable[[], None]) -> None:
+        super().__init__(context, app, TunnelSender, AnsweredDelivery if at_once else Delivery)
         self._undecided = True
         self._said = b""  # by the app, while nothing is decided, or dialled
         self._ended = False  # it says no more
         self._greeting = b""  # of the upstream, while nothing is decided
         self._timer: asyncio.TimerHandle | None = None
-        self._told_blind = told_blind
+        self._report_blind = report_blind
 
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
@@ -95,13 +116,13 @@ class AutoTunnel(TunnelExchange):
             super().start(plan, now, body, done, trailers)
             return
         self._wait()
-        app = cast(Tunnelling, self.app)
+        app = cast(Tunnelling, self.delivery.app)
         app.respond(ESTABLISHED, _NO_NAMES, b"X-Attempt-Count: 0\r\n", b"", False, None)
         app.tunnel()
 
     def app_data(self, data: bytes) -> None:
         """The app's bytes; the first ones are looked at."""
-        if not self._undecided and self.pipe is not None and not self._said:
+        if not self._undecided and self.delivery.pipe is not None and not self._said:
             super().app_data(data)
             return
         self.moved = monotonic()
@@ -115,14 +136,14 @@ class AutoTunnel(TunnelExchange):
             else:
                 self._stay_blind()
         elif len(self._said) >= HELD:
-            self.app.pause()  # until it is dialled
+            self.delivery.app.pause()  # until it is dialled
 
     def app_ended(self, trailers: Trailers | None) -> None:
         """The app says no more: what it has said was no request. Its end waits behind what it said."""
         if self._undecided:
             self._ended = True
             self._stay_blind()
-        elif self.pipe is None or self._said:
+        elif self.delivery.pipe is None or self._said:
             self._ended = True
         else:
             super().app_ended(trailers)
@@ -135,14 +156,14 @@ class AutoTunnel(TunnelExchange):
     def cut(self) -> None:
         """The process ends, and waits for this call no longer."""
         if self.over:  # nothing was dialled
-            self.app.reset(None)
+            self.delivery.app.reset(None)
         else:
             super().cut()
 
-    def hand_on(self, attempt: Attempt, data: bytes) -> None:
+    def forward(self, attempt: Attempt, data: bytes) -> None:
         """The upstream speaks: if it is the first to, and does not greet as HTTP/2 does, this is not HTTP."""
         if not self._undecided:
-            super().hand_on(attempt, data)
+            super().forward(attempt, data)
             return
         self._greeting += data
         if greets(self._greeting) is False or len(self._greeting) >= HELD:
@@ -157,15 +178,15 @@ class AutoTunnel(TunnelExchange):
     def _begin_dialling(self, now: float) -> None:
         super().start(self.plan, now)
         if not self.over:
-            self.status = ESTABLISHED.status  # as the app has heard
+            self.delivery.status = ESTABLISHED.status  # as the app has heard
 
     def _stay_blind(self) -> None:
         self._undecided = False
         self._forget_timer()
-        self._told_blind()
+        self._report_blind()
         if self.over:
             self._begin_dialling(monotonic())
-        elif self.pipe is not None:
+        elif self.delivery.pipe is not None:
             self._flush()
 
     def _flush(self) -> None:
@@ -175,7 +196,7 @@ class AutoTunnel(TunnelExchange):
         ended, self._ended = self._ended, False
         for attempt in self.flights.values():
             if greeting:
-                super().hand_on(attempt, greeting)
+                super().forward(attempt, greeting)
         if said:
             super().app_data(said)
         if ended:
@@ -186,46 +207,33 @@ class AutoTunnel(TunnelExchange):
         self._undecided = False
         said, self._said = self._said, b""
         self._forget_timer()
-        app = cast(Tunnelling, self.app)
+        app = cast(Tunnelling, self.delivery.app)
         app.leave_tunnel(self.plan.request.authority)
         if self.over:  # nothing was dialled: there is nothing to tell of
             self.decided = True  # so that it is not kept for the next call
             app.done()
         else:
-            self.pipe = None
+            self.delivery.pipe = None
             self._verdict = Outcome.SUCCESS
             now = monotonic()
-            self.tell(now, self.call.app_gone, now)
+            self.notify(now, Call.app_gone, (now,))
         app.data_received(said)
 
-    def _deliver(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        if not self.plan.at_once:
-            super()._deliver(attempt, outcome, now)
-            return
-        attempt.state = DELIVERING  # its answer has gone already
-        self._stream_on(attempt, now)
-
-    def _stream_on(self, attempt: Attempt, now: float) -> None:
-        super()._stream_on(attempt, now)
+    def stream_on(self, attempt: Attempt, now: float) -> None:
+        """The upstream is connected."""
+        super().stream_on(attempt, now)
         if not self._undecided and not self.over:
-            self.app.resume()
+            self.delivery.app.resume()
             self._flush()
 
-    def _answer(self, action: Answer) -> None:
-        if not self.plan.at_once:
-            super()._answer(action)
-            return
-        self.detail = action.detail
-        self.status = action.status
-        self.app.reset(None)
-
-    def _finish(self, outcome: Outcome, now: float) -> None:
+    def finish(self, outcome: Outcome, now: float) -> None:
+        """The tunnel is over."""
         self._forget_timer()
-        super()._finish(outcome, now)
+        super().finish(outcome, now)
 
     def _wait(self) -> None:
         if self._timer is None:
-            self._timer = self.means.loop.call_later(MOMENT, self._ring_for_more)
+            self._timer = self.context.loop.call_later(MOMENT, self._ring_for_more)
 
     def _ring_for_more(self) -> None:
         """Nothing was said for a moment, or half a line."""
@@ -242,16 +250,18 @@ class AutoTunnel(TunnelExchange):
 
 
 class TunnelPlan(Plan):
-    """The plan of a CONNECT. `told_blind`, of one that is `auto`, is called where it stays a tunnel; `at_once`: it is
+    """The plan of a CONNECT. `report_blind`, of one that is `auto`, is called where it stays a tunnel; `at_once`: it is
     answered before anything is dialled; `goes_elsewhere`: not to all of its policy's endpoints, but to the one that it
     names, or to another port of it.
     """
 
-    __slots__ = ("at_once", "goes_elsewhere", "told_blind")
+    __slots__ = ("at_once", "goes_elsewhere", "report_blind")
 
     at_once: bool
-    told_blind: Callable[[], None] | None
+    report_blind: Callable[[], None] | None
 
-    def tunnel(self, means: Context, app: Tunnelling) -> TunnelExchange:
+    def tunnel(self, context: Context, app: Tunnelling) -> Exchange:
         """Make the exchange of a CONNECT by this plan."""
-        return TunnelExchange(means, app) if self.told_blind is None else AutoTunnel(means, app, self.told_blind)
+        if self.report_blind is None:
+            return Exchange(context, app, TunnelSender)
+        return AutoTunnel(context, app, at_once=self.at_once, report_blind=self.report_blind)

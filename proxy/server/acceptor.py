@@ -26,7 +26,7 @@ from proxy.forward.headers import answers_for_nobody
 from proxy.forward.own_answers import OwnAnswer, last_recipient, own_grpc_status
 from proxy.forward.request_plan import Plan, destination_of
 from proxy.forward.streams import AppStream, Tunnelling
-from proxy.forward.tracing import TracedExchange
+from proxy.forward.tracing import traced_sender
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
@@ -254,17 +254,17 @@ class Acceptor(web.Server):
         if isinstance(plan, TunnelPlan):
             return plan.tunnel(self.means, cast(Tunnelling, connection))
         if self.tracer is not None:
-            return TracedExchange(self.means, connection, self.tracer)
+            return Exchange(self.means, connection, partial(traced_sender, self.tracer))
         if plan.plain and self._spare:
             exchange = self._spare.pop()
-            exchange.serve(connection)
+            exchange.delivery.serve(connection)
             return exchange
         return Exchange(self.means, connection)
 
     def keep(self, exchange: Exchange) -> None:
         """Keep for another call what drove one that is over, where that needed no decision."""
         if not exchange.decided and len(self._spare) < SPARE:
-            exchange.let_go()
+            exchange.delivery.release()
             self._spare.append(exchange)
 
     def _admit_connect(self, connection: Asker, head: RequestHead) -> Plan | None:
@@ -285,7 +285,7 @@ class Acceptor(web.Server):
         )
         plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
         named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
-        plan.told_blind = partial(self._tell_blind, upstream.name) if named else None
+        plan.report_blind = partial(self._tell_blind, upstream.name) if named else None
         endpoints = upstream.target.endpoints
         plan.goes_elsewhere = dialled != endpoints
         plan.at_once = named and bool(endpoints) and all(each.scheme == "http" for each in endpoints)

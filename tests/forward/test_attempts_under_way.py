@@ -259,11 +259,14 @@ async def test_calls_without_the_key_ask_no_gate(monkeypatch: pytest.MonkeyPatch
     ):
         decided: list[str] = []
 
-        def noted(request: Request, policy: Policy, *rest: Any) -> Call:
-            decided.append(policy.upstream)
-            return Call(request, policy, *rest)
+        class Noted(Call):
+            """Notes whose call something had to be decided of."""
 
-        monkeypatch.setattr(exchange, "Call", noted)
+            def __init__(self, request: Request, policy: Policy, *rest: Any) -> None:
+                decided.append(policy.upstream)
+                super().__init__(request, policy, *rest)
+
+        monkeypatch.setattr(exchange, "Call", Noted)
         for target in ("/api/x", "/api/x", "/held/x"):
             await app.ask("GET", target)
         assert decided == ["api", "held"], "the first dials, and is decided for that"

@@ -9,7 +9,7 @@ import pytest
 from support.front import CutError, Front, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
-from proxy.forward import exchange
+from proxy.forward import request_plan
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.policy import BucketRef, QuotaSpec, Timeouts
 from proxy.retry.registry import Registry, ScopeState
@@ -239,7 +239,7 @@ async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatc
         for _ in range(2):
             with monkeypatch.context() as patched:
                 if where == "in the answer":
-                    patched.setattr(exchange, "is_plain_success", broken)
+                    patched.setattr(request_plan, "is_plain_success", broken)
                 else:
                     patched.setattr(warm.front.path.means, "registry", Broken())
                 assert (await warm.app.ask("GET", "/api/x")).status == 500

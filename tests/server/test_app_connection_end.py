@@ -58,7 +58,7 @@ async def left_with_some(
     size = 0
 
     def taken() -> bool:
-        return connection.exchange is not None and connection.exchange.bytes_out == size
+        return connection.exchange is not None and connection.exchange.delivery.bytes_out == size
 
     while transport.get_write_buffer_size() < 40_000:
         await loop.sock_sendall(peer, b"2000\r\n" + b"x" * 0x2000 + b"\r\n")

@@ -1,0 +1,16 @@
+cimport cython
+
+from proxy.forward.attempt cimport Attempt
+from proxy.forward.context cimport Context
+from proxy.forward.delivery cimport Delivery
+from proxy.forward.request_plan cimport Plan
+from proxy.observe.call_record cimport CallRecord
+from proxy.retry.facts cimport Request
+from proxy.retry.machine cimport Call as Decider
+
+
+@cython.locals(request=Request, record=CallRecord)
+cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
+cpdef add_success(CallRecord record, Attempt first, long long bytes_in, keys)
+cpdef add_call(CallRecord record, Decider call, outcome, long long bytes_in, str endpoint)
+cpdef look_for_repeat(Context context, Plan plan, CallRecord record, body, bint given_up)

@@ -1,0 +1,88 @@
+"""The record of a call that is over, read from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proxy.forward.attempt import Attempt
+from proxy.forward.context import Context
+from proxy.forward.delivery import Delivery
+from proxy.forward.request_plan import Plan
+from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.credentials import CallKeys
+from proxy.retry.facts import Class, Outcome
+from proxy.retry.machine import Call
+from proxy.retry.registry import ScopeState
+
+#: To be asked for by this name: of the enumeration it takes ten times as long.
+_SUCCESS_CLASS = Class.SUCCESS
+
+
+def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
+    """The record of a call, as far as its request and its answer say it; one of the functions below adds the rest."""
+    request = plan.request
+    record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
+    record.started = started
+    record.wall_started = started + delivery.context.env.wall_offset
+    record.ended = ended
+    record.policy = plan.policy
+    record.method = request.method
+    record.authority = request.authority
+    record.path = request.path
+    record.protocol = plan.protocol
+    record.client = delivery.client
+    record.status = delivery.status
+    record.grpc_status = delivery.grpc_status
+    record.bytes_out = delivery.bytes_out
+    record.detail = delivery.detail
+    return record
+
+
+def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKeys[ScopeState] | None) -> None:
+    """Add how a call went of which nothing had to be decided. `keys`: which credential its attempt carried."""
+    record.outcome = SUCCESS
+    record.attempts = 1
+    record.bytes_in = bytes_in
+    record.endpoint = first.origin.label
+    record.history = () if keys is None else (_keyed(record, first, keys),)
+    record.app_retry = False
+    record.sent_by = first.protocol
+    record.was_sent_once = True
+    record.fallbacks = ()
+
+
+def add_call(record: CallRecord, call: Call, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
+    """Add how a call went. `endpoint`: where its last attempt went, "" where none was made."""
+    attempts, history = call.attempts, tuple(call.history)
+    fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
+    record.outcome = outcome
+    record.attempts = attempts
+    record.bytes_in = bytes_in
+    record.endpoint = endpoint
+    record.history = history
+    record.app_retry = call.app_retry
+    record.sent_by = call.sent_by
+    record.was_sent_once = not fallbacks and was_sent_once(attempts, outcome, history)
+    record.fallbacks = fallbacks
+
+
+def look_for_repeat(
+    context: Context, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
+) -> None:
+    """Report where the app repeats by itself what was given up here, and says nothing of it. `body`: all of the
+    request's, None where it is not at hand; `given_up`: this call was.
+    """
+    repeated = context.app_repeats.ended(record.client, plan.request, body, given_up, record.ended)
+    if repeated and not record.app_retry:
+        context.observer.app_repeated(plan.policy)
+
+
+def _keyed(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState]) -> AttemptRecord:
+    """The only attempt of a call, which carried a credential."""
+    made = AttemptRecord(
+        1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
+    )
+    made.endpoint, made.protocol = record.endpoint, first.protocol
+    made.key, made.key_why = keys.key, keys.why
+    return made

@@ -1,0 +1,84 @@
+"""When something is due of a call: the limits of its policy, beside the deadline that its `Call` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.upload import Upload
+from proxy.retry.facts import Fault
+from proxy.retry.machine import Call
+from proxy.retry.policy import Timeouts
+from proxy.transport import faults
+
+_NEVER = float("inf")
+
+
+class CallTimeouts:
+    """The timeouts of a call as it stands now; made for one look at it. `moved`: when last anything came or went."""
+
+    __slots__ = ("_call", "_flights", "_moved", "_timeouts", "_upload")
+
+    def __init__(
+        self, timeouts: Timeouts, call: Call, flights: Mapping[int, Attempt], upload: Upload | None, moved: float
+    ) -> None:
+        self._timeouts = timeouts
+        self._call = call
+        self._flights = flights
+        self._upload = upload
+        self._moved = moved
+
+    def fault_of(self, attempt: Attempt, now: float) -> Fault | None:
+        """The timeout that this attempt has run into, None where it has time left."""
+        if now >= self._attempt_due(attempt):
+            return faults.attempt_timeout()
+        if now >= self._first_byte_due(attempt):
+            return faults.first_byte_timeout(answered=attempt.waits)
+        return None
+
+    @property
+    def silence_due(self) -> float:
+        """When the idle timeout is over: of a body either way, a tunnel, the wait of a call that outgrew its buffer."""
+        idle = self._timeouts.idle
+        receiving = self._upload is not None and not self._upload.replay.done
+        return _NEVER if idle is None or not (receiving or self._flowing) else self._moved + idle
+
+    def next_due(self, now: float) -> float:
+        """When the next of all is due."""
+        deadline, flights = self._call.deadline, self._flights.values()
+        due = _NEVER if deadline is None or now >= deadline else deadline
+        return min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
+
+    def standing_still(self) -> Attempt | None:
+        """The attempt that is at fault when nothing has moved for too long; None where the app is."""
+        blocked = [each for each in self._flights.values() if each.stream is not None and each.stream.blocked]
+        return next(iter(self._flowing or blocked), None)
+
+    def _attempt_due(self, attempt: Attempt) -> float:
+        timeout = self._timeouts.attempt
+        if timeout is None or attempt.sent_at is None or attempt.state is not FLYING or self._has_outgrown:
+            return _NEVER
+        return attempt.sent_at + timeout
+
+    def _first_byte_due(self, attempt: Attempt) -> float:
+        if attempt.state is FLYING:
+            within = self._call.first_byte
+            if within is None or attempt.sent_at is None or self._has_outgrown:
+                return _NEVER
+            return attempt.sent_at + within
+        due = attempt.look.due if attempt.look is not None and attempt.waits else None
+        return _NEVER if due is None else due
+
+    @property
+    def _has_outgrown(self) -> bool:
+        """Whether the body outgrew its buffer, so that only silence ends the wait for the head. Attempts that share the
+        request's stream need no buffer: `attempt` and `total` bound them as ever.
+        """
+        return self._upload is not None and self._upload.replay.lost and self._call.committed
+
+    @property
+    def _flowing(self) -> list[Attempt]:
+        """Attempts that only silence ends."""
+        outgrown = self._has_outgrown
+        flights = self._flights.values()
+        return [a for a in flights if a.state is DELIVERING or a.waits or (outgrown and a.state is FLYING)]

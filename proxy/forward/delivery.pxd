@@ -1,0 +1,30 @@
+cimport cython
+
+from proxy.forward.attempt cimport Attempt
+from proxy.forward.context cimport Context
+from proxy.forward.headers cimport gave_up, handed_on
+from proxy.forward.request_plan cimport Plan
+from proxy.forward.streams cimport ConnectionStream
+from proxy.retry.facts cimport Reply
+from proxy.retry.machine cimport Call as Decider
+from proxy.wire.http1.response cimport ResponseHead as Answered
+
+
+cdef class Delivery:
+    cdef public Context context
+    cdef public object app
+    cdef public ConnectionStream direct
+    cdef public str client
+    cdef public int status
+    cdef public object grpc_status
+    cdef public long long bytes_out
+    cdef public str detail
+    cdef public object pipe
+
+    cpdef serve(self, app)
+    cpdef release(self)
+    cpdef forward_head(self, Answered head, bytes add, bytes data, bint end, trailers)
+    @cython.locals(head=Answered)
+    cpdef deliver(self, Attempt attempt, Plan plan, Decider call, journey, outcome, double now)
+    cpdef forward(self, Attempt attempt, bytes data, policy)
+    cpdef note_grpc_status(self, Answered head, trailers)

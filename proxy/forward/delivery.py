@@ -1,0 +1,183 @@
+"""What a call's app is given: an upstream's answer, or one of the proxy's own."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from proxy.forward.attempt import Attempt
+from proxy.forward.context import Context
+from proxy.forward.fallback import Journey
+from proxy.forward.headers import gave_up, handed_on, told, via_line, via_name
+from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, own_grpc_status, told_grpc_status
+from proxy.forward.pipe import Pipe
+from proxy.forward.request_plan import Plan
+from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
+from proxy.retry.actions import Answer
+from proxy.retry.facts import UNAVAILABLE, Fault, Outcome, Reply, grpc_status_of_http
+from proxy.retry.machine import Call
+from proxy.retry.policy import Policy
+from proxy.retry.stream_errors import StreamWatch, watch_for_errors
+from proxy.transport.streams import UpstreamStream
+from proxy.wire.head import ResponseHead, Trailers
+
+_NO_NAMES: frozenset[bytes] = frozenset()
+#: To be asked for by this name: of the enumeration it takes ten times as long.
+_SUCCESS = Outcome.SUCCESS
+#: The app of an exchange that is kept for another call.
+_NO_APP = cast(AppStream, None)
+
+
+class Delivery:
+    """The way of one call's answer to its app, and what has gone there.
+
+    `direct`: the app's stream where it is a whole connection. `client`: the app's address. `status`: what the app got,
+    0 where it got nothing; `grpc_status`: what a gRPC call ended with, for the app. `bytes_out`: of the answer's body.
+    `detail`: what went wrong, for the record. `pipe`: of a tunnel.
+    """
+
+    __slots__ = ("app", "bytes_out", "client", "context", "detail", "direct", "grpc_status", "pipe", "status")
+
+    app: AppStream
+    client: str
+    direct: ConnectionStream | None
+
+    def __init__(self, context: Context, app: AppStream) -> None:
+        self.context = context
+        self.status = 0
+        self.grpc_status: int | None = None
+        self.bytes_out = 0
+        self.detail = ""
+        self.pipe: Pipe | None = None
+        self.serve(app)
+
+    def serve(self, app: AppStream) -> None:
+        """Write to this app's stream from now on."""
+        self.app = app
+        self.direct = app if isinstance(app, ConnectionStream) else None
+        self.client = app.client
+
+    def release(self) -> None:
+        """Keep no app's stream."""
+        self.app = _NO_APP
+        self.direct = None
+
+    # -- an upstream's answer -------------------------------------------------------------------------------------
+
+    def inform(
+        self, attempt: Attempt, head: ResponseHead, plan: Plan, journey: Journey | None, *, resent: bool
+    ) -> None:
+        """Forward an interim answer. `resent`: the proxy repeated the request by itself before."""
+        self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
+
+    def forward_head(self, head: ResponseHead, add: bytes, data: bytes, end: bool, trailers: Trailers | None) -> None:
+        """Forward the head of an answer that nothing was to be decided of, with the lines `add`, and so much of its
+        body; all of it if `end`.
+        """
+        direct = self.direct
+        if direct is not None:
+            direct.respond(head, _NO_NAMES, add, data, end, trailers)
+        else:
+            self.app.respond(head, _NO_NAMES, add, data, end, trailers)
+        self.status = head.status
+        self.bytes_out = len(data)
+
+    def deliver(
+        self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
+    ) -> None:
+        """Give the app the answer of this attempt: its head, and what of its body has come."""
+        head, policy = attempt.head, plan.policy
+        answers = policy if journey is None else journey.policy_of(attempt.number)
+        drop, add = handed_on(call, answers, head, self.context.via, outcome, now - attempt.arrived)
+        if journey is not None:
+            drop |= journey.dropped(attempt.number)
+        data = attempt.take()
+        self.bytes_out += len(data)
+        ended = attempt.ended
+        self.app.respond(head, drop, add, data, ended, attempt.trailers)
+        self.status = head.status  # not before: an answer that could not be written is none
+        if outcome is _SUCCESS and policy.classify.looks_below_400:
+            attempt.watch = watch_for_errors(policy.classify, Reply(head.status, head))
+            if attempt.watch is not None and data:
+                self._read_along(attempt.watch, data, policy)
+        if ended and plan.is_grpc:
+            self.note_grpc_status(head, attempt.trailers)
+
+    def forward(self, attempt: Attempt, data: bytes, policy: Policy) -> None:
+        """Forward more of an answer's body."""
+        self.bytes_out += len(data)
+        direct = self.direct
+        if direct is not None:
+            direct.write(data)
+        else:
+            self.app.write(data)
+        if attempt.watch is not None:
+            self._read_along(attempt.watch, data, policy)
+        if (self.app.blocked if direct is None else direct.blocked) and attempt.stream is not None:
+            attempt.stream.pause()
+
+    def note_grpc_status(self, head: ResponseHead, trailers: Trailers | None) -> None:
+        """Note the status that the app of a gRPC call makes of an answer that is whole."""
+        status = Reply(head.status, head, trailers=trailers).grpc_status
+        self.grpc_status = grpc_status_of_http(head.status) if status is None else status
+
+    def break_off(self, fault: Fault | None, *, grpc: bool) -> None:
+        """Break an answer off that the app has begun to get."""
+        if grpc:
+            self.grpc_status = UNAVAILABLE if fault is None else fault.grpc_status
+        self.app.reset(fault)
+
+    def open_tunnel(self, stream: UpstreamStream) -> None:
+        """Carry bytes both ways: the app asked for a tunnel, or for an upgrade."""
+        app = cast(Tunnelling, self.app)
+        self.pipe = Pipe(app, stream)
+        app.tunnel()
+
+    def _via(self, attempt: Attempt, plan: Plan, journey: Journey | None) -> str:
+        """The name in the Via of an attempt's answer; "" where its upstream is without."""
+        policy = plan.policy if journey is None else journey.policy_of(attempt.number)
+        return via_name(policy, self.context.via)
+
+    def _read_along(self, watch: StreamWatch, data: bytes, policy: Policy) -> None:
+        """Look for errors in what was forwarded of a stream."""
+        for error in watch.feed(data):
+            self.detail = f"its stream reported an error: {error}"
+            self.context.observer.stream_failed(policy, error)
+
+    # -- an answer of the proxy's own -----------------------------------------------------------------------------
+
+    def answer(self, action: Answer, call: Call, journey: Journey | None) -> None:
+        """Write the proxy's own answer."""
+        grpc = call.request.is_grpc
+        self.detail = action.detail
+        before = told(call.history) if journey is not None and journey.since else ""
+        self.status, lines, body = answer_of(
+            action, call.policy, attempts=call.attempts, grpc=grpc, before=before, no_place=call.found_no_place
+        )
+        self.grpc_status = told_grpc_status(action) if grpc else None
+        self.bytes_out = len(body)
+        self.app.answer(self.status, lines, body)
+
+    def lacks_grpc_status(self, head: ResponseHead, plan: Plan, call: Call, outcome: Outcome) -> bool:
+        """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
+        if not plan.head.is_http2 or head.get(b"grpc-status") is not None:
+            return False
+        return gave_up(plan.policy, outcome, call.attempts, no_place=call.found_no_place)
+
+    def give_up(self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome) -> None:
+        """Say in gRPC's way that the HTTP error of this attempt is all there is."""
+        head, via = attempt.head, self._via(attempt, plan, journey)
+        self.status = 200
+        self.grpc_status = grpc_status_of_http(head.status)
+        self.app.answer(200, given_up_answer(call, head, via, outcome=outcome), b"")
+
+    def break_down(self, upstream: str, *, grpc: bool) -> None:
+        """Tell the app that its call failed by a defect of the proxy."""
+        if self.status:
+            self.app.reset(None)
+            return
+        self.detail = "the proxy failed; its log says more"
+        outcome = Outcome.NOT_RETRYABLE
+        answer = OwnAnswer(500, "Internal Server Error", self.detail, outcome, upstream, grpc=grpc)
+        self.status, lines, body = answer.render()
+        self.grpc_status = own_grpc_status(500) if grpc else None
+        self.app.answer(self.status, lines, body)

@@ -1,0 +1,35 @@
+cimport cython
+
+from proxy.forward.attempt cimport Attempt, AttemptOwner
+from proxy.forward.context cimport Context
+from proxy.forward.request_plan cimport Plan
+from proxy.retry.actions cimport Launch
+from proxy.retry.machine cimport Call as Decider
+from proxy.transport.clock cimport monotonic
+from proxy.transport.origins cimport Destination, Origin
+
+
+cdef class Sender:
+    cdef public AttemptOwner owner
+    cdef public Decider call
+    cdef public object replay
+    cdef public str endpoint
+    cdef public Context context
+    cdef public object _app
+    cdef public Plan plan
+    cdef public double _started
+    cdef public bint _elsewhere
+    cdef public tuple _failed
+    cdef public tuple _avoided
+    cdef public object _key
+
+    @cython.locals(destination=Destination, attempt=Attempt)
+    cpdef Attempt launch(self, Launch action, double now)
+    cpdef resting(self, Origin origin, double now)
+    cpdef begin(self, Attempt attempt, stream, double now)
+    cpdef own_fields(self, Attempt attempt)
+    cpdef release(self)
+    cdef _send(self, Attempt attempt, stream, double now)
+    cdef list _connections(self)
+    @cython.locals(plan=Plan)
+    cdef _request_for(self, Attempt attempt, stream, double now)

@@ -1,0 +1,184 @@
+"""How the attempts of a call are sent: where each goes, on which connection, and what its request carries.
+
+A tunnel and a traced call have senders of their own (`proxy.forward.tunnel`, `proxy.forward.tracing`).
+"""
+
+from __future__ import annotations
+
+from proxy.forward.attempt import Attempt, AttemptOwner
+from proxy.forward.context import Context
+from proxy.forward.headers import wants_key
+from proxy.forward.request_plan import Plan
+from proxy.forward.streams import AppStream
+from proxy.observe.call_record import CallRecord
+from proxy.retry.actions import Launch
+from proxy.retry.machine import Call
+from proxy.transport import faults
+from proxy.transport.clock import monotonic
+from proxy.transport.origins import Origin
+from proxy.transport.replay_buffer import Replay
+from proxy.transport.streams import SharedConnection, UpstreamStream
+from proxy.wire.first_bytes import HTTP1, HTTP2
+from proxy.wire.head import Asked
+
+_NO_NAMES: frozenset[bytes] = frozenset()
+#: The owner of the attempts of a call that is over.
+_NO_OWNER = AttemptOwner()
+
+
+class Sender:
+    """Sends the attempts of one call.
+
+    `owner` has the attempts, and gets their events. `replay`: the body that they send. `started`: when the call began.
+    `endpoint`: where the last attempt went, `host:port`.
+    """
+
+    __slots__ = (
+        *("_app", "_avoided", "_elsewhere", "_failed", "_key", "_started"),
+        *("call", "context", "endpoint", "owner", "plan", "replay"),
+    )
+
+    def __init__(
+        self,
+        owner: AttemptOwner,
+        context: Context,
+        app: AppStream,
+        plan: Plan,
+        call: Call,
+        replay: Replay | None,
+        started: float,
+    ) -> None:
+        self.owner = owner
+        self.call = call
+        self.replay = replay
+        self.endpoint = ""
+        self.context = context
+        self._app = app
+        self.plan = plan
+        self._started = started
+        self._elsewhere = False  # the call went on at another upstream
+        self._failed: tuple[Origin, ...] = ()  # where attempts failed: later ones go elsewhere if there is elsewhere
+        self._avoided: tuple[SharedConnection, ...] = ()  # the same of connections that other calls use too
+        self._key: str | None = None  # the idempotency key that was made for this call
+
+    def go_elsewhere(self, plan: Plan, call: Call, replay: Replay | None) -> None:
+        """Send what comes next to another upstream."""
+        self.plan, self.call, self.replay = plan, call, replay
+        self._elsewhere = True
+        self._failed = ()
+        self._avoided = ()
+
+    def launch(self, action: Launch, now: float) -> Attempt:
+        """Send an attempt: at once where a connection rests, else as soon as one is open."""
+        number, endpoint = action.attempt, action.endpoint
+        destination, flights = self.plan.destination, self.owner.flights
+        if endpoint is None:
+            avoid = () if destination.only else [*self._failed, *[flight.origin for flight in flights.values()]]
+            origin = destination.only or destination.choose(avoid, now)
+        else:
+            origin = destination.origins[endpoint]
+        self.endpoint = origin.label
+        self.call.sent(number, self.endpoint, "", now)
+        attempt = flights[number] = Attempt(self.owner, number, origin)
+        attempt.key = action.key
+        stream = None if action.fresh else self.resting(origin, now)
+        if stream is None:
+            attempt.task = self.context.loop.create_task(self._dial(attempt, action.fresh, action.alone))
+        else:
+            self._send(attempt, stream, now)
+        return attempt
+
+    def avoid(self, attempt: Attempt, *, origin: bool) -> None:
+        """Send what comes next by another connection than this attempt was, where one is open; with `origin`, to
+        another origin, where there is one.
+        """
+        stream = attempt.stream or attempt.sent_on
+        if stream is not None and stream.shared is not None:
+            self._avoided += (stream.shared,)
+        if origin:
+            self._failed += (attempt.origin,)
+
+    def release(self) -> None:
+        """Keep no owner: the call is over."""
+        self.owner = _NO_OWNER
+
+    # -- what other kinds of calls do in another way --------------------------------------------------------------
+
+    def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
+        """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
+        stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
+        if stream is None:
+            not_on = self._connections() if origin.way.http2 else ()
+            stream = self.context.pool.lease(origin, now, self.call.is_idempotent(), not_on)
+        return stream
+
+    async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
+        """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used; `alone`:
+        as the first on its connection.
+        """
+        idempotent = None if fresh else self.call.is_idempotent()
+        connect = self.plan.policy.timeouts.connect
+        pool = self.context.pool
+        return await pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections(), alone=alone)
+
+    def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
+        """Send the request as this attempt does, and what there is of its body."""
+        attempt.stream = stream  # given back with the attempt, also if its request can't be written
+        self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
+        attempt.send(stream, self._request_for(attempt, stream, now), self.replay, now)
+
+    def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
+        """Names that an attempt's head leaves out, and lines that it adds, whatever the policy says."""
+        return _NO_NAMES, b""
+
+    def call_ended(self, record: CallRecord) -> None:
+        """The call is over, and its observers have this record."""
+
+    # -- one sending ----------------------------------------------------------------------------------------------
+
+    async def _dial(self, attempt: Attempt, fresh: bool, alone: bool) -> None:
+        try:
+            try:
+                stream = await self.open(attempt.origin, fresh=fresh, alone=alone)
+            except Exception as error:  # a table says what each is
+                attempt.task = None
+                self.owner.failed(attempt, self.context.pool.dial_failed(attempt.origin, error))
+                return
+            attempt.task = None
+            self._send(attempt, stream, monotonic())
+        except Exception as error:  # the task has no reader: the call would last until its deadline
+            attempt.task = None
+            self.owner.break_down(error, monotonic())
+
+    def _send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
+        if not stream.is_open:
+            self.owner.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
+            return
+        self.begin(attempt, stream, now)
+        self.owner.begun(attempt)
+
+    def _connections(self) -> list[SharedConnection | None]:
+        """Shared connections that attempts failed on, or fly on."""
+        flying = [each.stream.shared for each in self.owner.flights.values() if each.stream is not None]
+        return [*self._avoided, *flying]
+
+    def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
+        plan, via = self.plan, self.context.via
+        if plan.plain and attempt.key is None and not plan.request.timed:  # else there is less time left
+            return plan.plain_request(attempt.origin, attempt.number, via)
+        if plan.login_bound:
+            self._app.pin(stream, attempt.origin)
+        if self._key is None and wants_key(plan.request, plan.policy):
+            from uuid import uuid4  # and `platform` with it, for a key that few policies ask for
+
+            self._key = str(uuid4())
+        drop, add = self.own_fields(attempt)
+        if attempt.key is not None:
+            drop, add = plan.with_credential(attempt.key, drop, add)
+        elapsed = now - self._started if self._was_held(attempt) else 0.0
+        return plan.request_for(attempt.origin, attempt.number, via, elapsed=elapsed, key=self._key, drop=drop, add=add)
+
+    def _was_held(self, attempt: Attempt) -> bool:
+        """Whether anything but its own dial came before this sending: then less is left of the app's deadline."""
+        call = self.call
+        return attempt.number > 1 or call.resent or bool(call.held_by) or self._elsewhere
