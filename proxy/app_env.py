@@ -1,4 +1,5 @@
-"""What points an app at redrive and makes it trust the local CA: `redrive env`, `redrive ca` (contract, 2 and 6).
+"""Settings that point an app at redrive and make it trust the local CA: `redrive env`, `redrive ca` (contract, 2 and
+6).
 
 What a program may read goes to standard output, what people should know about it goes to standard error, and nothing of
 the CA's key goes to either.
@@ -18,36 +19,37 @@ from proxy.config.settings import Address, Settings
 from proxy.server.intercept import intercepts, needed
 from proxy.transport.clock import wall
 
-#: Where a proxy must not be asked for: this machine, and the clouds' metadata services (credentials live there).
+#: Destinations that apps must reach without a proxy: this machine, and the clouds' metadata services (which give out
+#: credentials).
 NO_PROXY = (
     "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
     "metadata.google.internal"
 )
-#: They replace an app's roots, so they name the bundle: OpenSSL's and Go's, requests', curl's, git's, the AWS SDKs',
-#: gRPC's.
+#: Variables that replace an app's roots, and so name the bundle: of OpenSSL and Go, requests, curl, git, the AWS SDKs,
+#: gRPC.
 BUNDLE_NAMES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",  # git's libcurl reads neither of the two above where GnuTLS is its TLS (Debian)
+    "GIT_SSL_CAINFO",  # git's libcurl reads neither of the two above if its TLS is GnuTLS (Debian)
     "AWS_CA_BUNDLE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 )
-#: It adds to an app's roots.
+#: The variable that adds to an app's roots, and so names the CA's certificate alone.
 CA_NAME = "NODE_EXTRA_CA_CERTS"
-#: What every reader of .env files takes as it stands, without quotes.
+#: Values that every reader of .env files takes literally, without quotes.
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
-#: PowerShell ends a single-quoted string at any of these, and takes two of one for one of it.
+#: Characters that end a single-quoted string in PowerShell; inside it each is written twice.
 _POWERSHELL_QUOTES = re.compile("(['\u2018\u2019\u201a\u201b])")
 
 
 class NotWritableError(Exception):
-    """The lines cannot be written; the text is for people, one line."""
+    """The lines cannot be written; the text is one line for people."""
 
 
 def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
-    """Every variable and its value; with `java` what JVMs read too, each of which prints that it did. Raises
-    NotWritableError where no listener can be named in a URL.
+    """Every variable and its value; with `java` also JAVA_TOOL_OPTIONS, which each JVM reports that it read. Raises
+    NotWritableError if no listener can be named in a URL.
     """
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
@@ -56,14 +58,16 @@ def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
     return {
         **dict.fromkeys(names, f"http://{address.nearby}"),
         **dict.fromkeys(("NO_PROXY", "no_proxy", "no_grpc_proxy"), NO_PROXY),
-        "NODE_USE_ENV_PROXY": "1",  # Node heeds the others from 22.21 or 24 on, and only then
+        "NODE_USE_ENV_PROXY": "1",  # with this, Node follows the other variables, from 22.21 or 24 on
         **({"JAVA_TOOL_OPTIONS": _java(address.nearby)} if java else {}),
         **_of_certificates(settings),
     }
 
 
 def _java(address: Address) -> str:
-    """The properties of java.net's proxies, which grpc-java reads too; the hosts are NO_PROXY's, IPv6 in brackets."""
+    """The properties of java.net's proxies, which grpc-java reads too; the excluded hosts are NO_PROXY's, IPv6 in
+    brackets.
+    """
     hosts = (f"[{host}]" if ":" in host else host for host in NO_PROXY.split(","))
     proxies = (
         f"-D{scheme}.proxyHost={address.host} -D{scheme}.proxyPort={address.port}" for scheme in ("http", "https")
@@ -72,9 +76,11 @@ def _java(address: Address) -> str:
 
 
 def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iterator[str]:
-    """What `shell` (sh, fish, powershell, dotenv) is to read, a line a variable. Raises NotWritableError."""
+    """Yield the lines that `shell` (sh, fish, powershell, dotenv) is to read, one for each variable. Raises
+    NotWritableError.
+    """
     for name, value in values.items():
-        if shell == "fish":  # between single quotes it knows two escapes
+        if shell == "fish":  # fish knows two escapes between single quotes
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
             yield f"set -e {name};" if unset else f"set -gx {name} '{escaped}';"
         elif shell == "powershell":
@@ -87,7 +93,9 @@ def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iter
 
 
 def _dotenv(name: str, value: str) -> str:
-    """There is no standard: what needs escapes is read in as many ways as there are readers, so it is refused."""
+    """A value as a .env file has it. There is no standard for such files, and readers differ about escapes, so a value
+    that would need one raises NotWritableError.
+    """
     if _PLAIN.fullmatch(value):
         return value
     if re.search(r"['\\\r\n]", value):
@@ -98,7 +106,7 @@ def _dotenv(name: str, value: str) -> str:
 
 
 def _of_certificates(settings: Settings) -> dict[str, str]:
-    """What makes apps trust the local CA; nothing where nobody's TLS is ended here."""
+    """The variables that make apps trust the local CA; none if redrive ends no app's TLS."""
     if not intercepts(settings):
         return {}
     cert = Path(settings.ca.cert)
@@ -107,15 +115,15 @@ def _of_certificates(settings: Settings) -> dict[str, str]:
 
 
 def tell_if_missing(settings: Settings) -> None:
-    """Say so if apps are about to get names of files that do not exist."""
+    """Print a warning if apps are about to get names of files that do not exist."""
     missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
     if missing:
         _tell(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")
 
 
 def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> None:
-    """Make the CA, and say what to do with it; with `if_missing`, describe the one that is there already. Raises
-    CaError, also where that one is not for all of `hosts`.
+    """Make the CA, and print what to do with it; with `if_missing`, describe the CA that exists already. Raises
+    CaError, also if the existing CA is not for all of `hosts`.
     """
     needed()
     from proxy.server.intercept import ca
@@ -130,14 +138,14 @@ def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> N
 
 
 def show(settings: Settings) -> None:
-    """Say which CA there is. Raises CaError."""
+    """Print a description of the CA. Raises CaError."""
     needed()
     _print_description(settings)
 
 
 def export(settings: Settings, *, bundle: bool = False, folder: str | None = None) -> None:
-    """Print the CA's certificate, or the bundle made again from what the machine trusts now; or write what apps of any
-    language read into a folder. Raises CaError.
+    """Print the CA's certificate; with `bundle`, the bundle, made again from what the machine trusts now; with
+    `folder`, write the files that apps of any language read into that folder. Raises CaError.
     """
     needed()
     from cryptography.hazmat.primitives.serialization import Encoding

@@ -1,8 +1,8 @@
 """The command line (contract, section 2).
 
-It builds nothing itself, and imports what a verb needs only when that verb is used. Answers go to standard output,
-errors to standard error, one a line. Exit status: 0 fine; 1 the thing asked about does not hold; 2 bad usage or bad
-input. A user's mistake never gives a traceback.
+This module builds nothing itself, and imports what a verb needs only when that verb is used. Answers go to standard
+output, errors to standard error, one a line. Exit status: 0 fine; 1 the thing asked about does not hold; 2 bad usage or
+bad input. A user's mistake never gives a traceback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 
-#: What `top` sorts by, the first unless named.
+#: The sort orders of `top`; the first is the default.
 ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
 
 #: config/examples of the checkout, installed with the package.
@@ -34,7 +34,7 @@ Verb = Callable[[argparse.Namespace], int]
 
 
 class _Version(argparse.Action):
-    """Says the version, and whether the compiled core runs or the one in Python."""
+    """Prints the version, and whether the compiled core is in use or the one in Python."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from proxy.wire.http1.compiled import CORE
@@ -44,10 +44,10 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells bad usage in a line, with the verb that was meant where one is near."""
+    """Reports bad usage in one line, which suggests the nearest verb if one resembles what was typed."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What each verb takes; it refuses the rest itself, and so names its own help."""
+        """Parse what the verb takes, and refuse the rest here, so that the message names the verb's own --help."""
         taken, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -68,9 +68,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and give its exit status."""
+    """Run one verb and return its exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a sign that a terminal does not have ends nothing
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error
     parser = _parser()
     options = parser.parse_args(arguments)
     verb: Verb | None = getattr(options, "verb", None)
@@ -80,10 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = verb(options)
         print(end="", flush=True)
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         _silence()
         return FINE
-    except OSError as error:  # a full disk under it, say
+    except OSError as error:  # for example a full disk
         _silence()
         return _refuse(f"{(error.strerror or str(error)).lower()}{f': {error.filename}' if error.filename else ''}")
     except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _silence() -> None:
-    """Standard output takes no more: nothing is tried again when the process ends."""
+    """Point standard output at the null device, so that the interpreter does not try to flush it again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -201,7 +201,7 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until told to end."""
+    """Serve until a signal ends the process."""
     from proxy.process import end_early
 
     end_early()
@@ -214,12 +214,12 @@ def run(options: argparse.Namespace) -> int:
     from proxy.main import serve
 
     results = [loaded]
-    del loaded  # it goes with its first reload: nobody but the process holds it
+    del loaded  # only the process holds it, so that its first reload frees it
     return serve(file, results.pop)
 
 
 def check(options: argparse.Namespace) -> int:
-    """Say everything that is wrong, or that nothing is."""
+    """Print all problems of a configuration, or that it has none."""
     from proxy.config import problems as told
 
     as_text = options.format == "text"
@@ -235,13 +235,13 @@ def check(options: argparse.Namespace) -> int:
             print("redrive: warning: no configuration file was found: only the defaults are checked", file=sys.stderr)
         if names is not None:
             print(told.summary(file, names, problems))
-        elif sys.stderr.isatty():  # else errors stand there alone, one a line
+        elif sys.stderr.isatty():  # elsewhere standard error has errors alone, one a line
             print(told.summary(file, names, problems), file=sys.stderr)
     return BAD_INPUT if settings is None else FINE
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Say which policy a request gets, and what it would do."""
+    """Print which policy a request gets, and what the policy would do."""
     from proxy.lab.explain import explain as answer
 
     named = ("status", "fail", "body", "of_request", "of_answer", "http2")
@@ -257,14 +257,14 @@ def test(options: argparse.Namespace) -> int:
 
 
 def simulate(options: argparse.Namespace) -> int:
-    """Play a scenario."""
+    """Play a scenario of traffic and outages under the configuration's policies."""
     from proxy.lab.simulate import simulate as play
 
     return play(options.config, options.scenario, json=options.json, plot=options.plot)
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Show what redrive does."""
+    """Run the demonstration: a flaky upstream, the proxy in front of it, traffic, and a live view."""
     if options.json and options.seconds is None:
         return _refuse("demo --json needs --seconds N: figures are printed at the end")
     from proxy.lab.demo import demo as play
@@ -302,7 +302,7 @@ def env(options: argparse.Namespace) -> int:
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Print what completes the command line in a shell."""
+    """Print the script that completes the command line in a shell."""
     from proxy.completion import script
 
     print(script(_parser(), options.shell), end="")
@@ -345,7 +345,7 @@ def healthcheck(options: argparse.Namespace) -> int:
 
 
 def top(options: argparse.Namespace) -> int:
-    """Show the upstreams of a running redrive."""
+    """Show the upstreams of a running redrive as a table."""
     from proxy.top import AdminError, Selection, admin_port, named_port
     from proxy.top import top as show
 
@@ -368,8 +368,8 @@ def top(options: argparse.Namespace) -> int:
 
 
 def _why_not_ready(address: Address, token: str) -> str:
-    """ "" where the process at this address says that it is ready. The standard library alone, no proxy from the
-    environment, an answer within a few seconds.
+    """Why the process at this address is not ready, in words; "" if it answers that it is. The request uses the
+    standard library alone and no proxy from the environment, and takes a few seconds at most.
     """
     import socket
     from http.client import HTTPConnection, HTTPException
@@ -396,8 +396,9 @@ def _why_not_ready(address: Address, token: str) -> str:
 
 
 def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[str | None, LoadResult]:
-    """The file a verb works on, and what came of loading it. Problems of these kinds are printed (errors, where none
-    is named), and unless told otherwise which file it was; of a refused one that nobody named on the command line too.
+    """Load the file that a verb works on: its path (None for the defaults alone), and the result of loading it.
+    Problems of these kinds are printed (errors, if none is named). Which file was loaded is printed too, if `told`; if
+    the file is refused, it is printed only if the command line did not name the file.
     """
     from proxy.config.load import find, load, taken
     from proxy.config.provenance import uncollected

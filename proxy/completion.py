@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-#: The metavar of what takes the name of a file.
+#: The metavar of an option or argument whose value is the name of a file.
 _FILE = "FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """An option (`flags`) or an argument (no flags): what may follow it or stand for it, and what is said of it."""
+    """An option (`flags`) or an argument (no flags): whether it takes a value, that value's name and choices, and its
+    help.
+    """
 
     flags: Sequence[str]
     takes: bool
@@ -27,13 +29,15 @@ class _Word:
 
     @property
     def is_file(self) -> bool:
-        """Whether the names of files complete it."""
+        """Whether names of files complete its value."""
         return self.takes and self.name == _FILE
 
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """A verb, by its words from the first on (none: the command itself), with the verbs below it."""
+    """A verb: its path from the first word on (empty for the command itself), its options and arguments, and its
+    sub-verbs.
+    """
 
     path: tuple[str, ...]
     words: Sequence[_Word]
@@ -41,12 +45,12 @@ class _Verb:
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for a shell, which is one of `SHELLS`; it completes the command that the parser is called."""
+    """Return the script for a shell (a key of `SHELLS`), which completes the command that the parser's `prog` names."""
     return SHELLS[shell](parser.prog, list(_verbs(parser, ())))
 
 
 def _verbs(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[_Verb]:
-    """A parser's verb and all below it, outermost first."""
+    """Yield a parser's verb and all verbs below it, outermost first."""
     words, below, parsers = [], [], []
     formatter = parser._get_formatter()
     for action in parser._actions:
@@ -137,7 +141,7 @@ def _zsh(prog: str, verbs: Sequence[_Verb]) -> str:
 
 
 def _zsh_function(name: str, verb: _Verb) -> str:
-    """The function that completes what follows a verb."""
+    """The shell function that completes what follows a verb."""
     specs = [spec for word in verb.words for spec in _zsh_specs(word)]
     own = "_".join([f"_{name}", *map(_function, verb.path)])
     if not verb.below:
@@ -164,7 +168,7 @@ def _zsh_function(name: str, verb: _Verb) -> str:
 
 
 def _zsh_specs(word: _Word) -> Iterator[str]:
-    """What `_arguments` is told of an option or an argument."""
+    """The specifications that `_arguments` gets for an option or an argument."""
     action = "_files" if word.is_file else f"({' '.join(word.choices)})" if word.choices else " "
     message = f":{_zsh_told(word.name)}:{action}"
     if not word.flags:
@@ -209,7 +213,7 @@ def _fish(prog: str, verbs: Sequence[_Verb]) -> str:
 
 
 def _fish_word(word: _Word) -> str:
-    """What `complete` is told of an option or an argument."""
+    """The options of `complete` for an option or an argument."""
     parts = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in word.flags]
     if word.takes:
         flags = "-x" if word.flags else ""
@@ -220,14 +224,14 @@ def _fish_word(word: _Word) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In single quotes, as all three shells read them; fish alone has backslashes there."""
+    """Put text in single quotes, as all three shells read them; only fish gives backslashes a meaning there."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _function(word: str) -> str:
-    """A word as a part of a function's name."""
+    """A word in the form that it takes in a function's name."""
     return re.sub(r"\W", "_", word)
 
 
-#: What makes the script of a shell.
+#: The function that makes the script, for each shell.
 SHELLS: dict[str, Callable[[str, Sequence[_Verb]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-#: The package that an extra of pyproject.toml stands or falls with.
+#: The package that each extra of pyproject.toml needs.
 _PACKAGES = {"intercept": "cryptography", "redis": "redis", "otel": "opentelemetry.sdk"}
 
 
 def is_installed(extra: str) -> bool:
-    """Whether an extra (intercept, redis, otel) is there."""
+    """Whether an extra (intercept, redis, otel) is installed."""
     try:
         return find_spec(_PACKAGES[extra]) is not None
-    except ModuleNotFoundError:  # of the package above it
+    except ModuleNotFoundError:  # the parent package is not installed
         return False
 
 
 def remedy(extra: str) -> str:
-    """The command that installs an extra, for people."""
+    """The command that installs an extra, as text for people."""
     return f"pip install 'redrive[{extra}]', or in a checkout make extras"

@@ -42,25 +42,25 @@ from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, whe
 from proxy.service_manager import ServiceManager
 from proxy.transport.clock import monotonic, wall
 
-if TYPE_CHECKING:  # with one process nothing of workers is on a call's way, or loaded
+if TYPE_CHECKING:  # a single process does not load what only workers need
     from proxy.supervisor.workers import Workers
 
-#: Upstreams named at most in the first lines of a process.
+#: The most upstreams that the first lines of a process name.
 _NAMED = 8
-#: Standard error, where people are told.
+#: Standard error, where lines for people go.
 _ERRORS = 2
-#: Seconds between looks at whether the last call has ended; and seconds without a call that are quiet: an app that is
-#: told to end at the same time makes its last calls then.
+#: Seconds between checks whether the last call has ended; and seconds without a call after which a process that drains
+#: may end: an app that gets its signal at the same time makes its last calls meanwhile.
 _LOOK, _QUIET = 0.02, 0.5
-#: Seconds that a step of the end may take: more than each bounds itself to.
+#: Seconds that a step of the end may take: more than the limit that each step sets itself.
 _STEP = 15.0
 #: Seconds beyond `drain` that a service manager is asked to wait for the end.
 _AFTER_DRAIN = 30.0
 
 
 def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
-    """Run a process until it is told to end, and end it with its exit status. `loaded` gives a result that has
-    settings, once.
+    """Run a process until a signal ends it, and end it with its exit status. `loaded` is called once, and returns a
+    result that has settings.
     """
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     leave(runner.run(_serve(file, loaded)))
@@ -82,7 +82,7 @@ async def _serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
 
 
 class ServerProcess:
-    """The process: what lives over reloads, and the settings in force."""
+    """The process that the command run makes: everything that outlives reloads, and the settings in force."""
 
     def __init__(self, file: str | None, loaded: LoadResult) -> None:
         settings = loaded.settings
@@ -93,7 +93,7 @@ class ServerProcess:
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
-        self._taken, self._taking = asyncio.Event(), asyncio.Lock()  # the event is the last reload's own
+        self._taken, self._taking = asyncio.Event(), asyncio.Lock()  # the event of the last reload
         self._taken.set()
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
         self._watcher = Watcher(file, os.environ, loaded, self._loaded)
@@ -101,7 +101,7 @@ class ServerProcess:
         self._admin = settings.admin
         self._manager = ServiceManager(os.environ)
         self._metrics = Metrics()
-        # Like the log: a reader that stands still holds nothing up.
+        # A sink like the log's, so that a reader that does not read delays nothing.
         self._people = LineSink(_ERRORS, self._loop.call_later)
         self._log_trouble = LogTrouble(self._to_people)
         self._is_alone = processes(settings.workers) == 1
@@ -113,13 +113,13 @@ class ServerProcess:
         self._listeners = Listeners({"listen": serving, "admin": admin, "probe": probe})
 
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
-        """This very process carries the calls."""
+        """Make the data path of a single process, which carries the calls itself; return it and the recent calls."""
         self._begin_log(None)
         path = data_path(self.settings, self._sink, self._notices.tell, self._metrics)
         return path, path.recent
 
     def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:
-        """Workers carry them, and what they share lies in memory that all have."""
+        """Make the workers, which carry the calls and share memory; return them and the recent calls."""
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.stores.shared_memory.factory import open_memory
         from proxy.stores.shared_memory.records import LogTurn, descriptor
@@ -145,7 +145,7 @@ class ServerProcess:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def open_unless_ended(self) -> bool:
-        """Open, unless told to end before that is done; whether it is. Raises what `open` raises."""
+        """Open, unless a signal to end arrives before that is done; whether it was done. Raises what `open` raises."""
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self.end)
         opening = self._loop.create_task(self.open())
@@ -160,7 +160,7 @@ class ServerProcess:
         return False
 
     async def open(self) -> None:
-        """Bind everything, then serve it and say so. Raises CannotListenError, with nothing left open."""
+        """Bind everything, then serve and report that. Raises CannotListenError, with nothing left open."""
         plan = self._listeners.plan(self.settings)
         await self._listeners.take(plan)
         await self._serving.start()
@@ -184,12 +184,16 @@ class ServerProcess:
     # -- configurations -------------------------------------------------------------------------------------------
 
     async def reload(self) -> list[str]:
-        """Load the file again; error lines where it is refused, and then nothing has changed."""
+        """Load the file again, and return the error lines; if there are any, the file was refused, and nothing has
+        changed.
+        """
         await self._reload("POST /reload")
         return self._reload_errors
 
     async def _reload(self, why: str) -> None:
-        """Load the file again, until what it says is in force or was refused; the service manager is told."""
+        """Load the file again, and wait until it is in force or was refused; the service manager is notified of both
+        ends.
+        """
         self._manager.reloading(monotonic())
         try:
             await self._watcher.reload(why)
@@ -199,14 +203,14 @@ class ServerProcess:
                 self._manager.ready(self._status())
 
     def _status(self) -> str:
-        """What `systemctl status` shows."""
+        """The line that `systemctl status` shows."""
         if self._reload_errors:
             return f"the last configuration was refused, the one before serves: {self._reload_errors[0]}"
         count = len(self.settings.router.upstreams)
         return f"serving {count} upstream{'' if count == 1 else 's'}"
 
     def _tell_of_few_files(self) -> None:
-        """A limit that is far above what is available is reported at start, not found out later."""
+        """Report at start if the system's limit of open files is far too low for limits.connections."""
         wanted, enough = self.settings.limits.connections, enough_for(self._descriptors)
         if enough < wanted // 2:
             files = self._descriptors
@@ -214,7 +218,7 @@ class ServerProcess:
             self._notices.tell("limits", [line], open_files=files, connections=enough)
 
     def _loaded(self, result: LoadResult, why: str) -> None:
-        """A file was loaded: take it, or tell what is wrong with it."""
+        """Take a configuration that was loaded, or report its errors."""
         settings = result.settings
         errors = [str(problem) for problem in result.errors]
         plan = None
@@ -243,7 +247,9 @@ class ServerProcess:
         self._beside.begin(self._take(plan, why, self._taken))
 
     async def _take(self, plan: ListenPlan, why: str, taken: asyncio.Event) -> None:
-        """A good configuration is in force as soon as everybody has it."""
+        """Put a good configuration in force: open and close listeners, wait until every worker has it, and report
+        that.
+        """
         async with self._taking:
             told = self._warnings
             try:
@@ -259,13 +265,13 @@ class ServerProcess:
     # -- ending ---------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Let calls run out, then end; told twice, end at once."""
+        """Let calls finish, then end; a second call ends the process at once."""
         if self._end.is_set():
             self._at_once.set()
         self._end.set()
 
     def drain(self) -> None:
-        """Stop being ready; when `drain` has run out, refuse calls. The process goes on until a signal ends it."""
+        """Stop being ready; after `drain` seconds, refuse calls. The process goes on until a signal ends it."""
         if self._draining:
             return
         self._draining = True
@@ -275,7 +281,7 @@ class ServerProcess:
         self._loop.call_later(self.settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:
-        """Serve until told to end, and then until it is quiet or `drain` has run out."""
+        """Serve until a signal to end, and then until it is quiet or `drain` has run out; then close everything."""
         await self._end.wait()
         self._manager.stopping(self.settings.drain + _AFTER_DRAIN)
         self.drain()
@@ -291,11 +297,13 @@ class ServerProcess:
         self._people.close()
 
     async def _step(self, work: Coroutine[Any, Any, Given], otherwise: Given | None = None) -> Any:
-        """A step of the end, which does not last for ever."""
+        """Run a step of the end for at most `_STEP` seconds; `otherwise` is the result if it takes longer."""
         return await within(_STEP, work, otherwise, self._notices.tell)
 
     async def _until_quiet(self, until: float) -> None:
-        """Nothing under way, and no call that came and went, for a while; until then at most, or until told again."""
+        """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds; until `until` at
+        most (in seconds of the loop's clock), or until a second signal.
+        """
         seen, quiet_since = self._serving.seen, self._loop.time()
         while (now := self._loop.time()) < until and not self._at_once.is_set():
             if self._serving.usage.busy or self._serving.seen != seen:
@@ -344,7 +352,7 @@ class ServerProcess:
         )
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
-        """Metrics as they are now; the text is made in a thread, from a copy."""
+        """The metrics as they are now, and their content type; the text is made in a thread, from a copy."""
         serving = self._serving
         redis_up, redis_outages = serving.redis()
         gauges = await views.gauges(
@@ -367,7 +375,7 @@ class ServerProcess:
 
 
 def warnings(loaded: LoadResult) -> list[str]:
-    """Settings without effect, and the like."""
+    """The warnings of a loaded configuration: settings without effect, and the like."""
     return [str(problem) for problem in loaded.problems if problem.severity == "warning"]
 
 
@@ -376,8 +384,8 @@ def _say(line: str) -> None:
 
 
 def banner(file: str | None, settings: Settings, listening: Mapping[str, Sequence[Address]]) -> list[str]:
-    """The first lines of a process, for people: where it listens, whom it knows, and one thing to try. A few, whatever
-    the configuration holds, and nothing secret.
+    """The first lines of a process, for people: where it listens, its upstreams, and one thing to try. They are a few
+    lines, however long the configuration is, and contain nothing secret.
     """
     lines = [f"redrive {__version__}, configured by {file or 'the defaults alone'}"]
     lines.append(f"listening on {_urls(listening['listen'])}")
@@ -406,7 +414,9 @@ def _line(upstream: Upstream) -> str:
 
 
 def _try(settings: Settings, listening: Sequence[Address]) -> str:
-    """A curl line; to an upstream on this machine where there is one, since that needs no internet."""
+    """A curl command that reaches an upstream by its prefix; on this machine if there is one, since that needs no
+    internet.
+    """
     address = next((address for address in listening if address.unix is None), None)
     reachable = [u for u in settings.router.upstreams if u.prefix is not None and u.target.endpoints]
     if address is None or not reachable:
@@ -417,14 +427,16 @@ def _try(settings: Settings, listening: Sequence[Address]) -> str:
 
 
 def _explained(settings: Settings, call: Mapping[str, Any]) -> dict[str, Any]:
-    """What `redrive explain` says of a kept call. The lab is loaded when it is first asked for."""
+    """The answer of `redrive explain` for a kept call. The lab is imported when this is first called."""
     from proxy.lab.explain.kept import explain_kept
 
     return explain_kept(settings, call)
 
 
 def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
-    """What may be tried of an upstream's policy, as the file has it."""
+    """The parts of an upstream's policy that may be tried in a draft, as the file has them; None if it has no such
+    upstream.
+    """
     from proxy.lab.what_if import shown
 
     return shown(file, upstream)
@@ -433,7 +445,9 @@ def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
 def _tried(
     file: str | None, settings: Settings, upstream: str, text: str, calls: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """What is wrong with a draft of an upstream's policy, and what would have happened to calls under it."""
+    """The errors of a draft of an upstream's policy, and what would have happened to calls under it; None without such
+    an upstream.
+    """
     from proxy.lab.what_if import tried
 
     return tried(file, os.environ, settings, upstream, text, calls)

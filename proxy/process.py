@@ -1,4 +1,4 @@
-"""What else a process does, and how it ends: when it is told to, whatever still hangs.
+"""The end of a process: on a signal, whatever still hangs; and its background tasks.
 
 A signal is not lost, however early it comes, and nothing that the process has started keeps it alive: each step of the
 end has its time, and the last one waits for no thread.
@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 Given = TypeVar("Given")
 Failed = Callable[[str, BaseException], None]
 
-#: What tells a process to end.
+#: The signals that end a process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -33,15 +33,17 @@ class WorkerFailedError(Exception):
 
 
 def end_early() -> None:
-    """Until a loop hears signals, have one that tells us to end do so at once: nothing is served yet."""
+    """Let SIGTERM and SIGINT end the process at once, until the loop handles them: nothing is served yet."""
     for number in SIGNALS:
         signal.signal(number, lambda _number, _frame: leave(0))
 
 
 def leave(status: int) -> NoReturn:
-    """End the process: everything has been closed and said, and no thread is waited for."""
+    """End the process with this exit status, after everything was closed and written, without waiting for any
+    thread.
+    """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full, or never there
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full, or absent from the start
             stream.flush()
     os._exit(status)
 
@@ -49,7 +51,9 @@ def leave(status: int) -> NoReturn:
 async def within(
     seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, tell: Callable[..., None]
 ) -> Given:
-    """What a step of the end gives; what takes longer than so many seconds is reported, and abandoned."""
+    """Return what a step of the end returns; a step that takes longer than `seconds` is reported and abandoned, and
+    `otherwise` is returned.
+    """
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if done:
@@ -61,25 +65,27 @@ async def within(
 
 
 def telling(tell: Callable[..., None]) -> Failed:
-    """What says of work that failed what it was, and with which error."""
+    """Return a function that reports failed work: what it was, and its error."""
     return lambda what, error: tell("failed", [repr(error)], what=what, error=repr(error))
 
 
 class Background:
-    """Tasks, kept until they are done, which a loop does not do. `failed` is handed what went wrong, and with what."""
+    """Tasks in the background, kept until they are done, because a loop keeps only weak references to its tasks.
+    `failed` is called with the text and the error of each task that failed.
+    """
 
     def __init__(self, failed: Failed | None = None) -> None:
         self._failed = failed
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something beside; an error ends nothing else."""
+        """Run a coroutine as a task in the background; its error ends nothing else."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._done)
 
     def cancel(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all tasks that are under way."""
         for task in self.tasks:
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""What a process may use, and what it does use: file descriptors, processors, and everything that has a limit.
+"""The limits of what a process may use, and what it does use: file descriptors, processors, calls, kept bytes.
 
 The process raises its limit of file descriptors to what the system allows, because each call needs two. `workers: auto`
 is as many processes as can run at one time: the processors that this process may use, or its container's share of them.
@@ -14,20 +14,21 @@ from typing import NamedTuple
 
 from proxy.config.settings import MOST_WORKERS
 
-#: File descriptors that calls leave to the admin port, look-ups, files and the log.
+#: File descriptors that are kept from calls, for the admin port, look-ups, files and the log.
 RESERVED = 64
-#: Connections beyond `limits.connections` whose request is read before they are refused; those beyond these are refused
-#: at once.
+#: How many connections beyond `limits.connections` stay open until their request is read, and are refused then; further
+#: ones are refused at once.
 REFUSED_IN_WORDS = 128
-#: Enough for every limit of ours; more only makes what walks all descriptors slow.
+#: The most descriptors that are asked for: enough for every limit of ours, and more would make programs that walk all
+#: descriptors slow.
 MOST = 1024 * 1024
 #: The quota of a container (cgroup v2): microseconds of each period, or "max".
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Usage(NamedTuple):
-    """What calls use of what has limits: calls, parked calls, bytes kept for another attempt. `busy`, while draining:
-    the processes in which anything is under way (`Acceptor.is_busy`).
+    """What calls use of everything that has a limit: calls in flight, calls that wait, bytes kept for another attempt.
+    `busy`, while draining: the number of processes in which anything is under way (`Acceptor.is_busy`).
     """
 
     in_flight: int = 0
@@ -37,13 +38,13 @@ class Usage(NamedTuple):
 
 
 def enough_for(descriptors: int) -> int:
-    """Connections of apps that so many file descriptors are enough for, each with one upstream."""
+    """How many connections of apps so many file descriptors are enough for, each with one upstream connection."""
     room = descriptors - RESERVED
     return max(1, (room - min(REFUSED_IN_WORDS, room // 4)) // 2)
 
 
 def limit() -> int:
-    """Raise the limit as far as it may be, and say where it is then."""
+    """Raise the limit of open file descriptors as far as the system allows, and return what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -53,15 +54,15 @@ def limit() -> int:
 
 
 def open_files() -> int:
-    """File descriptors that this process has open."""
+    """The number of file descriptors that this process has open; 0 if the system has no /proc."""
     try:
         return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
-    except OSError:  # no /proc: there is nothing to count by
+    except OSError:  # the system has no /proc
         return 0
 
 
 def processes(workers: int | None) -> int:
-    """The setting `workers` as a number; None is auto."""
+    """The setting `workers` as a number of processes; None is auto."""
     if workers is not None:
         return workers
     try:
@@ -72,7 +73,7 @@ def processes(workers: int | None) -> int:
 
 
 def _quota(file: Path) -> int:
-    """Whole processors' worth, rounded up; a large number where there is no quota."""
+    """A container's quota in whole processors, rounded up; a large number if there is no quota."""
     try:
         quota, period = file.read_text().split()
         return math.ceil(int(quota) / int(period))

@@ -61,25 +61,25 @@ try:
 except ImportError:  # nothing is compiled
 
     def trim() -> None:
-        """Give nothing back: Python has no word for it."""
+        """Do nothing: Python alone cannot give memory back to the system."""
 
 
 #: Standard output, where the log goes.
 OUT = 1
-#: Seconds after which a thread that computes (a configuration, an exposition) makes room for the loop, which asks for
-#: it some five times a call. Python's own are 5 ms.
+#: The switch interval, in seconds: how long a thread that computes (a configuration, an exposition) may keep the
+#: interpreter while the loop waits for it, as the loop does some five times a call. Python's default is 5 ms.
 _SWITCH = 0.00005
-#: Seconds between looks at the wall's clock, which may be set while the other goes on.
+#: Seconds between reads of the wall clock, which may be set while the monotonic clock goes on.
 _CLOCK = 10.0
-#: Steps in which idle scopes are looked for each time, and seconds between two.
+#: Steps of one search for idle scopes, and seconds between two steps.
 _STEPS, _STEP_PAUSE = 16, 0.02
-#: Seconds that a step of the end may take: less than a parent waits for a worker.
+#: Seconds that a step of the end may take: fewer than a parent waits for a worker.
 STEP = 4.0
 
 
 def settle_in() -> None:
-    """All is imported and built, and lives as long as the process: it need not be looked through for garbage again.
-    What reading the configuration and importing took beside it goes back to the system.
+    """Exempt everything that is imported and built from garbage collection, because it lives as long as the process,
+    and give the memory that reading the configuration and importing used meanwhile back to the system.
     """
     sys.setswitchinterval(_SWITCH)
     gc.collect()
@@ -88,21 +88,21 @@ def settle_in() -> None:
 
 
 def policies_of(settings: Settings) -> PoliciesOf:
-    """What gives every policy of an upstream in the configuration's order."""
+    """Return a function that gives all policies of an upstream, in the configuration's order."""
     router = settings.router
     known = {**router.by_name, router.fallback.label: router.by_name.get(router.fallback.label, router.fallback)}
     return lambda upstream: known[upstream].policies if upstream in known else ()
 
 
 def draw_via() -> str:
-    """The name in our Via lines: drawn at start, shared by a process's workers (contract, section 6)."""
+    """Draw the name in our Via lines, once at start; the workers of a process share it (contract, section 6)."""
     return f"redrive-{secrets.token_hex(4)}"
 
 
 class WorkerShare(NamedTuple):
-    """What the data path of a worker has in common with those of the other workers. `factory` makes what their calls
-    share, where it is not kept in Redis (`met`: see `Fleet`). `via` is the name in Via lines, `others` are the other
-    processes, which share the limits, and `room` is where all their calls wait.
+    """The parts that the data path of a worker has in common with those of the other workers. `factory` makes what
+    their calls share and Redis does not keep (`met`: see `Fleet`). `via` is the name in Via lines, `others` are the
+    other processes, which share the limits, and `room` is the waiting room of all their calls.
     """
 
     factory: Factory
@@ -115,7 +115,7 @@ class WorkerShare(NamedTuple):
 def data_path(
     settings: Settings, sink: LineSink, tell: Tell, metrics: Metrics, share: WorkerShare | None = None
 ) -> DataPath:
-    """The data path of a process and what watches it: its log goes to `sink`. `share` is a worker's."""
+    """Make the data path of a process and its observers; its log goes to `sink`. `share` is given for a worker."""
     loop, recent = asyncio.get_running_loop(), RecentCalls()
     console = is_for_people(settings.log.format, OUT)
     log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)
@@ -134,17 +134,17 @@ def data_path(
 
 
 class DataPath:
-    """What carries the calls of a process: its proxy port, and what is behind it.
+    """The object that carries the calls of a process: the proxy port, and everything that a call passes from there on.
 
     aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share. `tell`
-    takes what it has to say to who runs it: an event, lines for people, facts for machines. `descriptors` are the file
-    descriptors that the process may have, and a part of them is kept for the admin port. `tracer` makes spans of
-    attempts, where there is one. `share` is what a worker shares with the others; without it the process is alone.
+    reports notices: an event, lines for people, facts for machines. `descriptors` are the file descriptors that the
+    process may have; a part of them is kept for the admin port. `tracer` makes spans of attempts, if tracing is on.
+    `share` is what a worker shares with the others; without it the process is alone.
     """
 
     recent: RecentCalls
     log: AccessLog | None = None
-    #: As `supervisor.workers` counts them: there is nobody to start again, or to wait for.
+    #: The restarts and hangs that `supervisor.workers` counts; a process alone has none, and is always ready.
     restarts = hangs = 0
     is_ready = True
 
@@ -190,7 +190,7 @@ class DataPath:
         self._runner = web.ServerRunner(self.acceptor)
 
     async def start(self) -> None:
-        """Reach what is shared, and follow the wall's clock."""
+        """Connect to Redis if the configuration needs it, and begin to follow the wall clock."""
         await self.fleet.open()
         self._look_at_the_clock()
 
@@ -200,12 +200,12 @@ class DataPath:
         self._sweep(_STEPS)
 
     def _sweep(self, steps: int) -> None:
-        """Forget idle scopes, in so many steps at most, calls going on between them."""
+        """Forget idle scopes, in at most so many steps, between which calls go on."""
         if self._idle_scopes.sweep(monotonic()) and steps > 1:
             self.means.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
 
     def _tell_of_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
-        """A call opened a circuit breaker, or closed it."""
+        """Report that a call opened or closed a circuit breaker; `left` seconds remain until a probe."""
         if is_open:
             line = f"{upstream}: {endpoint} failed too often: its circuit breaker is open, a probe goes in {left:g} s"
             self._tell("circuit_open", [line], upstream=upstream, endpoint=endpoint, seconds=round(left, 3))
@@ -214,7 +214,7 @@ class DataPath:
             self._tell("circuit_closed", [line], upstream=upstream, endpoint=endpoint)
 
     def _tell_of_credential(self, upstream: str, key: int) -> None:
-        """A call put a credential aside."""
+        """Report that a call put a credential aside."""
         line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
         self._tell("credential_aside", [line], upstream=upstream, key=key)
 
@@ -232,12 +232,12 @@ class DataPath:
         return site
 
     async def shut(self, site: web.SockSite) -> None:
-        """Accept no more there, but what had come."""
+        """Stop accepting on a listener, and serve the connections that were already waiting in its queue."""
         await self.close_listener(await self.leave(site))
 
     async def leave(self, site: web.SockSite, *, gone: bool = True) -> socket.socket:
-        """Accept no more there; the socket on which connections may wait still (`close_listener`). Unless it is `gone`,
-        the address stays ours: another process serves there.
+        """Stop accepting on a listener, and return its socket, on which connections may still be waiting
+        (`close_listener`). Unless it is `gone`, the address stays ours, because another process serves there.
         """
         address, sock = self._opened.pop(site)
         rest = sock.dup()
@@ -247,24 +247,26 @@ class DataPath:
         return rest
 
     def is_own(self, address: Address) -> None:
-        """A listener of this process (proxy, admin, probe) is bound here: it is never a destination."""
+        """Note that a listener of this process (proxy, admin, probe) is bound here: calls may not go to this
+        address.
+        """
         self._own[address] += 1
         if address.unix is None:
             self._guard.add_own(address.host, address.port)
 
     async def close_listener(self, sock: socket.socket) -> None:
-        """Close a listening socket whose site has stopped, once what waited there has been accepted."""
+        """Accept the connections that wait on a listening socket whose site has stopped, and close it."""
         with sock:
             for _ in range(BACKLOG):
                 try:
                     accepted, _peer = sock.accept()
-                except OSError:  # nobody waits, or no descriptor is left
+                except OSError:  # no connection waits, or no descriptor is left
                     break
                 await self.means.loop.connect_accepted_socket(self.acceptor, accepted)
             self.acceptor.listening[bound(sock)] -= 1
 
     def left(self, address: Address) -> None:
-        """A listener at this address is closed; another may be there already."""
+        """Note that a listener at this address is closed; another one may already be open there."""
         self._own[address] -= 1
         if address.unix is None and not self._own[address]:
             self._guard.drop_own(address.host, address.port)
@@ -272,7 +274,9 @@ class DataPath:
     # -- configurations -------------------------------------------------------------------------------------------
 
     def use(self, settings: Settings) -> list[object]:
-        """Take a new configuration, for calls that start after it; what it leaves behind is returned, to be let go."""
+        """Take a new configuration, for calls that start after it; return the parts of the old one that are to be
+        released.
+        """
         means = self.means
         self.fleet.use(settings)
         if self.log is not None:
@@ -290,12 +294,12 @@ class DataPath:
         return forgotten
 
     async def settled(self) -> None:
-        """It is in force at once."""
+        """Return at once: without workers, a configuration is in force as soon as it is taken."""
 
     # -- being watched --------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Nothing is counted elsewhere, but levels may be kept elsewhere."""
+        """Read the levels of buckets that are kept in Redis."""
         await self.fleet.refresh()
 
     def redis(self) -> tuple[bool | None, int]:
@@ -303,28 +307,30 @@ class DataPath:
         return self.fleet.is_up, self.fleet.outages
 
     def workers(self) -> list[tuple[str, float]]:
-        """There are none."""
+        """The workers and their states: none, because this process is alone."""
         return []
 
     @property
     def seen(self) -> int:
-        """Calls that have ended."""
+        """The number of calls that have ended."""
         return self.recent.seen
 
     @property
     def open_files(self) -> int:
-        """File descriptors in use."""
+        """The number of file descriptors in use."""
         return open_files()
 
     @property
     def usage(self) -> Usage:
-        """What is in use of what has limits."""
+        """How much is in use of everything that has a limit."""
         acceptor = self.acceptor
         return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.means.draining and acceptor.is_busy))
 
     @property
     def wires(self) -> Wires:
-        """What is open, and HTTP/2's errors. It looks at every connection: ask when somebody wants to know."""
+        """The numbers of open connections and streams, and HTTP/2's errors. Each read walks all connections, so it is
+        only for whoever shows the figures.
+        """
         acceptor, pool = self.acceptor, self.means.pool
         wires = Wires()
         for side, connections, errors in (
@@ -343,39 +349,40 @@ class DataPath:
 
     @property
     def in_flight(self) -> int:
-        """Calls in progress."""
+        """The number of calls in progress."""
         return self.means.watch.in_flight
 
     @property
     def buffered(self) -> int:
-        """Bytes kept for another attempt."""
+        """The number of bytes kept for another attempt."""
         return self.means.store.used
 
     @property
     def waiting(self) -> int:
-        """Calls that wait."""
+        """The number of calls that wait."""
         return self.env.waiting.waiting
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
-        """Other workers use so much of the limits that all of them have together."""
+        """Leave the other workers what they use of the limits that all workers share."""
         self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Close connections as their calls end. Calls that come meanwhile are served."""
+        """Close connections as their calls end. Calls that arrive meanwhile are served."""
         self.acceptor.drain()
 
     def refuse(self) -> None:
-        """`drain` has run out: a call that comes now is refused."""
+        """Refuse calls that arrive from now on, because `drain` has run out."""
         self.means.refusing = True
 
     async def roll(self) -> None:
-        """There are no workers to replace."""
+        """Do nothing: there are no workers to replace."""
 
     async def close(self, *, at_once: bool = False) -> int:
-        """Let go of everything: listeners, connections of both sides, timers, look-ups; how many calls were cut. What
-        takes too long is left. The log is whole but for what is being written.
+        """Close everything (listeners, connections of both sides, timers, look-ups), and return the number of calls
+        that were cut. A step that takes too long is abandoned. The log is complete except for lines of which the write
+        is under way.
         """
         cut = self.in_flight
         self.refuse()
@@ -398,7 +405,7 @@ class DataPath:
 
 
 def _limit(pool: Pool, settings: Settings) -> None:
-    """Have the pool keep connections, and take of upstreams, what the configuration says."""
+    """Set the pool's limits to those of the configuration: connections kept, and what upstreams may send."""
     limits = settings.limits
     pool.idle, pool.max_idle, pool.http2_idle = settings.pool.idle, settings.pool.max_idle, settings.pool.http2_idle
     pool.http2_limits = PeerLimits(

@@ -1,7 +1,7 @@
-"""What a process tells the service manager that started it: ready, loading its configuration again, ending.
+"""Messages of a process to the service manager that started it: ready, loading its configuration again, ending.
 
 The protocol is systemd's (sd_notify(3)): a datagram of `NAME=value` lines to the socket that $NOTIFY_SOCKET names.
-Without that variable nothing is sent, and a socket that takes nothing holds nobody up.
+Without that variable nothing is sent. A socket that accepts nothing delays nothing.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from collections.abc import Mapping
 
 
 class ServiceManager:
-    """The service manager that `environment` names, if any."""
+    """The service manager whose socket the environment names; without one, every message is dropped."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
 
     def ready(self, status: str) -> None:
-        """Everything is bound and served, at first or again after a reload; `status` is a line for people."""
+        """Report that everything is bound and served, at start or after a reload; `status` is a line for people."""
         self._send("READY=1", f"STATUS={status}")
 
     def reloading(self, now: float) -> None:
-        """The configuration is being loaded again, which began at `now` (seconds of CLOCK_MONOTONIC)."""
+        """Report that the configuration is being loaded again since `now` (seconds of CLOCK_MONOTONIC)."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={now * 1e6:.0f}")
 
     def stopping(self, within: float) -> None:
-        """The process lets its calls run out, and ends within so many seconds, which the manager is asked to wait."""
+        """Report that the process lets its calls finish and ends within so many seconds; the manager is asked to wait
+        that long.
+        """
         self._send("STOPPING=1", "STATUS=calls run out", f"EXTEND_TIMEOUT_USEC={within * 1e6:.0f}")
 
     def status(self, status: str) -> None:
-        """A line for people, and nothing else."""
+        """Report a line for people, and no change of state."""
         self._send(f"STATUS={status}")
 
     def _send(self, *lines: str) -> None:

@@ -1,5 +1,5 @@
-"""The Host and Origin of a request, where a page of a browser may have made it: what the proxy port and the admin port
-let in.
+"""Checks of the Host and Origin of a request that a web page in a browser may have made: which of them the proxy port
+and the admin port accept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ PORTS = {"http": 80, "https": 443}
 
 
 def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
-    """Whether an Origin is that of a page which the server asked as `authority` gave out, by one of these schemes."""
+    """Whether an Origin is that of a page of this very server: the host and port that the request asked (`authority`),
+    by one of these schemes.
+    """
     scheme, _, place = origin.strip(" \t").lower().partition("://")
     named = split_authority(place, PORTS[scheme]) if scheme in schemes else None
     return named is not None and named == split_authority(authority, PORTS[scheme])
@@ -23,8 +25,9 @@ def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_literal(authority: str) -> bool:
-    """Whether a Host is an IP literal or localhost: what no web page's name can be made to point at. The unspecified
-    addresses are none, whichever way they are written: they reach this machine, and browsers treat them as strangers.
+    """Whether a Host is an IP literal or localhost, which no web page's name can be made to point at. Unspecified
+    addresses (0.0.0.0, [::]), however written, do not count: they reach this machine, and browsers treat them as
+    foreign.
     """
     place = split_authority(authority, 80)
     if place is None:

@@ -1,7 +1,7 @@
 """The messages between a parent and its workers, each with the file descriptors that go with it.
 
 Law: a message arrives whole and in order, or not at all; when one side ends, the other learns of it at once, whatever
-the process died of. Nothing waits: what the other side does not accept yet is kept here.
+the process died of. No side waits for the other: messages that the other side does not accept yet are kept here.
 
 Messages are pickled: both ends are this program, over a pair of sockets that no other process has.
 """
@@ -22,9 +22,9 @@ from proxy.observe.aggregate import Report
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.registry import Key, Spec
 
-_HEADER = Struct("=QI")  # bytes that follow, descriptors that came with it
+_HEADER = Struct("=QI")  # the length of the body in bytes, and the number of its descriptors
 _PIECE = 256 * 1024
-#: EX_CONFIG of sysexits.h: how a worker ends that is of another release than its parent.
+#: The exit status of a worker whose release is not its parent's: EX_CONFIG of sysexits.h.
 OTHER_RELEASE = 78
 #: SCM_MAX_FD of the kernel.
 _MOST_DESCRIPTORS = 253
@@ -33,7 +33,9 @@ Told = Callable[[Any, list[int]], None]
 
 
 class Channel:
-    """One end. `told` takes each message with its descriptors, which are then the taker's; `ended` is called once."""
+    """One end of the channel. `told` is called with each message and its descriptors, which the callee then owns;
+    `ended` is called once, when the other side has closed.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, told: Told, ended: Callable[[], None]
@@ -50,7 +52,7 @@ class Channel:
         loop.add_reader(sock, self._receive)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
-        """Send a message. The descriptors must stay open until it has gone."""
+        """Send a message. The descriptors must stay open until it has been written."""
         if not self._open:
             return
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -61,7 +63,7 @@ class Channel:
             self._write()
 
     def close(self) -> None:
-        """Send no more, and hear no more."""
+        """Close this end: nothing more is sent or received."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._sock)
@@ -77,7 +79,7 @@ class Channel:
                 self._loop.add_writer(self._sock, self._write)
                 return
             except OSError:
-                self._out.clear()  # it has ended: `_receive` is told so; or takes nothing (`flush`)
+                self._out.clear()  # the other side has ended, which `_receive` finds out; or, in `flush`, reads nothing
                 return
             if sent < len(frame):
                 self._out[0] = frame[sent:], ()
@@ -86,21 +88,21 @@ class Channel:
         self._loop.remove_writer(self._sock)
 
     def flush(self, seconds: float) -> None:
-        """Write what waits, and do nothing else meanwhile: this side ends. `seconds` may pass in which the other side
-        takes nothing.
+        """Write all messages that are queued, blocking, because this side ends. A single write fails if the other side
+        reads nothing for `seconds`; then the rest is dropped.
         """
         if self._open:
             self._sock.settimeout(seconds)
             self._write()
 
     def finish(self) -> None:
-        """The other side is no more: take what it has sent still, and close."""
+        """Receive the messages that the other side sent before it ended, and close."""
         while self._open and self._receive():
             pass
         self.close()
 
     def _receive(self) -> bool:
-        """Take what is there; whether there may be more."""
+        """Read from the socket once, and take the messages that are whole; whether there may be more to read."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._sock, _PIECE, _MOST_DESCRIPTORS)
         except BlockingIOError:
@@ -120,7 +122,7 @@ class Channel:
         return True
 
     def _take(self) -> bool:
-        """One message, if a whole one is there."""
+        """Take one message, if a whole one has arrived; whether one was taken."""
         if len(self._in) < _HEADER.size:
             return False
         size, count = _HEADER.unpack_from(self._in)
@@ -135,13 +137,13 @@ class Channel:
 
 # -- to a worker ----------------------------------------------------------------------------------------------------
 
-#: A listening socket that comes with the message: the number that names it from then on, and its address.
+#: A listening socket that comes with the message: the number that names it from now on, and its address.
 PassedSocket = tuple[int, Address]
 
 
 class Begin(NamedTuple):
     """The first message. `settings` are packed (`proxy.config.settings`), `row` is the worker's row in shared memory,
-    `own` where admin and probe listen.
+    `own` are the addresses where admin and probe listen.
     """
 
     row: int
@@ -153,48 +155,50 @@ class Begin(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A new configuration is in force; its settings are packed."""
+    """A new configuration to use; its settings are packed."""
 
     generation: int
     settings: bytes
 
 
 class Listen(NamedTuple):
-    """Accept on these too; their sockets come with the message."""
+    """More sockets to accept on; they come with the message."""
 
     places: Sequence[PassedSocket]
 
 
 class Leave(NamedTuple):
-    """Accept no more on these sockets. Where their places are gone, no worker will: keep them until Shut."""
+    """Sockets to stop accepting on. If they are `gone`, no worker will accept there any more: the worker keeps them
+    until Shut.
+    """
 
     numbers: Sequence[int]
     gone: bool = False
 
 
 class Shut(NamedTuple):
-    """The parent has closed these: accept what waits there still, then close them too."""
+    """Sockets that the parent has closed: accept the connections that still wait there, then close them too."""
 
     numbers: Sequence[int]
 
 
 class Own(NamedTuple):
-    """Admin or probe listens there (or no more), and calls must not be sent to it."""
+    """An address where admin or probe listens now (`gone`: no longer), which calls must not be sent to."""
 
     address: Address
     gone: bool = False
 
 
 class Gather(NamedTuple):
-    """What have you counted? `since`: show the calls after this number; None: show none."""
+    """A request for what the worker has counted. The answer contains the calls after number `since`; None: no calls."""
 
     number: int
     since: int | None
 
 
 class Do(NamedTuple):
-    """drain: answers close their connections; retire: drain, and end when nothing is under way; refuse: new calls are
-    refused; end: cut what is left, and end.
+    """A command. drain: close connections with their next answer; retire: drain, and end when nothing is under way;
+    refuse: refuse new calls; end: cut what is under way, and end.
     """
 
     what: str
@@ -204,14 +208,16 @@ class Do(NamedTuple):
 
 
 class Using(NamedTuple):
-    """The configuration is in force, with the first one the worker serves; or why it is not."""
+    """The worker's answer to Begin and Use: the configuration is in force (after the first, the worker serves), or
+    `error` says why not.
+    """
 
     generation: int
     error: str = ""
 
 
 class Left(NamedTuple):
-    """Nothing is accepted there any more."""
+    """Sockets on which the worker accepts no more."""
 
     numbers: Sequence[int]
 
@@ -229,19 +235,19 @@ class Counted(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The last message, behind a last Counted."""
+    """The last message, after a last Counted; `cut` is the number of calls that were cut."""
 
     cut: int
 
 
 class Trouble(NamedTuple):
-    """Why the worker can't write lines to the log; or, empty, that it can again."""
+    """The reason why the worker can't write lines to the log; empty when it can again."""
 
     why: str
 
 
 class Note(NamedTuple):
-    """Something for the log that the parent writes."""
+    """A notice of the worker, for the log that the parent writes."""
 
     event: str
     lines: list[str]

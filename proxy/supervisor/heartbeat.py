@@ -1,15 +1,16 @@
-"""Workers that hang: a thread of the parent watches their heartbeats, and kills one that hangs, so that another takes
-its place.
+"""The watch over workers that hang: a thread of the parent reads their heartbeats, and kills a worker that hangs, so
+that another is started in its place.
 
-Law: the watch takes no lock of shared memory. The parent's loop may wait for one that the hung worker holds, and so may
-all other workers, which say meanwhile that they only wait (`mutex.beat_while_waiting`): the kernel frees the lock when
-the worker is dead. What stops the parent too is no worker's fault.
+Law: the watch takes no lock of shared memory. The parent's loop may wait for a lock that the hung worker holds, and so
+may all other workers, which keep their heartbeats going while they wait (`mutex.beat_while_waiting`): the kernel frees
+the lock when the worker is dead. A delay that stops the parent as well is not held against a worker.
 
-Theory. A worker's main thread counts in its row of shared memory while its loop turns. If that stands still, the time
-is added up in which the worker could have gone on. Time does not count while the parent did not look either (a laptop
-that slept, a paused container), while the worker waited for a processor (a busy machine: /proc/PID/schedstat), or for a
-disk (state D of /proc/PID/stat). A worker that is stopped or blocked is killed after HANGS seconds. One that computes
-may finish: after HANGS seconds another accepts on its sockets too, and it is killed after COMPUTES seconds.
+Theory. A worker's main thread increases a counter in its row of shared memory while its loop turns. While that counter
+does not change, the watch adds up the time in which the worker could have gone on. Time does not count while the parent
+did not look either (a laptop that slept, a paused container), while the worker waited for a processor (a busy machine:
+/proc/PID/schedstat), or for a disk (state D of /proc/PID/stat). A worker that is stopped or blocked is killed after
+HANGS seconds. One that computes may finish: after HANGS seconds another accepts on its sockets too, and it is killed
+after COMPUTES seconds.
 """
 
 from __future__ import annotations
@@ -21,20 +22,24 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from proxy.transport.clock import monotonic
 
-#: Seconds between looks, and how many a look counts for at most.
+#: Seconds between looks, and the most seconds that one look counts for.
 LOOK = 0.25
 _MOST = 2 * LOOK
-#: Seconds without a heartbeat until a worker hangs that neither computes nor waits for the machine; and that computes.
+#: Seconds without a heartbeat after which a worker counts as hung: if it neither computes nor waits for the machine,
+#: and if it computes.
 HANGS, COMPUTES = 2.0, 10.0
-#: The same before its first one: it imports what it needs, and reads the configuration.
+#: The same before the first heartbeat: a worker imports its modules first, and reads the configuration.
 STARTS = 30.0
-#: What stands for the heartbeat of a worker that has not begun, and of one that ends, which its parent waits for.
+#: The values in place of a heartbeat: of a worker before its first one, and of one that ends, whose end its parent
+#: limits itself.
 NOT_BEGUN, ENDS = 0, -1
 _NANOSECONDS = 1e9
 
 
 class Times(NamedTuple):
-    """Seconds for which the threads of a process ran, and waited for a processor; whether it waits for a disk."""
+    """The times of a process so far: seconds for which its threads ran, and for which they waited for a processor; and
+    whether the process waits for a disk now.
+    """
 
     ran: float
     waited: float
@@ -42,11 +47,11 @@ class Times(NamedTuple):
 
 
 class Beating(Protocol):
-    """A worker as the watch sees it."""
+    """The interface of a worker that the watch uses."""
 
     @property
     def number(self) -> int:
-        """Its own for the parent's life."""
+        """The worker's number, unique for the parent's life."""
 
     @property
     def pid(self) -> int:
@@ -54,25 +59,25 @@ class Beating(Protocol):
 
     @property
     def row(self) -> int:
-        """Its row in shared memory."""
+        """The worker's row in shared memory."""
 
     def kill_hung(self, seconds: float) -> None:
-        """Kill the process, which has hung for so long. Called from the watch's thread."""
+        """Kill the process, which has hung for so many seconds. The watch's thread calls this."""
 
 
 class Pulse:
-    """One worker's heartbeat, over looks."""
+    """The state of one worker's heartbeat from look to look."""
 
     __slots__ = ("_beat", "_before", "silent", "stood")
 
     def __init__(self) -> None:
         self._beat = NOT_BEGUN
         self._before: Times | None = None
-        self.silent = 0.0  # seconds without a heartbeat in which it could have gone on,
-        self.stood = 0.0  # and of those in which it did not compute either
+        self.silent = 0.0  # seconds without a heartbeat in which the worker could have gone on
+        self.stood = 0.0  # those of them in which it did not compute either
 
     def look(self, beat: int, seconds: float, times: Callable[[], Times]) -> None:
-        """Take the heartbeat `seconds` after the look before; `times` gives the process's times so far."""
+        """Note the heartbeat, `seconds` after the look before; `times` returns the process's times so far."""
         if beat != self._beat or beat == ENDS:
             self._beat = beat
             self._before, self.silent, self.stood = None, 0.0, 0.0
@@ -93,7 +98,7 @@ class Pulse:
 
     @property
     def hangs(self) -> bool:
-        """Whether it will not go on by itself."""
+        """Whether the worker is considered hung, and is to be killed."""
         if self._beat == NOT_BEGUN:
             return self.silent >= STARTS
         return self.stood >= HANGS or self.silent >= COMPUTES
@@ -103,8 +108,8 @@ W = TypeVar("W", bound=Beating)
 
 
 class HeartbeatWatch(Generic[W]):
-    """The thread. `workers` gives those that are watched, `beat` a row's heartbeat; `changed` is called, in the thread,
-    with a worker that is silent now, or no longer.
+    """The thread that watches heartbeats. `workers` returns the workers to watch, `beat` a row's heartbeat; `changed`
+    is called, in the thread, with a worker that has become silent (True) or is silent no longer (False).
     """
 
     def __init__(
@@ -123,11 +128,11 @@ class HeartbeatWatch(Generic[W]):
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """End the thread, at its next look."""
         self._over.set()
 
     def _run(self) -> None:
@@ -157,7 +162,7 @@ class HeartbeatWatch(Generic[W]):
 
 
 def times_of(pid: int) -> Times:
-    """The times of a process so far; none where the system does not say, or the process has ended."""
+    """The times of a process so far; zeros if the system does not give them, or the process has ended."""
     ran = waited = 0
     try:
         process = Path(f"/proc/{pid}")

@@ -1,9 +1,9 @@
-"""What each worker uses of everything that has a limit, in its row of shared memory.
+"""The use that each worker makes of everything that has a limit, in the worker's row of shared memory.
 
-Law: a row has one writer. A sum may be one check old (100 ms), so a limit may be exceeded by what came since; only
-connections are recorded as they come and go, and their limit is never exceeded (`proxy.server.connection_limit`).
-Places to wait in are counted separately, also exactly (`proxy.stores.shared_memory.waiting_room`); their number here is
-only for display.
+Law: a row has one writer. A sum may be as old as one check (100 ms), so a limit may be exceeded by what was added
+since; only connections are recorded as they are opened and closed, and their limit is never exceeded
+(`proxy.server.connection_limit`). Places to wait in are counted separately, also exactly
+(`proxy.stores.shared_memory.waiting_room`); their number here is only for display.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CONNECTIONS, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE = range(5 + len(Usage._fie
 
 
 class Neighbours(Others):
-    """The connections of a worker, and of all others."""
+    """The numbers of connections of this worker (written), and of all others (read)."""
 
     def __init__(self, memory: Memory, row: int) -> None:
         self._words = memory.words
@@ -26,7 +26,7 @@ class Neighbours(Others):
         self._first, self._apart = memory.row(1), memory.row(2) - memory.row(1)
 
     def tell(self, held: int, surplus: int) -> None:
-        """Publish how many connections are open here, and how many of them only to be told that there is no room."""
+        """Publish how many connections are open here, and how many of them are open only to be refused."""
         self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
 
     def count(self) -> tuple[int, int]:
@@ -42,8 +42,8 @@ class Neighbours(Others):
 
 
 class Rows:
-    """The rows of all workers; row 0 is the parent's, whose first word says how many there are. The parent alone gives
-    them out: which are taken is known to its own `Rows` only.
+    """The rows of all workers; row 0 is the parent's, and its first word is the number of rows in use. Only the parent
+    assigns rows: which are taken is known to its own `Rows` alone.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -51,7 +51,9 @@ class Rows:
         self._taken: set[int] = set()
 
     def write(self, row: int, usage: Usage, seen: int, files: int | None) -> None:
-        """Write one's own row, but for connections (`Neighbours`). `files` None: as before."""
+        """Write this worker's row, except for its connections (`Neighbours`). `files` None: keep the number from
+        before.
+        """
         at, words = self._memory.row(row), self._memory.words
         for word, used in zip(_USAGE, usage, strict=True):
             words[at + word] = used
@@ -60,29 +62,29 @@ class Rows:
             words[at + _FILES] = files
 
     def beat(self, row: int) -> None:
-        """Count one's own heartbeat on."""
+        """Increase this worker's heartbeat by one."""
         self._memory.words[self._memory.row(row) + _BEAT] += 1
 
     def beats_no_more(self, row: int) -> None:
-        """Say that one's own process ends, and has no heartbeat any more."""
+        """Mark that this worker's process ends, and has no heartbeat from now on."""
         self._memory.words[self._memory.row(row) + _BEAT] = ENDS
 
     def heartbeat(self, row: int) -> int:
-        """A worker's heartbeats so far: NOT_BEGUN before the first, ENDS at its end."""
+        """The number of heartbeats of a worker so far: NOT_BEGUN before the first, ENDS at its end."""
         return self._memory.words[self._memory.row(row) + _BEAT]
 
     def total(self, *, but: int = 0) -> Usage:
-        """What all use, but the worker of one row."""
+        """The use of all workers together, except for the worker of one row."""
         return Usage(*(self._sum(word, but) for word in _USAGE))
 
     @property
     def seen(self) -> int:
-        """Calls that ended in those that are there."""
+        """The number of calls that ended in workers that still live."""
         return self._sum(_SEEN)
 
     @property
     def files(self) -> int:
-        """File descriptors in use by workers."""
+        """The number of file descriptors in use by workers."""
         return self._sum(_FILES)
 
     def _sum(self, word: int, but: int = 0) -> int:
@@ -90,12 +92,14 @@ class Rows:
         return sum(memory.words[memory.row(row) + word] for row in range(1, memory.rows + 1) if row != but)
 
     def free(self, row: int) -> None:
-        """The worker of a row is no more: what it used is free, and so is the row."""
+        """Free the row of a worker that has ended, and with it everything that the row says the worker used."""
         self._taken.discard(row)
         self._clear(row)
 
     def take(self) -> int:
-        """A free row for a new worker, which no other worker gets until it is freed. Only the parent asks."""
+        """Return a free row for a new worker, which no other worker gets until it is freed. Only the parent calls
+        this.
+        """
         row = next(row for row in range(1, WORKERS) if row not in self._taken)
         self._taken.add(row)
         self._clear(row)

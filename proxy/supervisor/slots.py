@@ -1,8 +1,9 @@
-"""Worker processes as their parent sees them, and their places: what each listens on, and which stands in for which.
+"""Worker processes as their parent sees them, and their places: the sockets of each, and which worker accepts for
+which.
 
 The parent knows of a worker what it reported, and that it lives. The sockets of a place live as long as the parent; the
-processes in it come and go. While the process in a place is not ready, another accepts on its sockets, so that no
-connection waits for a process that may not come.
+processes in it change. While the process in a place is not ready, another worker accepts on its sockets, so that no
+connection waits for a process that may never be ready.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from proxy.supervisor.channel import (
     Using,
 )
 
-#: How a worker is begun: this interpreter, with the modules found where this process finds them.
+#: The program of a worker, for this interpreter; modules are searched in the same places as in this process.
 _CODE = (
     "import sys; sys.path[:] = {path!r}; from proxy.server.late_client import import_aiohttp; import_aiohttp(); "
     "from proxy.supervisor.worker import main; main({channel}, {memory}, {release!r})"
 )
-#: Seconds that a worker may take for an answer before it is given up.
+#: Seconds for which an answer of a worker is waited for.
 PATIENCE = 2.0
-#: A worker that ends sooner than so many seconds after its start counts as one that can't live.
+#: A worker that ends sooner than so many seconds after its start counts as failed at its start.
 TRIAL = 10.0
 #: Seconds before the second restart in a row, and at most.
 FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0
 
 
 class WorkerProcess:
-    """A process that was begun. `number` is its own for the parent's life, `row` its row in shared memory; `heard` is
-    handed what it says. `generation` is that of the configuration it uses; `retiring`: its end is wanted; `cut`: calls
-    that it cut short; `over`: it is no more; `is_silent`: its heartbeat stands still; `hung`: for how many seconds that
-    was so when it was killed for it, else 0.
+    """A process that was started. `number` is unique for the parent's life, `row` is its row in shared memory; `heard`
+    is called with its messages. `generation` is that of the configuration it uses; `retiring`: its end is wanted;
+    `cut`: calls that it cut short; `over`: it has ended; `is_silent`: its heartbeat does not change; `hung`: the
+    seconds for which it had hung when it was killed for that, else 0.
     """
 
     def __init__(self, number: int, row: int, heard: Callable[[WorkerProcess, Any], None]) -> None:
@@ -70,11 +71,11 @@ class WorkerProcess:
         self._heard = heard
         self._asked = self._answered = 0
         self._child: asyncio.subprocess.Process
-        self._handle = -1  # names this process to the kernel, also if its id is another's by then
+        self._handle = -1  # a pidfd: it names this process even if its id has been given to another one
         self._channel: Channel
 
     async def start(self, memory: int) -> None:
-        """Begin the process, with the descriptor of the shared memory."""
+        """Start the process; `memory` is the descriptor of the shared memory."""
         ours, theirs = socket.socketpair()
         path = [entry or "." for entry in sys.path]
         code = _CODE.format(path=path, channel=theirs.fileno(), memory=memory, release=__version__)
@@ -105,7 +106,7 @@ class WorkerProcess:
 
     @property
     def how(self) -> str:
-        """How the process ended, in words."""
+        """The way in which the process ended, in words."""
         if self.status == OTHER_RELEASE:
             return f"another release is installed by now, and this process is redrive {__version__}: restart redrive"
         if self.hung:
@@ -115,14 +116,15 @@ class WorkerProcess:
         return f"exit status {self.status}"
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
-        """Say something; the descriptors are the sockets of its places."""
+        """Send a message; the descriptors are the sockets of its places."""
         if isinstance(message, Begin | Listen):
             self.listening |= {number for number, _ in message.places}
         self._channel.send(message, descriptors)
 
     async def leave(self, numbers: Iterable[int], *, gone: bool = False) -> None:
-        """Accept no more on these; until it does not, or is given up: it is stopped, or has no turn. What was said is
-        done before anything else.
+        """Have the worker stop accepting on these sockets, and wait until it has; after PATIENCE seconds go on, because
+        it may be stopped or get no processor. The worker handles messages in order, so this one comes before any later
+        one.
         """
         mine = self.listening.intersection(numbers)
         self.listening -= mine
@@ -131,14 +133,18 @@ class WorkerProcess:
         await self.until(lambda: not self._leaving & mine, PATIENCE)
 
     async def ask(self, since: int | None) -> None:
-        """Have it told what it has counted. A dead worker does not say."""
+        """Ask the worker for what it has counted, and wait for its answer; until it has ended or PATIENCE seconds have
+        passed.
+        """
         self._asked += 1
         number = self._asked
         self.send(Gather(number, since))
         await self.until(lambda: self._answered >= number or not self.is_ready, PATIENCE)
 
     async def until(self, reached: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `reached` says so or the process has ended, at most so long; what `reached` says then."""
+        """Wait until `reached()` is true or the process has ended, at most so many seconds; the value of `reached()`
+        then.
+        """
         try:
             async with asyncio.timeout(seconds):
                 while not reached() and not self.over:
@@ -149,7 +155,7 @@ class WorkerProcess:
         return reached()
 
     async def ended(self) -> None:
-        """Wait until the process has ended, and all its messages were taken."""
+        """Wait until the process has ended and all its messages were received."""
         self.status = await self._child.wait()
         self._channel.finish()
         self.over = True
@@ -164,19 +170,19 @@ class WorkerProcess:
             self._child.kill()
 
     def kill_hung(self, seconds: float) -> None:
-        """Kill the process, which has hung for so long. Any thread may do this: the loop's may wait for a lock that the
-        process holds.
+        """Kill the process, which has hung for so many seconds. Any thread may call this: the loop's thread may be
+        waiting for a lock that the process holds.
         """
         self.hung = seconds
         if self._handle >= 0:
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the process has just ended
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         else:
             self._loop.call_soon_threadsafe(self.kill)
 
     @property
     def is_able(self) -> bool:
-        """Whether it accepts connections."""
+        """Whether the worker accepts connections."""
         return self.is_ready and not self.is_silent
 
     def _told(self, message: Any, _: list[int]) -> None:
@@ -200,7 +206,9 @@ class WorkerProcess:
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One worker's place. `adopter` accepts on its sockets meanwhile; `started`: when the process in it was begun."""
+    """The place of one worker. `adopter` is another worker that accepts on its sockets meanwhile; `started` is when the
+    process in the place was started, `failures` how many ended soon after their start, in a row.
+    """
 
     sockets: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)  # by number
     worker: WorkerProcess | None = None
@@ -210,27 +218,27 @@ class Slot:
 
     @property
     def is_served(self) -> bool:
-        """Whether the worker in it is ready, and its heartbeat goes on."""
+        """Whether the worker in the place is ready, and its heartbeat goes on."""
         return self.worker is not None and self.worker.is_able
 
     @property
     def places(self) -> tuple[PassedSocket, ...]:
-        """What is listened on here, for a message."""
+        """The numbers and addresses of the place's sockets, for a message."""
         return tuple((number, address) for number, (address, _) in self.sockets.items())
 
     @property
     def descriptors(self) -> list[int]:
-        """The sockets that go with `places`."""
+        """The descriptors of the sockets that `places` names."""
         return [sock.fileno() for _, sock in self.sockets.values()]
 
     def failed(self, now: float) -> float:
-        """Its worker ended unasked; seconds until another should be begun."""
+        """Note that the place's worker ended without being asked to; the seconds until another should be started."""
         self.failures = self.failures + 1 if now - self.started < TRIAL else 1
         return pause_after(self.failures)
 
 
 class Slots:
-    """All places. `every` are those that are to be filled."""
+    """All places. `every` lists those that should have a worker."""
 
     def __init__(self, count: int) -> None:
         self.every = [Slot() for _ in range(count)]
@@ -238,11 +246,11 @@ class Slots:
         self._number = 0
 
     def of(self, worker: WorkerProcess) -> Slot | None:
-        """The place that a worker has."""
+        """The place of a worker; None if it has none."""
         return next((slot for slot in self.every if slot.worker is worker), None)
 
     def open(self, address: Address, sock: socket.socket) -> list[int]:
-        """Give each place a socket at an address, the first one this; their numbers."""
+        """Give each place a socket that listens at an address (the first place gets `sock`); the sockets' numbers."""
         numbers: list[int] = []
         self._open.append((address, sock, numbers))
         for place, slot in enumerate(self.every):
@@ -259,8 +267,8 @@ class Slots:
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:
-        """Close the sockets of these numbers, once none of the workers accepts on them. A worker closes them last, and
-        takes what had come meanwhile: the address may be served by another socket still.
+        """Close the sockets of these numbers, once none of the workers accepts on them. A worker closes them last,
+        after it has accepted the connections that arrived meanwhile; another socket may still listen at the address.
         """
         self._open = [entry for entry in self._open if entry[2] is not opened]
         workers = list(workers)
@@ -272,8 +280,9 @@ class Slots:
             worker.send(Shut(tuple(opened)))
 
     def resize(self, count: int) -> tuple[list[Slot], list[Slot]]:
-        """More places get sockets of their own; those of fewer are the first one's from then on. (new, given up).
-        Served places are kept rather than others. Raises OSError if no more sockets are available; nothing has changed.
+        """Change the number of places; the new places, and those that were removed. New places get sockets of their
+        own; the sockets of removed places go to the first place that stays. Served places are kept in preference to
+        others. Raises OSError if no more sockets are available; nothing has changed then.
         """
         new = [Slot() for _ in range(count - len(self.every))]
         sockets: list[socket.socket] = []
@@ -312,21 +321,21 @@ class Slots:
                 slot.adopter.send(Listen(slot.places), slot.descriptors)
 
     async def take_back(self, worker: WorkerProcess) -> None:
-        """A worker is ready: what was accepted for it meanwhile, it accepts itself."""
+        """Note that a worker is ready: it accepts on its own sockets, and the worker that did so meanwhile stops."""
         slot = self.of(worker)
         if slot is not None and slot.adopter is not None:
             adopter, slot.adopter = slot.adopter, None
             await adopter.leave(slot.sockets)
 
     def forget(self, worker: WorkerProcess) -> None:
-        """A worker has ended, and stands in for no other."""
+        """Remove a worker as the one that accepts for other places, because it has ended or hangs."""
         for slot in self.every:
             if slot.adopter is worker:
                 slot.adopter = None
 
 
 def pause_after(failures: int) -> float:
-    """Seconds before a worker is started again that failed so many times in a row."""
+    """The seconds to wait before a worker is started again in a place where so many have failed in a row."""
     if failures <= 1:
         return 0.0
     return min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 2, 30))

@@ -1,7 +1,7 @@
-"""A worker process: does what its parent's messages say, with a runtime of its own.
+"""A worker process: carries calls with a data path of its own, and does what its parent's messages say.
 
-A worker does what its parent says, and lives no longer than the parent: when the channel ends, it ends. The parent
-handles signals (a terminal and systemd send them to all). Standard output is shared, line by line.
+A worker lives no longer than its parent: when the channel ends, the worker ends. Signals are handled by the parent (a
+terminal and systemd send them to all). Standard output is shared, line by line.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from proxy.supervisor.rows import Neighbours, Rows
 
 #: EX_SOFTWARE of sysexits.h.
 _SOFTWARE = 70
-#: Seconds between looks at what the others use of the limits; and while the end is waited for.
+#: Seconds between looks at what the other workers use of the limits; and the same while this worker drains.
 _LOOK, _LOOK_CLOSELY = 0.1, 0.02
-#: Seconds that the parent may take to hear what a worker says last.
+#: Seconds that the parent may take to receive a worker's last messages.
 _LAST_WORDS = 2.0
 #: Looks between counts of open files, which cost more.
 _SELDOM = 10
 
 
 def main(channel: int, memory: int, release: str) -> None:
-    """Serve as a worker, with these inherited descriptors, until told to end. `release` is the parent's: messages and
-    shared memory belong to one release, so another one ends at once. A parent calls whatever is installed by
-    now: these arguments stay in this order in every release.
+    """Serve as a worker, with these inherited descriptors, until the parent ends it. `release` is the parent's:
+    messages and shared memory belong to one release, so a worker of another release ends at once. A parent starts
+    whatever release is installed by now: these arguments stay in this order in every release.
     """
     if release != __version__:
         leave(OTHER_RELEASE)
@@ -83,7 +83,7 @@ async def _work(sock: socket.socket, memory: Memory) -> None:
 
 
 class Worker:
-    """Does what its parent's messages say, one after the other."""
+    """A worker, which carries out its parent's messages in order."""
 
     def __init__(self, sock: socket.socket, memory: Memory) -> None:
         self._loop = asyncio.get_running_loop()
@@ -91,7 +91,9 @@ class Worker:
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
         self._opened: dict[int, web.SockSite] = {}
-        self._left: dict[int, socket.socket] = {}  # no worker accepts there any more, but connections may wait
+        self._left: dict[
+            int, socket.socket
+        ] = {}  # sockets that no worker accepts on any more, where connections may wait
         self._metrics, self._recent = Metrics(), RecentCalls()
         self._path: DataPath  # from Begin on
         self._has_begun = False
@@ -102,7 +104,7 @@ class Worker:
         self._retiring = self._ending = self._has_ended = False
         self.ended = asyncio.Event()
         self._beside = Background(_defect)
-        # Without its parent, however that died, no process watches over this one: it ends.
+        # A worker without a parent has no process that watches over it, so it ends when the channel does.
         self._channel = Channel(self._loop, sock, self._told, lambda: self._beside.begin(self._end()))
         self._beside.begin(self._follow())
 
@@ -191,7 +193,7 @@ class Worker:
     async def _use(self, use: Use) -> None:
         try:
             settings = await asyncio.to_thread(unpack, use.settings)
-        except Exception as error:  # a user's own strategy, which could be made in the parent
+        except Exception as error:  # for example a user's own strategy that only the parent could make
             self._channel.send(Using(use.generation, f"{type(error).__name__}: {error}"))
             return
         parts: list[object] = [*self._settings.router.upstreams]
@@ -211,7 +213,7 @@ class Worker:
         return Counted(number, self._factory.generation, report, made, cooldowns)
 
     def _look(self) -> None:
-        """Say what we use, and leave room for what the others do."""
+        """Publish what this worker uses of the limits, and leave the other workers what they use."""
         self._looks += 1
         files = open_files() if self._looks % _SELDOM == 1 else None
         self._rows.write(self._row, self._path.usage, self._recent.seen, files)
@@ -234,18 +236,17 @@ class Worker:
             cut = await self._path.close()
             self._has_ended = True
             beat_while_waiting(bool)
-            self._rows.beats_no_more(
-                self._row
-            )  # the rest may stand still for seconds: for the log's reader, the parent
+            # What follows may block for seconds, while the log's reader or the parent does not read.
+            self._rows.beats_no_more(self._row)
             self._sink.close()
             self._channel.send(self._count(0, 0))
             self._channel.send(Ended(cut))
-            self._channel.flush(_LAST_WORDS)  # a socket takes less at once than the last calls may be
+            self._channel.flush(_LAST_WORDS)  # the last calls may be larger than the socket's buffer
         self.ended.set()
 
 
 def _defect(_: str, error: BaseException) -> None:
-    """End the worker, and the parent starts another."""
+    """End the worker because of an unexpected error; the parent starts another."""
     told = " ".join(f"{type(error).__name__}: {error}".split())
     print(f"redrive: a worker can't go on: {told}", file=sys.stderr, flush=True)
     os._exit(_SOFTWARE)

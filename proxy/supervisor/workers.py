@@ -6,9 +6,9 @@ whole (`proxy.stores`). A worker is not ended before another has taken its place
 
 Theory. Each worker has a socket of its own for each address (SO_REUSEPORT: the kernel spreads connections over them by
 their hash, and wakes one process for one connection). The parent carries no calls: it hosts admin and probe, loads
-configurations and hands them on, and restarts workers that died, at once the first time, then after pauses that double
-while workers end soon after their start (`proxy.supervisor.slots`). Workers that hang are killed, and so replaced
-(`proxy.supervisor.heartbeat`).
+configurations and sends them to the workers, and restarts workers that died, at once the first time, then after pauses
+that double while workers end soon after their start (`proxy.supervisor.slots`). Workers that hang are killed, and so
+replaced (`proxy.supervisor.heartbeat`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import LAST_PAUSE, PATIENCE, Slot, Slots, WorkerProcess
 from proxy.transport.clock import monotonic
 
-#: Seconds between asking all what they have counted: what a killed worker had counted since is lost.
+#: Seconds between requests for what workers have counted: what a killed worker had counted since the last is lost.
 _GATHER = 1.0
-#: Seconds that workers get to end when they are told to.
+#: Seconds that workers have for their end before they are killed.
 _END = 5.0
-#: Seconds for which a reload waits until all workers use it.
+#: Seconds that workers have to take a new configuration.
 _SETTLE = 30.0
 
 
 class Workers:
-    """See the module. For its owner it is the same as a `proxy.runtime.DataPath` of one process."""
+    """All workers, as their parent uses them: with the interface that `proxy.runtime.DataPath` has for a single
+    process.
+    """
 
     def __init__(
         self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell, trouble: LogTrouble
@@ -66,7 +68,7 @@ class Workers:
         self.registry = Registry(self._fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         self._idle_scopes = IdleScopes(self.registry, only_looks=True)
-        self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # no call waits here: it is looked at
+        self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # only read: no call waits in the parent
         self._generation = 1
         self._packed = pack(settings)
         self._numbers = 0
@@ -88,7 +90,7 @@ class Workers:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start all; until all are ready. Raises WorkerFailedError."""
+        """Start all workers, and wait until they are ready. Raises WorkerFailedError."""
         self._watch_over.start()
         workers = [await self._spawn(slot) for slot in self._slots.every]
         for worker in workers:
@@ -105,9 +107,9 @@ class Workers:
         return await worker.until(lambda: worker.is_ready)
 
     async def _spawn(self, slot: Slot, *, takes_over: bool = False) -> WorkerProcess:
-        """Start a worker for a place; one that takes over has the place only once it is ready (`roll`)."""
+        """Start a worker for a place; one that `takes_over` gets the place only once it is ready (`roll`)."""
         self._numbers += 1
-        row = self._rows.take()  # before anything is waited for: others may be started meanwhile
+        row = self._rows.take()  # before the first await, during which other workers may be started
         worker = WorkerProcess(self._numbers, row, self._heard)
         try:
             await worker.start(self._memory.descriptor)
@@ -116,7 +118,7 @@ class Workers:
             raise
         self._all[worker.number] = worker
         self._beside.begin(self._watch(worker))
-        if not takes_over and slot not in self._slots.every:  # the place was given up meanwhile
+        if not takes_over and slot not in self._slots.every:  # the place was removed meanwhile
             worker.retiring = True
             worker.kill()
             return worker
@@ -156,7 +158,7 @@ class Workers:
 
     def _heard(self, worker: WorkerProcess, message: Any) -> None:
         match message:
-            case Using(_, ""):  # it serves: what was accepted for it meanwhile, it accepts itself
+            case Using(_, ""):  # the worker serves, and accepts on its own sockets again
                 self._beside.begin(self._slots.take_back(worker))
                 if self._began:
                     self._slots.adopt()
@@ -169,7 +171,7 @@ class Workers:
                     self._tell(event, lines, **facts)
 
     def _add_up(self, worker: WorkerProcess, counted: Counted) -> None:
-        """Add up what was counted, and look at the shared state that a worker has come to use."""
+        """Add up what a worker has counted, and enter the shared state that it has begun to use in the registry."""
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
         for began in counted.cooldowns:
@@ -181,7 +183,7 @@ class Workers:
         self._factory.made.clear()
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """Wait until a process has ended; then start another, if its end was not wanted."""
+        """Wait until a worker's process has ended; then start another, if the end was not wanted."""
         await worker.ended()
         self._all.pop(worker.number, None)
         self._outages.ended(worker.pid)
@@ -201,7 +203,7 @@ class Workers:
         await self._restart(slot, pause)
 
     def _silence(self, number: int, silent: bool) -> None:
-        """A worker's heartbeat stands still, so that another accepts on its sockets meanwhile; or goes on."""
+        """Note that a worker's heartbeat stopped, so that another worker accepts on its sockets; or that it goes on."""
         worker = self._all.get(number)
         if worker is None:
             return
@@ -213,7 +215,7 @@ class Workers:
             self._beside.begin(self._slots.take_back(worker))
 
     async def _restart(self, slot: Slot, pause: float) -> None:
-        """Fill a place again, as soon as that can be done."""
+        """Start a worker in a place after `pause` seconds, and try again until that succeeds."""
         while True:
             await asyncio.sleep(pause)  # noqa: TID251  no call waits for it
             if self._ending or slot not in self._slots.every:
@@ -239,7 +241,7 @@ class Workers:
         return self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
 
     async def settled(self) -> None:
-        """Wait until all workers use the new configuration, those that retire too. One that can't is ended."""
+        """Wait until all workers use the new configuration, also those that retire. A worker that can't is ended."""
         generation = self._generation
         await asyncio.gather(*(self._settle(worker, generation) for worker in list(self._all.values())))
 
@@ -251,7 +253,9 @@ class Workers:
             await self._until_over(worker, 0.0)
 
     def _resize(self, count: int) -> None:
-        """More workers get sockets of their own; those of fewer are accepted on by the first from then on."""
+        """Change the number of places and workers. New places get sockets of their own; the first place that stays gets
+        the sockets of those that are removed.
+        """
         try:
             new, surplus = self._slots.resize(count)
         except OSError as error:
@@ -283,7 +287,7 @@ class Workers:
                 if slot.worker is old and slot in self._slots.every:
                     slot.worker, slot.started = new, monotonic()
                     await self._retire(old)
-                else:  # the old one died meanwhile, and was replaced
+                else:  # the old worker died meanwhile, and was replaced
                     await self._retire(new)
             self._tell("rolled", ["all workers were replaced"], workers=len(self._slots.every))
 
@@ -302,7 +306,7 @@ class Workers:
 
     @staticmethod
     async def _until_over(worker: WorkerProcess, seconds: float = _END) -> None:
-        """Wait until a worker has ended; after so long it is killed."""
+        """Wait until a worker has ended; after `seconds` it is killed."""
         if not await worker.until(lambda: worker.over, seconds):
             worker.kill()
             await worker.until(lambda: worker.over)
@@ -316,7 +320,7 @@ class Workers:
         self._say(Do("refuse"))
 
     async def close(self, *, at_once: bool) -> int:
-        """End all; how many calls were cut."""
+        """End all workers; the number of calls that were cut."""
         seconds = PATIENCE if at_once else _END
         self._ending = True
         self._watch_over.stop()
@@ -331,7 +335,9 @@ class Workers:
     # -- being watched --------------------------------------------------------------------------------------------
 
     async def refresh(self, *, calls: bool = True) -> None:
-        """Ask all what they have counted; with `calls`, the last ones too."""
+        """Ask all workers for what they have counted; with `calls`, also for their last calls and the levels of buckets
+        in Redis.
+        """
         workers = [worker for worker in self._all.values() if worker.is_ready]
         await asyncio.gather(*(worker.ask(self._gathered.seen(worker.number) if calls else None) for worker in workers))
         self._gathered.take()
@@ -339,7 +345,9 @@ class Workers:
             await self._fleet.refresh()
 
     def redis(self) -> tuple[bool | None, int]:
-        """Whether all workers have Redis, and how many times one of them had not any more."""
+        """Whether all workers reach Redis (None if the configuration does not use it), and how many times it became
+        unavailable.
+        """
         return (None if self._fleet.is_up is None else not self._outages.is_out), self._outages.count
 
     async def _gather(self) -> None:
@@ -372,5 +380,5 @@ class Workers:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a worker serves."""
+        """Whether any worker is ready."""
         return any(worker.is_ready for worker in self._all.values())
