@@ -1,1 +1,1 @@
-"""The admin port (floor 3): pages that show what the process is doing, and a few actions."""
+"""Floor 3: the admin port, its pages about the process, and a few actions."""

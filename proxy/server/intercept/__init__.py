@@ -1,8 +1,8 @@
-"""TLS terminated here: a local CA, leaf certificates for the names that apps ask for (contract, section 6).
+"""TLS interception: a local CA, and leaf certificates for the names that apps ask for (contract, section 6).
 
-Only what an upstream's `connect: intercept` names is ever intercepted, and nothing leaves this package except public
-certificates and TLS contexts. `cryptography` is the extra `intercept`: importing the package does not need it, the
-modules below it (`ca`, `leaves`) do, and `needed()` says in one line what to install.
+Only calls to upstreams with `connect: intercept` are intercepted, and only public certificates and TLS contexts leave
+this package. `cryptography` is the extra `intercept`. This package can be imported without it, but its modules `ca` and
+`leaves` can't; `needed()` says in one line what to install.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from proxy.extras import is_installed, remedy
 
 
 class CaError(Exception):
-    """The local CA cannot do what is asked of it; the text is for people, one line, and names the remedy."""
+    """The local CA cannot do what it is asked for. The text is one line for people, and names the remedy."""
 
 
 class NotForNameError(CaError):
-    """The local CA is fine, and not for the name that was asked for: its constraints or the name itself forbid it."""
+    """The local CA works, but cannot be used for this name: its constraints forbid it, or the name itself is not
+    possible.
+    """
 
 
 def intercepts(settings: Settings) -> bool:
-    """Whether any upstream's TLS is ended here."""
+    """Whether any upstream's TLS is intercepted."""
     return any(upstream.connect == "intercept" for upstream in settings.router.upstreams)
 
 
 def needed() -> None:
-    """Raise CaError where the extra is not installed."""
+    """Raise CaError if the extra is not installed."""
     if not is_installed("intercept"):
         raise CaError(f"interception needs the package cryptography: {remedy('intercept')}")

@@ -1,13 +1,14 @@
 """The local CA: made once, kept in two files, read at start.
 
-Law: the key is written once, for its owner alone, whole or not at all, and never over another; nothing prints it. A
-name is given to a finished file in one step; a secret is not readable to others for a moment, whatever the umask.
+Law: the key's file is created with all of its content or not at all, is readable only by its owner from the first
+moment, whatever the umask, and never replaces another file; the key is never printed. A file gets its name in one step,
+when its content is complete.
 
-The CA is EC P-256 (every TLS client of the last ten years takes it, and it signs in a tenth of a millisecond), may
-sign leaves and nothing below (`pathlen:0`), and has the extensions that strict verifiers ask for (RFC 5280 section
-4.2.1; OpenSSL's X509_V_FLAG_X509_STRICT, which Python sets from 3.13 on). A key and certificate from elsewhere do as
-well: a company's intermediate, RSA or EC, its chain behind it in the same file. A name goes into a certificate as one
-DNS name or one IP address, never as a wildcard, and only if it can be one.
+The CA has an EC P-256 key (every TLS client of the last ten years accepts it, and it signs in a tenth of a
+millisecond), may sign leaves but no CA below itself (`pathlen:0`), and has the extensions that strict verifiers require
+(RFC 5280 section 4.2.1; OpenSSL's X509_V_FLAG_X509_STRICT, which Python sets from 3.13 on). A key and certificate from
+elsewhere can be used as well: a company's intermediate, RSA or EC, followed by its chain in the same file. A name is
+written into a certificate as one DNS name or one IP address, never as a wildcard, and only if it is a valid one.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from cryptography.x509.oid import NameOID
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.roots import Roots, bundle_text, system_roots
 
-#: Long enough to be forgotten about, short enough to be no burden for ever.
+#: How long a CA is valid: long enough that it is rarely replaced, yet a stolen key is not useful for ever.
 CA_LIFE = timedelta(days=5 * 365)
-#: For clocks that are behind ours.
+#: How long before it is made a certificate becomes valid, for clients whose clocks are slow.
 BACKDATED = timedelta(hours=1)
 
-#: Of the trust store, as Java's own has it.
+#: The password of the trust store, the same as that of Java's own.
 TRUST_STORE_PASSWORD = b"changeit"
 
-#: RFC 1123 labels, and the underscore that real names have. Names are in ASCII (A-labels) on the wire.
+#: A name of RFC 1123 labels, with the underscore that real names have. Names are in ASCII (A-labels) on the wire.
 _DNS = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*"
 )
 
-#: A name that cannot exist (RFC 6761): permitting it alone forbids the whole kind (RFC 5280 section 4.2.1.10).
+#: A name that cannot exist (RFC 6761): a CA that permits only this DNS name is for none (RFC 5280 section 4.2.1.10).
 NO_DNS = x509.DNSName("redrive.invalid")
 ALL_ADDRESSES = tuple(x509.IPAddress(ipaddress.ip_network(net)) for net in ("0.0.0.0/0", "::/0"))
 
@@ -56,20 +57,20 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A CA that can sign. `chain` is the issuing certificate and what is above it, as the file has them."""
+    """A CA that can sign. `chain` is the issuing certificate and those above it, in the order of the file."""
 
     key: PrivateKey
     chain: tuple[x509.Certificate, ...]
 
     @property
     def cert(self) -> x509.Certificate:
-        """The certificate that leaves are signed under."""
+        """The certificate that signs leaves."""
         return self.chain[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What `init` wrote, and the roots that are in the bundle."""
+    """The files that `init` wrote, and the roots that are in the bundle."""
 
     cert: Path
     key: Path
@@ -78,10 +79,12 @@ class Made:
 
 
 def subject_alternative(host: str) -> x509.DNSName | x509.IPAddress:
-    """The one name of a leaf. `host` is without port; brackets, a trailing dot and case do not matter."""
+    """The subject alternative name of a leaf. `host` is without port; brackets, a trailing dot and case do not
+    matter.
+    """
     bare = host.removeprefix("[").removesuffix("]")
     try:
-        if "%" not in bare:  # a zone means something on one machine alone
+        if "%" not in bare:  # an IPv6 zone has a meaning on one machine only
             return x509.IPAddress(ipaddress.ip_address(bare))
     except ValueError:
         pass
@@ -92,7 +95,9 @@ def subject_alternative(host: str) -> x509.DNSName | x509.IPAddress:
 
 
 def permitted(text: str) -> x509.DNSName | x509.IPAddress:
-    """A subtree that `--for` names: a host (and its subdomains; a port or `*.` is let go), an address, a network."""
+    """Read a subtree that `--for` names: a host (with its subdomains; a port or `*.` is ignored), an address or a
+    network. Raises CaError if it is none of them.
+    """
     try:
         return x509.IPAddress(ipaddress.ip_network(text.removeprefix("[").removesuffix("]"), strict=False))
     except ValueError:
@@ -115,9 +120,9 @@ def permitted(text: str) -> x509.DNSName | x509.IPAddress:
 
 
 def constraints(hosts: list[str]) -> x509.NameConstraints:
-    """The name constraints of a CA that is for these hosts alone. A kind of name that no permitted subtree mentions is
+    """The name constraints of a CA that is only for these hosts. A kind of name that no permitted subtree mentions is
     not constrained at all (RFC 5280 section 4.2.1.10), so a CA for names excludes every address, and a CA for addresses
-    permits no name but one that cannot exist.
+    permits only one name, which cannot exist.
     """
     subtrees = list(dict.fromkeys(permitted(host) for host in hosts))
     excluded = None
@@ -129,7 +134,7 @@ def constraints(hosts: list[str]) -> x509.NameConstraints:
 
 
 def covers(limits: x509.NameConstraints | None, name: x509.DNSName | x509.IPAddress) -> bool:
-    """Whether a CA under these constraints may vouch for this name."""
+    """Whether a CA with these constraints may issue a certificate for this name."""
     if limits is None:
         return True
     if any(_within(name, subtree) for subtree in limits.excluded_subtrees or ()):
@@ -139,7 +144,9 @@ def covers(limits: x509.NameConstraints | None, name: x509.DNSName | x509.IPAddr
 
 
 def _covers_all(limits: x509.NameConstraints | None, wanted: x509.DNSName | x509.IPAddress) -> bool:
-    """Whether a CA under these constraints may vouch for a name and all below it, or for all of a network."""
+    """Whether a CA with these constraints may issue certificates for a name and its subdomains, or for all of a
+    network.
+    """
     if limits is None:
         return True
     if isinstance(wanted, x509.DNSName):
@@ -163,7 +170,7 @@ def _within(name: x509.DNSName | x509.IPAddress, subtree: x509.GeneralName) -> b
     return (
         isinstance(address, ipaddress.IPv4Address | ipaddress.IPv6Address)
         and isinstance(network, ipaddress.IPv4Network | ipaddress.IPv6Network)
-        and address in network  # of another version: not in it
+        and address in network  # False if the versions differ
     )
 
 
@@ -173,13 +180,13 @@ def shown(subtree: x509.GeneralName) -> str:
 
 
 def bundle_path(cert: Path) -> Path:
-    """The bundle lies beside the CA's certificate."""
+    """The path of the bundle, which is beside the CA's certificate."""
     return cert.with_name("bundle.pem")
 
 
 def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mapping[str, str]) -> Made:
-    """Make a CA and its bundle. Raises CaError where one is there already, or the place cannot be written. `hosts`: the
-    CA is for these and their subdomains alone; none: for any. `now` is aware.
+    """Make a CA and its bundle. Raises CaError if there is one already, or if the files cannot be written. The CA is
+    only for `hosts` and their subdomains, or for any host if the list is empty. `now` is aware.
     """
     for path in (key, cert):
         if path.exists() or path.is_symlink():
@@ -203,8 +210,8 @@ def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mappin
 
 
 def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
-    """Whether there is a CA that can sign for all of `hosts` (none: for any). Raises CaError where there is one that
-    cannot, or only a part of one. `now` is aware.
+    """Whether there is a CA that can sign for all of `hosts` (for any host if the list is empty). Raises CaError if
+    there is one that cannot, or only a part of one. `now` is aware.
     """
     if not any(path.exists() or path.is_symlink() for path in (cert, key)):
         return False
@@ -219,8 +226,8 @@ def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
 
 
 def export(cert: Path, folder: Path, environ: Mapping[str, str]) -> tuple[list[Path], Roots]:
-    """Write what apps in other containers read: the CA's certificate, the bundle, and the bundle as a trust store of
-    Java's. Returns the files, and the roots that are in the bundle. Raises CaError where they cannot be written.
+    """Write the files that apps in other containers need: the CA's certificate, the bundle, and the bundle as a Java
+    trust store. Return the files, and the roots that are in the bundle. Raises CaError if they cannot be written.
     """
     own = load_chain(cert)
     roots = system_roots(environ, bundle_path(cert))
@@ -240,7 +247,7 @@ def export(cert: Path, folder: Path, environ: Mapping[str, str]) -> tuple[list[P
 
 
 def _readable(roots: Roots) -> Iterator[x509.Certificate]:
-    """The roots that can be read: a few old ones break the rules of their format."""
+    """The roots that can be parsed: a few old ones break the rules of their format."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         for block in roots.blocks:
@@ -249,8 +256,8 @@ def _readable(roots: Roots) -> Iterator[x509.Certificate]:
 
 
 def _trust_store(certificates: tuple[x509.Certificate, ...]) -> bytes:
-    """PKCS #12 in which Java finds trusted certificates (it wants an attribute of its own on each). Its password is the
-    one that every JDK's own store has: there is nothing secret in it to guard.
+    """Make a PKCS #12 file in which Java finds trusted certificates (it needs an attribute of its own on each). Its
+    password is the one that every JDK's own store has, because it contains nothing secret.
     """
     unique = tuple(dict.fromkeys(certificates))
     named = [
@@ -260,33 +267,35 @@ def _trust_store(certificates: tuple[x509.Certificate, ...]) -> bytes:
 
 
 def _common_name(certificate: x509.Certificate) -> str:
-    """What a list of certificates shows of one."""
+    """The name that lists of certificates show for one."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else certificate.subject.rfc4514_string()
 
 
 def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
-    """Write the bundle again, from what the machine trusts now. Apps of other users read it, so everybody may."""
+    """Write the bundle again, from the roots that the machine trusts now. Every user may read it, since apps of other
+    users do.
+    """
     roots, text = bundle(cert, environ)
     replace(bundle_path(cert), text.encode("ascii"), 0o644)
     return roots
 
 
 def bundle(cert: Path, environ: Mapping[str, str]) -> tuple[Roots, str]:
-    """The bundle for this CA, and where its roots are from."""
+    """The roots of the bundle for this CA, with their source, and the bundle's text."""
     roots = system_roots(environ, bundle_path(cert))
     own = "".join(one.public_bytes(serialization.Encoding.PEM).decode("ascii") for one in load_chain(cert))
     return roots, bundle_text(roots, own)
 
 
 def load(cert: Path, key: Path, now: datetime) -> Authority:
-    """The CA of these files. Raises CaError, in one line, for whatever is wrong with it."""
+    """Read the CA from these files. Raises CaError, with a text of one line, if anything is wrong with it."""
     chain = load_chain(cert)
     try:
         found = serialization.load_pem_private_key(key.read_bytes(), None)
     except OSError as error:
         raise CaError(_unreadable(key, error)) from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: the key is encrypted
         raise CaError(f"{key}: not a private key in PEM without a passphrase") from error
     if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise CaError(f"{key}: neither an EC nor an RSA key")
@@ -301,7 +310,7 @@ def load(cert: Path, key: Path, now: datetime) -> Authority:
 
 
 def load_chain(cert: Path) -> tuple[x509.Certificate, ...]:
-    """The certificates of the CA's file, at least one."""
+    """Read the certificates of the CA's file, at least one."""
     try:
         return tuple(x509.load_pem_x509_certificates(cert.read_bytes()))
     except OSError as error:
@@ -311,7 +320,7 @@ def load_chain(cert: Path) -> tuple[x509.Certificate, ...]:
 
 
 def limits_of(cert: x509.Certificate) -> x509.NameConstraints | None:
-    """A CA's name constraints."""
+    """The name constraints of a CA's certificate; None if it has none."""
     try:
         return cert.extensions.get_extension_for_class(x509.NameConstraints).value
     except x509.ExtensionNotFound:
@@ -319,7 +328,7 @@ def limits_of(cert: x509.Certificate) -> x509.NameConstraints | None:
 
 
 def describe(cert: Path, key: Path, now: datetime) -> list[tuple[str, str]]:
-    """What `redrive ca show` prints, label and value; of the key, its place and mode alone."""
+    """The lines that `redrive ca show` prints, as label and value. Of the key, they show only its path and mode."""
     issuer = load_chain(cert)[0]
     limits = limits_of(issuer)
     subtrees = [one for one in limits.permitted_subtrees or () if one != NO_DNS] if limits is not None else []
@@ -354,7 +363,7 @@ def key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False, c
 
 def _self_signed(key: ec.EllipticCurvePrivateKey, hosts: list[str], now: datetime) -> x509.Certificate:
     ski = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    # Named by its key, so that two of them in one trust store are told apart by people and by verifiers.
+    # The name contains a digest of the key, so that people and verifiers can distinguish two CAs in one trust store.
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "redrive"),
@@ -407,10 +416,10 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is not there yet. Raises FileExistsError, and changes nothing, where somebody has the name."""
+    """Write a new file. Raises FileExistsError, and changes nothing, if a file of this name exists."""
     draft = _draft(path, data, mode)
     try:
-        os.link(draft, path)  # unlike a rename, this never takes a name from another file
+        os.link(draft, path)  # unlike a rename, this never replaces another file
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
@@ -434,7 +443,7 @@ def replace(path: Path, data: bytes, mode: int) -> None:
 
 
 def _draft(path: Path, data: bytes, mode: int) -> Path:
-    """A new file beside `path`, on the disk when this returns."""
+    """Write a temporary file beside `path`; its content is on the disk when this returns."""
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

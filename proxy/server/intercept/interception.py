@@ -1,18 +1,19 @@
-"""Interception as the proxy port does it: a CONNECT is answered, TLS is terminated, and the same connection reads on.
+"""Interception on the proxy port: redrive answers a CONNECT itself, terminates TLS, and reads on from the same
+connection.
 
-Cleartext HTTP after the CONNECT makes calls as well; the leaf is for the name that the app's TLS asks for.
+Cleartext HTTP after the CONNECT makes calls as well. The leaf is for the name that the app's TLS handshake asks for.
 
-What cannot be intercepted is refused with the remedy, never tunnelled: its upstream's calls are meant to be retried. If
-an app does not trust us, the log says so once for each host, with what to do.
+A CONNECT that cannot be intercepted is refused with the remedy, never tunnelled, because its upstream's calls are meant
+to be retried. If an app does not trust the CA, the log says so once for each host, with what to do.
 
-Law: every byte reaches the right reader. What the app sent right after its CONNECT was read before there was TLS: it is
-fed to the TLS layer before anything else. What it sends right after its handshake is decrypted before anybody knows
-that the handshake is over: a stand-in keeps it. asyncio's `start_tls` (uvloop's too) makes its TLS layer the
-transport's protocol in its first step, and puts the start of the handshake and the resumption of reading into the
-loop's queue; what is put there after them comes between them and the first read. The layer is a `BufferedProtocol`,
-which is how bytes are fed to it.
+Law: every byte reaches the right reader. Bytes that the app sent right after its CONNECT were read before there was
+TLS: they are fed to the TLS layer before anything else. Bytes that it sends right after its handshake are decrypted
+before asyncio reports that the handshake is over: a stand-in keeps them. asyncio's `start_tls` (uvloop's too) makes its
+TLS layer the transport's protocol in its first step, and puts the start of the handshake and the resumption of reading
+into the loop's queue; a callback that is queued after them runs after them and before the first read. The layer is a
+`BufferedProtocol`, which is how bytes are fed to it.
 
-The CA is read when a configuration is taken, and again, at most once a second, while something is wrong with it:
+The CA is read when a configuration is loaded, and, as long as something is wrong with it, again at most once a second:
 `redrive ca init` needs no restart. If the files are unchanged, the leaves are kept.
 """
 
@@ -38,47 +39,49 @@ if TYPE_CHECKING:
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
 #: Seconds that an app has for its part of the handshake.
 HANDSHAKE = 10.0
-#: Seconds that an app has to say its part of the end.
+#: Seconds that an app has to answer our close_notify when TLS ends.
 FAREWELL = 2.0
-#: Seconds between looks at files that were not good.
+#: Seconds between attempts to read the CA's files while something is wrong with them.
 AGAIN = 1.0
-#: How many hosts whose apps did not trust us are remembered as reported.
+#: The most failures of handshakes, by kind and authority, that are reported.
 MOST_TOLD = 1000
 
-#: OpenSSL's names of alerts by which a client says that it does not like the certificate.
+#: OpenSSL's names of alerts by which a client says that it does not accept the certificate.
 _DISTRUST = ("UNKNOWN_CA", "CERTIFICATE", "DECRYPT_ERROR", "ACCESS_DENIED")
-#: Its names for what is no TLS at all.
+#: OpenSSL's names of errors for bytes that are not TLS.
 _NO_TLS = ("HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
 
 Tell = Callable[..., None]
 
 
 class Secured(Protocol):
-    """The app's connection, as it is taken from cleartext to TLS."""
+    """The app's connection, as interception sees it on its way from cleartext to TLS."""
 
     def hand_over(self) -> tuple[asyncio.Transport, bytes]:
-        """Its transport, from which nothing more is read, and what was read behind the CONNECT."""
+        """Stop reading. Return the transport, and the bytes that were read after the CONNECT."""
 
     def take_back(self, early: bytes) -> None:
-        """Read on as before: there is no TLS inside."""
+        """Read on as before the CONNECT, which is refused. `early` are the bytes that were read after it."""
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """The CONNECT is answered: read on, `early` first. What is not cleartext HTTP is TLS: `secure` is informed."""
+        """Read on after the answer to the CONNECT, `early` first. If the bytes are not cleartext HTTP, they are TLS:
+        `secure` is called with them.
+        """
 
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
-        """TLS stands: what comes next are requests inside it."""
+        """Read the requests inside TLS, from the transport `tls`: the handshake has succeeded."""
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection ended in between."""
+        """Note that the connection ended before TLS was ready."""
 
 
 class Interception:
-    """The local CA in force, and the connections that are on their way to TLS. `tell` says things to who runs us."""
+    """The local CA in force, and the connections whose handshakes are in progress. `tell` reports to the operator."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._of: CertificateAuthority | None = None
-        self._files: tuple[bytes, bytes] | None = None  # certificate and key, as they were read
+        self._files: tuple[bytes, bytes] | None = None  # the content of the certificate's and the key's file
         self._leaves: Leaves | None = None
         self._look_again = 0.0
         self._beside = Background()
@@ -86,7 +89,7 @@ class Interception:
         self.problem = ""
 
     def use(self, settings: Settings) -> None:
-        """Take a configuration. What is wrong with its CA is told, and holds up nothing but interception."""
+        """Apply a configuration. A problem with its CA is reported, and affects nothing but interception."""
         self._told.clear()
         if not intercepts(settings):
             self._of = self._leaves = self._files = None
@@ -98,7 +101,9 @@ class Interception:
             self._tell("interception", [f"nothing can be intercepted: {self.problem}"], error=self.problem)
 
     def begin(self, connection: Secured, authority: str, refuse: Callable[[CaError], None]) -> None:
-        """Take the connection to TLS for the authority that its CONNECT names, or have the CONNECT refused."""
+        """Begin TLS for the authority that a connection's CONNECT names, or call `refuse` to have the CONNECT
+        refused.
+        """
         if self._leaves is None and monotonic() >= self._look_again:
             self._read()
         if self._leaves is None:
@@ -107,16 +112,18 @@ class Interception:
         self._beside.begin(self._answer(connection, authority, refuse, self._leaves))
 
     async def ended(self) -> None:
-        """Wait for handshakes in progress; their connections are closed already."""
+        """Cancel the handshakes in progress, and wait until they have ended; their connections are closed already."""
         self._beside.cancel()
         await asyncio.gather(*self._beside.tasks, return_exceptions=True)
 
     async def _answer(
         self, connection: Secured, authority: str, refuse: Callable[[CaError], None], leaves: Leaves
     ) -> None:
-        """Answer the CONNECT, once there is a leaf for its host; `refuse` answers it with what is wrong."""
+        """Answer the CONNECT as soon as there is a leaf for its host; if none can be made, call `refuse` with the
+        reason.
+        """
         place = split_authority(authority, 443)
-        assert place is not None  # it was admitted
+        assert place is not None  # a CONNECT with a malformed authority was refused earlier
         transport, early = connection.hand_over()
         try:
             context = await leaves.context(place[0])
@@ -128,7 +135,7 @@ class Interception:
             transport.write(ESTABLISHED)
 
             def secure(hello: bytes) -> None:
-                transport, _ = connection.hand_over()  # at once: what follows these bytes is not for us
+                transport, _ = connection.hand_over()  # at once: the TLS layer must read the bytes after these
                 self._beside.begin(self._shake(connection, transport, authority, leaves, context, hello))
 
             connection.take_inside(early, Inside(authority, "http"), secure)
@@ -156,7 +163,7 @@ class Interception:
         stand_in.give_way(tls, cast(asyncio.Protocol, connection))
 
     def _read(self) -> None:
-        """Read the CA's files; `problem` is what is wrong with them."""
+        """Read the CA's files, and set `problem` to what is wrong with them ("" if nothing is)."""
         self._look_again = monotonic() + AGAIN
         assert self._of is not None
         try:
@@ -175,7 +182,7 @@ class Interception:
             self.problem = str(error)
 
     def _tell_why(self, authority: str, error: Exception) -> None:
-        """Say once what is the matter with an app's handshake."""
+        """Report why an app's handshake failed, once for each kind of failure and authority."""
         reason = str(getattr(error, "reason", None) or "")
         if any(name in reason for name in _NO_TLS):
             kind, line = "no_tls", f"an app's CONNECT to {authority} carries no TLS, which `connect: intercept` expects"
@@ -197,7 +204,7 @@ class Interception:
 
 
 class StandIn(asyncio.Protocol):
-    """Keeps what comes until the one it is for takes over."""
+    """A protocol that keeps incoming bytes until the connection's own protocol takes over."""
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
@@ -205,24 +212,24 @@ class StandIn(asyncio.Protocol):
         self._blocked = False
 
     def data_received(self, data: bytes) -> None:
-        """Bytes that came with the end of the handshake."""
+        """Keep bytes that came with the end of the handshake."""
         self._data.append(data)
 
     def eof_received(self) -> bool:
-        """The app closed its sending direction."""
+        """Note that the app closed its sending direction."""
         self._ended = True
         return False
 
     def pause_writing(self) -> None:
-        """The session tickets did not go out at once."""
+        """Note that the transport is not ready for more: it could not send the session tickets at once."""
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """The transport's write buffer drained."""
+        """Note that the transport is ready for more."""
         self._blocked = False
 
     def give_way(self, tls: asyncio.Transport, protocol: asyncio.Protocol) -> None:
-        """Make `protocol` the transport's own, and tell it what was kept. It knows its transport already."""
+        """Make `protocol` the transport's own, and pass it what was kept. It knows its transport already."""
         tls.set_protocol(protocol)
         if self._blocked:
             protocol.pause_writing()
@@ -235,8 +242,9 @@ class StandIn(asyncio.Protocol):
 async def shake(
     transport: asyncio.Transport, context: ssl.SSLContext, early: bytes
 ) -> tuple[asyncio.Transport, StandIn]:
-    """End TLS on this transport. `early` was read already and is TLS. Raises ssl.SSLError or OSError (its timeout is
-    one) where the handshake fails; the transport is closed then.
+    """Terminate TLS on this transport, and return the decrypted transport with its stand-in. `early` are bytes of TLS
+    that were read already. Raises ssl.SSLError or OSError (its timeout is an OSError) if the handshake fails; the
+    transport is closed then.
     """
     loop = asyncio.get_running_loop()
     stand_in = StandIn()
@@ -250,14 +258,14 @@ async def shake(
     )
     shaking = loop.create_task(starting)
     if early:
-        # The task's first step is in the queue before this; what that step queues is there before `_feed`.
+        # The task's first step is in the queue before this callback, and what that step queues is there before `_feed`.
         loop.call_soon(loop.call_soon, _feed, transport, early)
     try:
         tls = await shaking
     except BaseException:
         transport.abort()
         raise
-    if tls is None or tls.get_extra_info("cipher") is None:  # an end of the connection is no error to the loop
+    if tls is None or tls.get_extra_info("cipher") is None:  # asyncio reports a closed connection as success
         transport.abort()
         raise ConnectionResetError("the connection was closed during the handshake")
     return tls, stand_in

@@ -1,13 +1,13 @@
 """Leaf certificates for the names that apps ask for, and the TLS contexts that present them.
 
-A name's certificate is made once and kept while it is used; making one does not stall the loop. Signing takes a tenth
-of a millisecond, but OpenSSL takes almost another to read a key back from PEM, and Python's ssl reads it only from a
-file; so it is done in a thread, and a name that is kept costs a look-up. The file is one in memory if the system has
-such files.
+A name's certificate is made once and kept while it is used; making one does not block the loop. Signing takes a tenth
+of a millisecond, but OpenSSL needs almost as long again to read a key back from PEM, and Python's ssl reads it only
+from a file; so leaves are made in a thread, and a leaf that is kept costs a look-up. The file is in memory if the
+system has such files.
 
-All leaves share one key pair, made by every process for itself and never stored: anyone who has it controls this
-process anyway. A leaf lives 30 days (public CAs are on the way to 47, clients refuse more than 398), and a new one is
-made in its last third.
+All leaves of a process share one key pair, which the process makes for itself and never stores: an attacker who can
+read it from memory controls the process anyway. A leaf lives 30 days (public CAs are on the way to 47, clients refuse
+more than 398), and a new one is made in its last third.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from proxy.server.intercept.ca import (
 )
 
 LEAF_LIFE = timedelta(days=30)
-#: Contexts kept; one is about 20 KiB, and a glob such as *.amazonaws.com stands for many names.
+#: The most contexts that are kept; one is about 20 KiB, and a glob such as *.amazonaws.com stands for many names.
 KEPT = 512
 #: RFC 5280's upper bound for a common name.
 _LONGEST_COMMON_NAME = 64
 
 
 class LeafContext(ssl.SSLContext):
-    """A server's context that shows the leaf of `host`."""
+    """A server's TLS context that presents the leaf of `host`."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A context that shows a leaf, and when (seconds since the epoch) another one is due."""
+    """A context that presents a leaf, and when (seconds since the epoch) a new one is due."""
 
     context: LeafContext
     renew: float
@@ -85,13 +85,13 @@ class Leaves:
         self._key_pem = key_pem(self._key)
         self._kept: OrderedDict[str, Leaf] = OrderedDict()
         self._flying: dict[str, asyncio.Future[Leaf]] = {}
-        self._asked = ""  # the name that was asked for last
-        self._listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # hears names, and shakes no hands
+        self._asked = ""  # the name in the last ClientHello that `_listener` read
+        self._listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # only reads the name, and breaks the handshake off
         self._listener.sni_callback = self._hear
         self.minted = 0
 
     def kept(self, host: str) -> LeafContext | None:
-        """The context for this host, where there is one that is still good."""
+        """The context for this host; None if there is none, or if its leaf is due to be replaced."""
         found = self._kept.get(host)
         if found is None or self._wall() >= found.renew:
             return None
@@ -99,7 +99,7 @@ class Leaves:
         return found.context
 
     async def context(self, host: str) -> LeafContext:
-        """The context for this host, made in a thread where it is not kept. Raises CaError where it cannot be made."""
+        """The context for this host; if none is kept, it is made in a thread. Raises CaError if it cannot be made."""
         found = self.kept(host)
         if found is not None:
             return found
@@ -111,16 +111,16 @@ class Leaves:
         return (await asyncio.shield(making)).context
 
     async def prepare(self, host: str, hello: bytes) -> None:
-        """Have the leaf at hand for the name that this ClientHello asks for, where that is not `host`: asked in the
-        middle of a handshake, it would have to be made on the spot.
+        """Make the leaf for the name that this ClientHello asks for, if that is not `host`. Otherwise the name would be
+        known only in the middle of the handshake, where a leaf can be made only by blocking the loop.
         """
         name = self._name_in(hello)
         if name and name != host.lower():
-            with contextlib.suppress(CaError):  # the app hears of the CONNECT's own
+            with contextlib.suppress(CaError):  # the app is shown the leaf of the CONNECT's host instead
                 await self.context(name)
 
     def _name_in(self, hello: bytes) -> str:
-        """The name in a ClientHello, in lower case; "" where it has none, or is not whole."""
+        """The name in a ClientHello, in lower case; "" if it has none, or is not complete."""
         self._asked = ""
         incoming = ssl.MemoryBIO()
         incoming.write(hello)
@@ -130,24 +130,24 @@ class Leaves:
 
     def _hear(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int:
         self._asked = "" if name is None else name.lower()
-        return ssl.ALERT_DESCRIPTION_USER_CANCELLED  # that was all
+        return ssl.ALERT_DESCRIPTION_USER_CANCELLED  # break off: the name is all that is needed
 
     def make(self, host: str) -> Leaf:
-        """Mint a leaf and make its context. Blocks for about a millisecond; from any thread."""
+        """Make a leaf and its context. Blocks for about a millisecond; may be called from any thread."""
         now = datetime.fromtimestamp(self._wall(), UTC)
         cert = self.mint(host, now)
         context = LeafContext(ssl.PROTOCOL_TLS_SERVER)
         context.host = host.lower()
-        # In the order of preference: only clients that offer nothing else speak HTTP/2, which gRPC's are.
+        # In the order of preference: HTTP/2 is used only with clients that offer nothing else, such as gRPC's.
         context.set_alpn_protocols(["http/1.1", "h2"])
-        # What a client needs between the leaf and a root: roots themselves it has, or they are worth nothing.
+        # The certificates between the leaf and a root. A root is not sent: a client that trusts it already has it.
         above = [each for each in self._authority.chain if each.subject != each.issuer]
         _load(context, b"".join([_pem(cert), *map(_pem, above), self._key_pem]))
         good_for = (cert.not_valid_after_utc - now) * 2 / 3
         return Leaf(context, (now + good_for).timestamp())
 
     def mint(self, host: str, now: datetime) -> x509.Certificate:
-        """A leaf for this host. Raises CaError where the CA may not vouch for it, or has expired."""
+        """Sign a leaf for this host. Raises CaError if the CA is not for this name, or has expired."""
         name, issuer = subject_alternative(host), self._authority.cert
         if not covers(self._limits, name):
             raise NotForNameError(
@@ -158,7 +158,8 @@ class Leaves:
                 f"the local CA expired on {issuer.not_valid_after_utc:%Y-%m-%d}: redrive ca init makes another"
             )
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "redrive")]
-        # For people; verifiers read the alternative name. An address here would be held against the CA's DNS names.
+        # The common name is for people; verifiers read the alternative name. An address is left out, because verifiers
+        # would check it against the CA's constraints for DNS names.
         if isinstance(name, x509.DNSName) and len(name.value) <= _LONGEST_COMMON_NAME:
             subject.append(x509.NameAttribute(NameOID.COMMON_NAME, name.value))
         public = self._key.public_key()
@@ -176,8 +177,9 @@ class Leaves:
         return builder.sign(self._authority.key, hashes.SHA256())
 
     def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Show the leaf for the name that the app asks for, where the CA may vouch for it. It is asked in the middle of
-        a handshake, so one that was not prepared (the hello came in pieces) is made on the spot.
+        """Present the leaf for the name that the app asks for, if the CA is for that name. OpenSSL calls this in the
+        middle of a handshake, so a leaf that was not prepared (the hello came in pieces) is made here, blocking the
+        loop.
         """
         if name is None or name.lower() == cast(LeafContext, context).host:
             return
@@ -186,7 +188,7 @@ class Leaves:
             try:
                 leaf = self.make(name.lower())
             except CaError:
-                return  # the app hears of the CONNECT's own
+                return  # the app is shown the leaf of the CONNECT's host instead
             self._keep(name.lower(), leaf)
             chosen = leaf.context
         tls.context = chosen
@@ -219,7 +221,7 @@ def _pem(cert: x509.Certificate) -> bytes:
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Hand a chain and its key to a context; Python's ssl takes them from a file alone."""
+    """Load a chain and its key into a context, through a file, since Python's ssl reads them only from one."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("leaf")
         try:
@@ -230,7 +232,7 @@ def _load(context: ssl.SSLContext, pem: bytes) -> None:
             pass
         finally:
             os.close(handle)
-    with tempfile.NamedTemporaryFile() as file:  # for its owner alone
+    with tempfile.NamedTemporaryFile() as file:  # readable only by its owner
         file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)

@@ -1,8 +1,7 @@
-"""The certificates that this machine trusts, and the bundle made of them and the local CA.
+"""The root certificates that this machine trusts, and the bundle made of them and the local CA.
 
-An app that is given the bundle trusts what it trusted before, and the local CA. The variables that name a bundle
-replace an app's roots, so a bundle without the system's roots would cut the app off from everything that is not
-intercepted.
+An app that uses the bundle trusts the same roots as before, and the local CA. The variables that name a bundle replace
+an app's roots, so a bundle without the system's roots would cut the app off from every server that is not intercepted.
 
 The first of these sources that has any certificate is used: SSL_CERT_FILE, OpenSSL's own file, the places where
 distributions keep theirs (Go's crypto/x509/root_linux.go has the list), OpenSSL's directory, certifi if it is
@@ -20,7 +19,7 @@ from pathlib import Path
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
-#: Debian, Fedora, openSUSE, RHEL 7 and later, Alpine and macOS.
+#: The files of Debian, Fedora, openSUSE, RHEL 7 and later, Alpine and macOS.
 USUAL_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -32,14 +31,14 @@ USUAL_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """PEM blocks, each once, and where they came from ("" where there are none)."""
+    """Root certificates as PEM blocks, each once, and the source that they are from ("" if there are none)."""
 
     blocks: tuple[str, ...]
     source: str
 
 
 def system_roots(environ: Mapping[str, str], bundle: Path) -> Roots:
-    """The roots that this machine trusts. `bundle` is our own file, which is not asked."""
+    """The roots that this machine trusts. `bundle` is our own file, which is not used as a source."""
     for source in _sources(environ):
         if source.exists() and not (bundle.exists() and bundle.samefile(source)):
             blocks = _blocks(source)
@@ -49,7 +48,7 @@ def system_roots(environ: Mapping[str, str], bundle: Path) -> Roots:
 
 
 def bundle_text(roots: Roots, ca: str) -> str:
-    """The bundle: the roots, then the local CA's certificates (PEM), with a line that says what it is."""
+    """The text of the bundle: a line that says what it is, the roots, then the local CA's certificates (PEM)."""
     own = _PEM.findall(ca)
     head = f"# The roots of {roots.source or 'no place'}, and the local CA of redrive, which is the last.\n"
     return head + "".join(f"{block}\n" for block in (*(one for one in roots.blocks if one not in own), *own))
@@ -70,13 +69,13 @@ def _sources(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _blocks(source: Path) -> tuple[str, ...]:
-    """The certificates of a file, or of the files of a directory; what cannot be read has none."""
+    """The certificates of a file, or of the files of a directory; a file that cannot be read counts as empty."""
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     found: dict[str, None] = {}
     for file in files:
         try:
             text = file.read_text("ascii", "replace")
-        except OSError:  # a directory, a broken link, not ours to read
+        except OSError:  # a directory, a broken link, or no permission
             continue
         found.update(dict.fromkeys(_PEM.findall(text)))
     return tuple(found)
