@@ -14,6 +14,7 @@ from typing import Any
 from proxy.config.problems import Mark, Problems, dotted, meant
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import PACK
+from proxy.config.schema_language import may_be_empty
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
@@ -133,7 +134,8 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     tree = parse(text, file, problems)
     typed = None
     if isinstance(tree, Map):
-        tree = tree.without(*(key for key in tree if tree[key] is None))  # as good as not there
+        empty = (name for name, key in PACK.keys.items() if tree.get(name, "") is None and may_be_empty(key.form))
+        tree = tree.without(*empty)
         whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
         if isinstance(typed, dict) and "codes" in typed:

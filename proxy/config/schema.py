@@ -92,16 +92,16 @@ flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no", "
 word = Word(units.word, ANY)
 text = Word(units.text, ANY)
 glob = Word(units.text, ANY)
-admin_name = Word(addresses.admin_name, TEXT)
+admin_name = Word(addresses.admin_name, ANY)
 admin_token = Word(addresses.admin_token, ANY)
 header_value = Word(addresses.header_value, ANY)
-header_name = Word(addresses.header_name, TEXT)
-key_header = Word(addresses.key_header, TEXT)
-token = Word(addresses.token, TEXT)
+header_name = Word(addresses.header_name, ANY)
+key_header = Word(addresses.key_header, ANY)
+token = Word(addresses.token, ANY)
 address = Word(addresses.address, TEXT)
 address_or_off = Word(addresses.address_or_off, {"anyOf": [TEXT, {"const": False}]})
 redis_url = Word(addresses.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
-parent_proxy = Word(addresses.parent_proxy, like("none|http://.+"))
+parent_proxy = Word(addresses.parent_proxy, {"anyOf": [like("none|off|false|http://.+"), {"const": False}]})
 network = Word(addresses.network, TEXT)
 failure = Word(units.failure, {"type": ["integer", "string"]})
 status = Word(units.status, {"type": ["integer", "string"]})
@@ -109,7 +109,7 @@ grpc_status = Word(units.grpc_status, TEXT)
 fault = Word(units.fault, TEXT)
 endpoint = Word(addresses.endpoint, ANY)
 host_pattern = Word(addresses.host_pattern, ANY)
-service = Word(addresses.service_pattern, TEXT)
+service = Word(addresses.service_pattern, ANY)
 prefix = Word(addresses.prefix_or_off, ANY)
 concurrency_off = Word(units.concurrency_off, {"anyOf": [{"enum": ["off"]}, {"const": False}, like(_ENV)]})
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
@@ -335,7 +335,7 @@ HEADER_EDIT = section(
     "header_edit",
     "Fields to set (replacing what came) and to remove.",
     set=Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
-    remove=Key(ListOf(Word(addresses.editable_header, TEXT)), []),
+    remove=Key(ListOf(Word(addresses.editable_header, ANY)), []),
 )
 
 HEADERS = section("headers", "Changes to the headers on the way.", request=HEADER_EDIT, response=HEADER_EDIT)
@@ -373,7 +373,7 @@ FALLBACK = section(
 CREDENTIALS = section(
     "credentials",
     "Several keys of one upstream: each attempt carries one of them.",
-    header=Key(Word(addresses.editable_header, TEXT), doc="the field that carries it, as x-api-key", required=True),
+    header=Key(Word(addresses.editable_header, ANY), doc="the field that carries it, as x-api-key", required=True),
     format=Key(
         Word(addresses.credential_format, like(r".*\{\}.*")), "{}", "how it is written; {} stands for the value"
     ),
@@ -618,8 +618,8 @@ def _version(value: Any) -> str:
 
 
 _INCLUDED: dict[str, Key] = {
-    "buckets": Key(MapOf(BUCKET, key=addresses.name), doc="buckets by name"),
-    "strategies": Key(MapOf(STRATEGY, key=addresses.name), doc="strategies by name"),
+    "buckets": Key(MapOf(BUCKET, key=addresses.name, required=("kind",)), doc="buckets by name"),
+    "strategies": Key(MapOf(STRATEGY, key=addresses.name, required=("kind",)), doc="strategies by name"),
     "upstreams": Key(MapOf(UPSTREAM, key=addresses.name), doc="upstreams by name"),
 }
 
@@ -713,5 +713,6 @@ def schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "redrive configuration",
         **root,
+        "type": ["object", "null"],
         "$defs": dict(sorted(named.items())),
     }

@@ -2,7 +2,8 @@
 
 One table (schema.py) is the file format, the check of it and its JSON Schema. Reading never stops at the first mistake:
 each one is reported with its place, the key that contains it is dropped, and the rest is read, so that one pass
-collects everything. A key with nothing after it counts as absent.
+collects everything. A key with nothing after it counts as absent where a list or a mapping belongs, as in `upstreams:`
+with all upstreams commented out; where a word may stand, it is a mistake.
 """
 
 from __future__ import annotations
@@ -23,10 +24,17 @@ from proxy.config.yaml_tree import Map, Seq, adopt
 BAD = object()
 #: Takes the place, the path and what is wrong.
 Tell = Callable[[Mark, Path, str], None]
+#: What is wrong with a key that has nothing after it, where a word may stand.
+EMPTY = "has nothing after it: write a value, or leave the key out"
 #: Words that stand for nothing elsewhere in the file, where a list has [].
 _NOTHING = ("off", "no", "none", "false")
 #: Named parts of a JSON Schema, filled while it is made.
 Definitions = dict[str, Any]
+
+
+def may_be_empty(form: Form) -> bool:
+    """Whether a key of this form may have nothing after it: lists and mappings may, what could be a word may not."""
+    return isinstance(form, Section | MapOf | ListOf | Secrets | Anything)
 
 
 def told_already(mark: Mark, path: Path, message: str) -> None:
@@ -109,18 +117,19 @@ class Secrets:
         return BAD if wrong else tuple(items)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        return {"type": "array", "minItems": 1, "items": {"type": ["string", "number"]}}
+        return {"type": "array", "minItems": 1, "items": {"type": ["string", "number", "boolean"]}}
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
     """A mapping with names of the user's own, a dict by the names as written. `key` reads them; `caseless`: a name is
-    one in any case, and there once.
+    one in any case, and there once. `required`: keys of a value that are checked for elsewhere.
     """
 
     value: Form
     key: Callable[[Any], Any] = any_word
     caseless: bool = False
+    required: tuple[str, ...] = ()
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         if not isinstance(tree, Map):
@@ -151,7 +160,19 @@ class MapOf:
         return found
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        return {"type": "object", "additionalProperties": self.value.schema(named)}
+        value = self.value.schema(named)
+        if self.required:
+            value = {"allOf": [value], "required": list(self.required)}
+        elif isinstance(self.value, Section) and not any(key.required for key in self.value.keys.values()):
+            value = _or_nothing(value)
+        return {"type": "object", "additionalProperties": value}
+
+
+def _or_nothing(part: dict[str, Any]) -> dict[str, Any]:
+    """The schema of what this one takes, and of nothing."""
+    if isinstance(part.get("type"), str):
+        return part | {"type": [part["type"], "null"]}
+    return {"anyOf": [part, {"type": "null"}]} if part else part
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +245,12 @@ class Section:
                     near = head if head in self.keys else nearest(name, self.keys)
                     if near is not None:  # what it was to be is not to be told as missing
                         tree.keys_at.setdefault(near, tree.keys_at[name])
-            elif tree[name] is None and not key.null:  # a key with nothing behind it is as good as none
-                del tree[name], tree.keys_at[name]
+            elif tree[name] is None and not key.null:
+                if may_be_empty(key.form) or key.required:  # which is reported as missing
+                    del tree.keys_at[name]
+                else:
+                    tell(tree.keys_at[name], (*path, name), EMPTY)
+                del tree[name]
             else:
                 value = key.form.read(tree[name], tree.values_at[name], (*path, name), tell)
                 if value is BAD:
@@ -245,8 +270,10 @@ class Section:
             for name, key in self.keys.items():
                 part = key.form.schema(named)
                 extra = {k: v for k, v in (("description", key.doc), ("default", key.default)) if v not in ("", None)}
+                if key.null or (may_be_empty(key.form) and not key.required):
+                    part = _or_nothing(part)
                 properties[name] = {"allOf": [part], **extra} if "$ref" in part and extra else part | extra
-            shape: dict[str, Any] = {"type": ["object", "null"], "description": self.doc, "properties": properties}
+            shape: dict[str, Any] = {"type": "object", "description": self.doc, "properties": properties}
             if not self.open:
                 shape["additionalProperties"] = False
             if required := [name for name, key in self.keys.items() if key.required]:

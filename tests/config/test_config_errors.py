@@ -144,8 +144,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:3:11: upstreams.a.url[0].url: is missing",
             "redrive.yaml:4:16: upstreams.a.fallback[0].to: is missing: the name of an upstream with a url",
             "redrive.yaml:5:18: upstreams.a.credentials.header: is missing: the field that carries it, as x-api-key",
-            "redrive.yaml:6:35: upstreams.b.concurrency.max: is missing: the attempts that may be under way at "
-            "a time, as in {max: 8}",
+            "redrive.yaml:6:36: upstreams.b.concurrency.max: has nothing after it: write a value, or leave the key out",
         ],
     ),
     "no place at all": (

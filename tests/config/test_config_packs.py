@@ -144,10 +144,15 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     )
 
 
-def test_keys_of_a_pack_with_nothing_behind_them_are_as_good_as_none(tmp_path: Path) -> None:
-    keys = ("stop_field", "grpc", "rules", "empty_events", "codes", "delays", "repeats", "out_of_quota", "resets")
+def test_keys_of_a_pack_with_nothing_after_them(tmp_path: Path) -> None:
+    """Lists and mappings may be left empty, as in the file itself; a word may not."""
+    keys = ("rules", "empty_events", "codes", "delays", "repeats", "reads", "out_of_quota", "resets")
     (tmp_path / "own.yaml").write_text("name: own\nsource: [none]\n" + "".join(f"{key}:\n" for key in keys))
     assert policy(settings(tmp_path, OWN)).classify.dialects[0].rules == ()
+    (tmp_path / "own.yaml").write_text("name: own\nsource: [none]\ngrpc:\n")
+    assert lines(tmp_path, loaded(tmp_path, OWN)) == [
+        "own.yaml:3:1: grpc: has nothing after it: write a value, or leave the key out"
+    ]
 
 
 def test_codes_of_a_pack_that_nothing_can_match(tmp_path: Path) -> None:
