@@ -12,6 +12,7 @@ import pytest
 from support.front import Answer, Front, to
 from support.scripted import Upstream, answer
 
+from proxy.forward.request_plan import Plan
 from proxy.retry.routing import Match, Route
 
 WHOLE = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
@@ -114,3 +115,16 @@ async def test_requests_that_take_turns_are_treated_as_ones_alone(seed: int) -> 
             for _ in range(12):
                 row = random.choices(some, k=8)
                 assert await outcome(front, upstream, row) == alone[row[-1]], row
+
+
+async def test_a_plan_that_is_alike_has_every_field() -> None:
+    async with Upstream(WHOLE) as upstream, Front(to("a", upstream.url)) as front, front.app() as app:
+        await app.ask("GET", "/a/x")
+        (connection,) = front.path.acceptor.open
+        plan = connection.plan
+        assert plan is not None and plan.follow(plan.head, front.settings.router)
+        twin = plan.alike(plan.head, front.settings.router)
+        assert twin is not None
+        own = {"asked", "keyed", "request"}  # of one request each
+        assert {name for name in Plan.__slots__ if getattr(twin, name) != getattr(plan, name)} <= own
+        assert twin.request.path == plan.request.path
