@@ -1,4 +1,5 @@
-"""What every bucket in Redis has in common: its messages to its script, and who waits for the answer.
+"""The part that all buckets in Redis have in common: their messages to their script, and the calls that wait for
+answers.
 
 Law: no I/O, and time is an argument. What a bucket reports is cumulative or absolute and carries a number that grows,
 so that a message may be lost, come twice or too late, and a reply may be lost: nothing is counted twice, nothing
@@ -19,38 +20,38 @@ from proxy.retry.registry import Key
 
 #: Contract, section 3, "Buckets": own unsent changes and the last known level are at most 100 ms old.
 FRESH = 0.1
-#: Seconds after which changes are sent: half of that, so that what others act on is no older either.
+#: Seconds after which changes are sent: half of FRESH, so that what other processes act on is no older than FRESH.
 PROMPT = 0.05
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
 FORGET = 3 * 24 * 3600 * 1000
 
-#: Said in the place of figures, which decide nothing then.
+#: The text in place of figures while they decide nothing.
 WITHHELD = "Redis does not answer, and redis.on_outage is deny"
 
 
 class Store(Protocol):
-    """What a bucket needs of its store."""
+    """The interface of the store that a bucket uses."""
 
-    holder: str  # this process among those that share a bucket
-    out: bool  # Redis is not available at the moment,
-    denies: bool  # and then nothing is granted; else a bucket of one's own carries on
-    dead: float  # seconds after which a silent holder's lease comes back
-    observes: bool  # this process only looks at levels: it reports nothing
+    holder: str  # the name of this process among those that share a bucket
+    out: bool  # Redis is not available at the moment
+    denies: bool  # while it is out nothing is granted; else a bucket of this process alone is used
+    dead: float  # seconds of silence after which a holder's lease is taken back
+    observes: bool  # this process only reads levels, and reports nothing
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
-        """Have this bucket say what it has to say, at that time or before."""
+        """Schedule this bucket's next message for this time, if none is due earlier."""
 
     def draw(self) -> str:
-        """A random name, which no other process has."""
+        """Draw a random name, which no other process has."""
 
 
-#: The form of what is kept: part of every key and channel, so that processes which would not understand each other's
-#: keys have keys of their own. It goes up where an earlier release's scripts could not go on with what the new ones
-#: leave; a field that is added to a hash, or to the end of a holder's record, does not change it (`docs/guides/
-#: upgrading.md`).
+#: The version of what Redis keeps: part of every key and channel, so that processes which would not understand each
+#: other's keys have keys of their own. It is raised if the scripts of an earlier release could not go on with what the
+#: new ones write; a field that is added to a hash, or to the end of a holder's record, does not change it
+#: (`docs/guides/upgrading.md`).
 SCHEMA = 1
-#: The fields of a bucket's definition that its digest has, by kind: those of schema 1, in this order. A field that came
-#: later is in it only where it is not the default, so that two releases find the same bucket.
+#: The fields of a bucket's definition that its digest contains, by kind: those of schema 1, in this order. A field that
+#: was added later is in it only if its value is not the default, so that two releases find the same bucket.
 _DEFINED = {
     "quota": (
         "capacity",
@@ -69,12 +70,12 @@ _DEFINED = {
 
 
 def space(prefix: str) -> str:
-    """What every key and channel begins with: the prefix of the configuration, and the schema."""
+    """The beginning of every key and channel: the prefix of the configuration, and the schema."""
     return f"{prefix}{SCHEMA}:"
 
 
 def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
-    """The Redis key of a bucket: where it belongs, and a digest of that and of its definition.
+    """The Redis key of a bucket: its scope in readable form, and a digest of the scope and the bucket's definition.
 
     The braces are a hash tag: whatever is kept for one bucket is in one slot of a cluster.
     """
@@ -86,9 +87,7 @@ def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
 
 
 def _definition(spec: BucketSpec) -> tuple[object, ...]:
-    """A bucket's definition, the same in every release that knows it: numbers as floats, whatever way they were
-    written.
-    """
+    """A bucket's definition, equal in every release that knows it: numbers are floats, however they were written."""
     known = _DEFINED[spec.kind]
     values = [(name, getattr(spec, name)) for name in known]
     values += [
@@ -100,12 +99,12 @@ def _definition(spec: BucketSpec) -> tuple[object, ...]:
 
 
 class RedisBucket:
-    """A bucket as its store sees it. `due`: when it wants to say something; inf: not at all."""
+    """A bucket with the interface that its store needs. `due`: when its next message is due; inf: none is."""
 
     script = "tokens"
 
     def hold(self, store: Store, key: str, known: float | None) -> None:
-        """Begin. `known`: a level that is known from before, under another definition."""
+        """Set the attributes up. `known`: a level that was known under an earlier definition; None if there is none."""
         self.store = store
         self.key = key
         self.due = math.inf
@@ -113,18 +112,20 @@ class RedisBucket:
         self._made = ""
         self._sequence = 0
         self._asks: deque[tuple[float, Callable[[float, bool], None]]] = deque()
-        self._asked = 0  # how many of them the message that is out knows
+        self._asked = 0  # how many of them the last message asks for
         self._known = known
         self._leaving = False
 
     def withheld(self) -> str:
-        """Why nothing is granted at the moment, whatever the level: Redis is gone, and says `on_outage: deny`."""
+        """The reason why nothing is granted at the moment, whatever the level: Redis is out, and `on_outage` is deny.
+        Else "".
+        """
         return WITHHELD if self.store.out and self.store.denies else ""
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
     def message(self, now: float) -> list[object]:
-        """What the script is told."""
+        """The arguments of the script for the next message."""
         self.due = math.inf
         self._sequence += 1
         self._sent_at = now
@@ -134,8 +135,8 @@ class RedisBucket:
         return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
 
     def heard(self, reply: list[bytes], now: float) -> None:
-        """The script's reply to the last message."""
-        if reply[0] == b"late":  # a later message of ours has been there before it: say it again
+        """Take the script's reply to the last message."""
+        if reply[0] == b"late":  # a later message of ours overtook this one: report again
             self.store.soon(self, now)
             return
         self._made = reply[0].decode()
@@ -146,19 +147,19 @@ class RedisBucket:
         self._plan(now)
 
     def unheard(self, now: float) -> None:
-        """No reply came: the next message repeats what this one said."""
+        """Note that no reply came: the next message repeats the report of this one."""
         self._asked = 0
         self.store.soon(self, now)
 
     def part(self, now: float) -> None:
-        """Redis is not available any more: what is known now is what an own bucket carries on from."""
+        """Prepare to go on without Redis: the bucket of this process begins with what is known now."""
 
     def parted(self, now: float) -> None:
-        """Redis is not available (`store.out` says so now): waiting callers are answered from what is here."""
+        """Answer waiting calls from the bucket of this process; Redis is out (`store.out` is set by now)."""
         self._answer(len(self._asks), now)
 
     def leave(self) -> None:
-        """This process ends: the next message gives everything back."""
+        """Note that this process ends: the next message gives everything back."""
         self._leaving = True
 
     @property
@@ -169,7 +170,9 @@ class RedisBucket:
     # -- for calls --------------------------------------------------------------------------------------------------
 
     def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """A retry waits for an answer: it is asked for at once, in the next message."""
+        """Ask Redis for a price, in a message that is sent at once; `answer(price, granted)` is called with the
+        reply.
+        """
         self._asks.append((price, answer))
         if self.store.out:
             self._answer(len(self._asks), now)
@@ -187,24 +190,26 @@ class RedisBucket:
             self.store.soon(self, at)
 
     def _report_soon(self, now: float) -> None:
-        """Something has changed: others act on it in time. (While Redis is out, all is told when it is back.)"""
+        """Send a change in time for the others to act on it. (While Redis is out, everything is reported once it is
+        back.)
+        """
         if not self.store.out:
             self._soon(now + PROMPT)
 
     # -- for each kind ----------------------------------------------------------------------------------------------
 
     def _pay(self, price: float, now: float) -> bool:
-        """Take what was asked for, if it is there."""
+        """Take the price of a call that waited for an answer, if the tokens are available; whether they were."""
         return False
 
     def _report(self, now: float) -> Iterable[float | None]:
-        """The numbers that the script takes from its fourth argument on; None for what is not known."""
+        """The numbers that the script takes from its fourth argument on; None for each one that is not known."""
         raise NotImplementedError
 
     def _learn(self, values: list[float], now: float) -> None:
-        """Take the numbers of the script's answer."""
+        """Take the numbers of the script's reply."""
         raise NotImplementedError
 
     def _plan(self, now: float) -> None:
-        """Plan the next message, if nothing happens before."""
+        """Schedule the next message, for the case that nothing happens before."""
         raise NotImplementedError

@@ -1,11 +1,12 @@
 -- One budget: the calls and retries of a fleet in a sliding window, and its retries of the last second.
 --
 -- Law: counts are merged so that load is never underestimated. Events are counted in slices of a hundredth of the
--- window (a twentieth of the second); a slice of calls leaves when its oldest event may, one of retries when its newest
--- may. What a holder reports is cumulative, and an overtaken message is ignored.
+-- window (a twentieth of the second); a slice of calls expires when its oldest event may have left the window, one of
+-- retries when its newest may have. A holder reports sums since its beginning, and an overtaken message is ignored.
 --
--- The hash: made, born, at, scanned; for each of c (calls), r (retries) and s (retries of the last second) its total and
--- its oldest slice that may still be there (tc, oc, ...), the slices (c:123), and a field for each holder.
+-- The hash: made (the name of this making of the key), born (when it was made), scanned (when silent holders were last
+-- removed); for each of c (calls), r (retries) and s (retries of the last second) its total (tc, ...), its oldest slice
+-- that may still exist (oc, ...), and its slices (c:123); and a field for each holder.
 local key, holder = KEYS[1], 'h:' .. ARGV[1]
 local sequence = tonumber(ARGV[2])
 local known_made = ARGV[3]
@@ -39,14 +40,14 @@ local function count(what, index, events)
   oldest[what] = math.min(oldest[what] or index, index)
 end
 
--- the first slice that counts: all of its calls are within the window, or some of its retries may be
+-- the first slice that counts: all of its calls are within the window, or some of its retries may be within it
 local function first(what)
   local edge = math.floor((now - spans[what]) / widths[what])
   if what == 'c' then return edge + 1 end
   return edge
 end
 
--- what has left its window
+-- remove the slices that have left their window
 for what, _ in pairs(total) do
   local edge = first(what)
   if oldest[what] and oldest[what] < edge then
@@ -78,7 +79,7 @@ if record then
   last, calls_before, retries_before = struct.unpack('<ddd', record)
   if sequence <= last then return {'late'} end
 elseif known_made ~= made and known_made ~= '' then
-  -- another making is known to the sender; see tokens.lua
+  -- the sender knows another making of the key; see tokens.lua
   calls_before, retries_before = calls, retries
   if known_calls and now - born < young then
     local known = math.max(0, percent * known_calls / 100 - known_retries, minimum - known_second)
@@ -96,7 +97,7 @@ for _, what in ipairs({'r', 's'}) do
   if more > 0 then
     count(what, slice(what, 0), more)
   else
-    -- retries that did not happen: the newest go
+    -- take back retries that did not happen, from the newest slice on
     local left = math.min(-more, total[what])
     local index = slice(what, 0)
     while left > 0 and oldest[what] and index >= oldest[what] do

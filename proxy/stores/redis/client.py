@@ -1,7 +1,7 @@
-"""The client library, as the store uses it: scripts out, replies in, and one subscription.
+"""The client library, as the store uses it: it runs scripts, returns their replies, and holds one subscription.
 
-Nothing is tried again here and nothing waits longer than its caller allows: the caller knows what the answer is worth.
-A client that failed is closed and another is made. RESP2 is spoken, which every Redis and Valkey knows.
+Nothing is tried again here, and nothing waits longer than its caller allows: the caller knows what the answer is worth.
+A client that failed is closed, and another is made. The protocol is RESP2, which every Redis and Valkey knows.
 
 Forms of `redis.url` (TLS with `rediss`, `valkey` and `valkeys` mean the same):
 
@@ -29,11 +29,11 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
-#: Seconds between signs of life on the subscription.
+#: Seconds of silence on the subscription after which a PING is sent.
 LISTENING = 5.0
 
 
-#: The scripts of this package, and what EVALSHA calls them.
+#: The scripts of this package by name, and the digests that EVALSHA takes.
 SCRIPTS = {
     name: files(__package__).joinpath(f"{name}.lua").read_text() for name in ("tokens", "budget", "cooldown", "places")
 }
@@ -49,7 +49,7 @@ class Command(NamedTuple):
 
 
 class BadUrlError(ValueError):
-    """`redis.url` says nothing that the client library could use."""
+    """`redis.url` has no form that the client library could use; the text says why."""
 
 
 class RedisClient:
@@ -67,7 +67,7 @@ class RedisClient:
         self._cluster = form == "cluster"
         self._plain = options
         if form == "cluster":
-            # What is moved is followed; nothing else is tried again.
+            # The library follows keys to another node (MOVED, ASK); it tries nothing else again.
             named = ("host", "port", "db", "connection_class")
             kept = {name: value for name, value in options.items() if name not in named}
             if options.get("connection_class") is SSLConnection:
@@ -102,7 +102,7 @@ class RedisClient:
         await self._client.ping()
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
-        """Every command's reply, or the error that it was answered with. Raises where there is no answer."""
+        """Run these commands; for each its reply, or the error that Redis answered. Raises if there is no answer."""
         replies = await self._evaluate(commands, known=True)
         unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:
@@ -119,7 +119,7 @@ class RedisClient:
         return list(await take.execute(raise_on_error=False))
 
     async def fields(self, key: str) -> tuple[float, dict[bytes, bytes]]:
-        """A hash, and the server's time in seconds."""
+        """Read a hash; the server's time in seconds, and the hash's fields."""
         node = {"target_nodes": self._client.get_node_from_key(key)} if self._cluster else {}
         seconds = await self._client.execute_command("TIME", **node)
         if isinstance(seconds, dict):
@@ -127,7 +127,7 @@ class RedisClient:
         return seconds[0] + seconds[1] / 1e6, await self._client.hgetall(key)
 
     async def listen(self, channel: str) -> AsyncIterator[bytes | None]:
-        """Messages of a channel; None once when it has begun to listen. Raises when that can't be done any more."""
+        """Yield the messages of a channel; None once, when the subscription has begun. Raises when it is lost."""
         client = self._subscriber()
         try:
             async with client.pubsub() as heard:
@@ -150,7 +150,9 @@ class RedisClient:
                 await client.aclose()
 
     def _subscriber(self) -> Any:
-        """What is published on one node of a cluster is heard on all."""
+        """The client that subscribes; for a cluster, one to any node, because each node delivers what is published on
+        any other.
+        """
         if not self._cluster:
             return self._client
         node = self._client.get_random_node()
@@ -170,7 +172,9 @@ def _spelled(command: Command, known: bool) -> list[object]:
 
 
 def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
-    """(form, a plain URL for the library to read options from, the places, what is behind them)."""
+    """Split a `redis.url`: its form, a plain URL for the library to read options from, the places (host and port), and
+    the path after them.
+    """
     parts = urlsplit(url)
     kind, _, form = parts.scheme.partition("+")
     kind = {"valkey": "redis", "valkeys": "rediss"}.get(kind, kind)

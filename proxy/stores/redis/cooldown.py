@@ -1,9 +1,9 @@
-"""One cooldown in Redis: reported to the fleet, and ended by places that the fleet shares.
+"""A cooldown in Redis: reported to the other machines, and ended by places that the fleet shares.
 
 A cooldown belongs to an upstream and a scope value; its groups of callers cool down separately. The number of places by
 which a group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
-Every PROMPT seconds while it holds any, a process reports what it added to the number and how many it would use, and
-gets its share back. If Redis is not available, each process has a slow start of its own.
+Every PROMPT seconds while it holds any, a process reports how many places it added and how many it would use, and is
+given its share. If Redis is not available, each process has a slow start of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from proxy.stores.redis.store import RedisStore
 
 
 class RedisCooldown:
-    """Tells the fleet of one place's cooldown (`proxy.retry.cooldown.FleetCooldowns`). `key` has the cooldowns in
-    force, `channel` those that begin.
+    """Reports one scope's cooldown to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place` is the scope's name in
+    the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin.
     """
 
     def __init__(self, cooldown: Cooldown, place: str, store: RedisStore, key: str, channel: str) -> None:
@@ -50,34 +50,35 @@ class RedisCooldown:
 
 
 class RedisPlaces(RedisBucket):
-    """This process's part of the places of one group of callers."""
+    """The part that this process has in the places of one group of callers."""
 
     script = "places"
 
     def __init__(self, group: SlowStart, cooldown: Cooldown, store: RedisStore, key: str) -> None:
         self._group = group
         self._cooldown = cooldown
-        self._word: tuple[float, float] | None = None  # a word to be told: when its attempt was sent, its delay
-        self._telling: tuple[float, float] | None = None  # the same, of the message that is out
-        self._grown = 0.0  # as of that message,
-        self._wanted = 0  # the same
+        # A pushback that is to be reported: when its attempt was sent, and its delay.
+        self._word: tuple[float, float] | None = None
+        self._telling: tuple[float, float] | None = None  # the one that the last message reports
+        self._grown = 0.0  # the group's `grown` in the last message
+        self._wanted = 0  # the places that it said this process would use
         self.hold(store, key, None)
         group.share = math.inf if store.out else 0.0
 
     def tell(self, sent: float, delay: float, now: float) -> None:
-        """An answer to an attempt sent at `sent` asked for a delay (seconds)."""
+        """Report a pushback: an answer to an attempt sent at `sent` asked for a delay (seconds)."""
         self._word = sent, delay + now - sent
         self.store.soon(self, now)
 
     def asked(self, now: float) -> None:
-        """Calls are held, here or elsewhere, or have a place."""
+        """Note that calls of the group are held, here or elsewhere, or have a place."""
         if not self._wanted and self._group.wanted():
             self._soon(now)
         elif self._group.elsewhere:
             self._soon(max(now + FRESH, self._group.until))
 
     def part(self, now: float) -> None:
-        """Redis is not available: a slow start of one's own."""
+        """Go on without Redis, with a slow start of this process alone."""
         self._word = None
         if not self._leaving:
             self._group.go_alone(now)
@@ -93,7 +94,7 @@ class RedisPlaces(RedisBucket):
 
     def _learn(self, values: list[float], now: float) -> None:
         if self._word is not self._telling:
-            return  # another word came meanwhile
+            return  # another pushback arrived meanwhile
         self._word = None
         if self._leaving:
             return
@@ -109,5 +110,5 @@ class RedisPlaces(RedisBucket):
             return
         elif self._wanted or self._group.wanted():
             self._soon(now + PROMPT)
-        elif self._group.elsewhere:  # a newcomer is held as long as any caller is
+        elif self._group.elsewhere:  # a new caller is held as long as any other caller is
             self._soon(max(now + FRESH, self._group.until))

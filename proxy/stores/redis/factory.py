@@ -1,7 +1,7 @@
-"""Makes what calls share, if the fleet shares it: in Redis what says so, elsewhere by the earlier factory.
+"""The factory of what machines share: in Redis if the definition says so, else by the inner factory.
 
 Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything else
-stays where it was. A cooldown that a call of this process starts is published; a published one holds the calls of this
+is made as before. A cooldown that a call of this process starts is published; a published one holds the calls of this
 process too, and never shortens one that it has.
 """
 
@@ -31,15 +31,15 @@ from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
 from proxy.stores.redis.store import RedisStore
 
-#: Seconds between tries to listen.
+#: Seconds between attempts to subscribe.
 _LISTEN_AGAIN = 1.0
 
 Made = TypeVar("Made", bound=RedisBucket)
 
 
 class Heard:
-    """Cooldowns that began elsewhere, of a place that no call of this process has used: their ends and statuses, by
-    group. The one soonest over makes room, as in a cooldown.
+    """Cooldowns that began on other machines, for a scope that no call of this process has used: by group, their ends
+    and statuses. If there are too many groups, the one whose cooldown ends first is dropped, as in a cooldown.
     """
 
     __slots__ = ("_ends", "groups")
@@ -49,7 +49,9 @@ class Heard:
         self._ends = Ends()
 
     def note(self, group: bytes, until: float, status: int) -> None:
-        """A cooldown of this group began, with this status; it ends at `until`, if not later already."""
+        """Note that a cooldown of this group began, with this status; it ends at `until`, if the known one does not end
+        later.
+        """
         known = self.groups.get(group)
         if known is None:
             if len(self.groups) >= MOST_GROUPS and (first := self._ends.pop(self._until_of)) is not None:
@@ -64,7 +66,9 @@ class Heard:
 
 
 class RedisFactory(Factory):
-    """`inner` makes what is not in Redis. `upstreams` are those whose cooldowns the fleet shares."""
+    """Makes buckets and cooldowns in Redis; `inner` makes everything else. `upstreams` are those whose cooldowns the
+    fleet shares.
+    """
 
     def __init__(self, inner: Factory, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
         self.inner = inner
@@ -73,12 +77,12 @@ class RedisFactory(Factory):
         self._prefix = prefix
         self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
-        self._cooldowns: OrderedDict[str, tuple[str, Cooldown]] = OrderedDict()  # with their upstreams, by place
-        self._heard: OrderedDict[str, Heard] = OrderedDict()  # of places not used here yet
+        self._cooldowns: OrderedDict[str, tuple[str, Cooldown]] = OrderedDict()  # by the scope's name in the fleet
+        self._heard: OrderedDict[str, Heard] = OrderedDict()  # for scopes that are not used here yet
         self._listener: asyncio.Task[None] | None = None
-        #: Told of cooldowns that began on other machines, once calls here are held by them.
+        #: Called with each cooldown that began on another machine and holds calls here.
         self.heard: Callable[[CooldownBegan], None] = lambda began: None
-        #: Cooldowns are heard of, and those in force are known.
+        #: Set while the subscription is open and the cooldowns in force are known.
         self.listening = asyncio.Event()
         store.returned.append(self._listen_anew)
 
@@ -133,7 +137,7 @@ class RedisFactory(Factory):
         return self.inner.roster(upstream)  # each machine's own
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
-        """The cooldown of this place; one that the fleet knows is in force at once."""
+        """The cooldown of this scope; if the fleet has one in force for it, that one holds calls from the start."""
         cooldown = self.inner.cooldown(upstream, value)
         if upstream in self.upstreams:
             place = _place_of(upstream, value)
@@ -150,7 +154,7 @@ class RedisFactory(Factory):
         self.inner.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Hear of this place's cooldowns as of one that no call has used."""
+        """Treat this scope's cooldowns from now on as those of a scope that no call has used."""
         self._cooldowns.pop(_place_of(upstream, value), None)
 
     def _add(self, made: Made, now: float) -> Made:
@@ -165,12 +169,12 @@ class RedisFactory(Factory):
     # -- cooldowns of others ----------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Begin to hear of the fleet's cooldowns, where any upstream shares them."""
+        """Begin to receive the fleet's cooldowns, if any upstream shares them."""
         if self._listener is None and self.upstreams:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     async def close(self) -> None:
-        """Stop listening, give leases back, let go."""
+        """Stop listening, return leases, and close the store."""
         if self._listener is not None:
             self._listener.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -184,7 +188,7 @@ class RedisFactory(Factory):
         self.listen()
 
     async def _listen(self) -> None:
-        """Hear of cooldowns as they begin, and of those in force whenever listening begins."""
+        """Receive cooldowns as they begin, and those in force whenever the subscription begins."""
         while True:
             if self.store.client is not None:
                 with contextlib.suppress(Exception):  # the store reports what is wrong with Redis
@@ -195,7 +199,7 @@ class RedisFactory(Factory):
     async def _hear(self, client: RedisClient) -> None:
         async for message in client.listen(self._channel):
             if message is not None:
-                place, group, status, delay, *_ = message.decode().split()  # a later release may say more
+                place, group, status, delay, *_ = message.decode().split()  # a later release may add words
                 self._begin(place, group, status, float(delay))
                 continue
             server, known = await client.fields(self._in_force)
@@ -206,7 +210,7 @@ class RedisFactory(Factory):
             self.listening.set()
 
     def _begin(self, place: str, group: str, status: str, delay: float) -> None:
-        """A cooldown of this group began."""
+        """Take a cooldown of this group that began elsewhere; `delay` is in seconds."""
         if delay <= 0 or not math.isfinite(delay):
             return
         known, name, until = self._cooldowns.get(place), bytes.fromhex(group), self._clock() + delay
@@ -221,16 +225,18 @@ class RedisFactory(Factory):
         now = self._clock()
         if until > now and cooldown.heed(group, status, until - now, now):
             self.heard(
-                CooldownBegan(upstream, "", group, status, "", until - now, now, "", "", 0, "", 0)  # no call of ours
+                CooldownBegan(
+                    upstream, "", group, status, "", until - now, now, "", "", 0, "", 0
+                )  # not caused by a call of this process
             )
 
 
 def _place_of(upstream: str, value: str) -> str:
-    """What a scope's cooldown goes by in the fleet."""
+    """The name of a scope in the fleet's cooldowns."""
     where = repr((upstream, value)).encode("utf-8", "surrogateescape")
     return hashlib.blake2b(where, digest_size=12).hexdigest()
 
 
 def _is_shared(spec: BucketSpec) -> bool:
-    """Whether it is kept in Redis. A bucket without bounds has nothing to share."""
+    """Whether a bucket is kept in Redis. A quota without bounds is not: it has nothing to share."""
     return spec.store == "redis" and not (isinstance(spec, QuotaSpec) and math.isinf(spec.capacity))

@@ -1,8 +1,8 @@
-"""Tokens out on lease: quotas and rates of the fleet.
+"""Leases: tokens of the fleet's quotas and rates that one process may spend without asking.
 
 Law: nothing is spent that is not leased, so the fleet never spends more than the bucket has. A process that is using a
 bucket keeps a few tokens ready, as many as it has just been spending, and returns the rest; one that has spent nothing
-for a second returns all of them. If Redis is gone, a bucket of the same definition continues from the last known level;
+for a second returns all of them. If Redis is out, a bucket of the same definition continues from the last known level;
 what it spends and earns is reported when Redis is back.
 """
 
@@ -18,21 +18,21 @@ from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
 
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
 IDLE = 1.0
-#: What was spent is told so soon: a process that is killed leaves no more untold than it spent in that time.
+#: Seconds after which spending is reported: a process that is killed leaves no more unreported than it spent in them.
 TELL = 0.01
-#: Seconds of spending that a process keeps tokens for.
+#: Seconds of spending for which a process keeps tokens ready.
 AHEAD = 0.25
-#: The part of the time after which a lease comes back for which its holder trusts it, and the part after which it says
-#: that it is still there.
+#: Parts of the time after which Redis takes a silent holder's lease back: for the first the holder spends from its
+#: lease, and after the second it renews it.
 TRUSTED, ALIVE = 0.8, 0.2
 
 
 class Lease:
-    """Tokens out on lease to this process, and what it has to report of them.
+    """Tokens that are leased to this process, and its sums to report about them.
 
-    `spent` and `changed` are sums since the beginning, as they are reported; `*_told`: as far as that was heard. `left`
-    is never more than what Redis has down as leased to us. A lease that was not confirmed within `lasts` seconds may
-    have been given to others: it is not spent any more.
+    `spent` and `changed` are sums since the beginning, as they are reported; `*_told`: the same as of the last report
+    that was answered. `left` is never more than what Redis has recorded as leased to this process. A lease that was not
+    confirmed within `lasts` seconds may have been given to others, and is not spent any more.
     """
 
     __slots__ = ("_sent", "changed", "changed_told", "lasts", "left", "spent", "spent_told", "until")
@@ -46,16 +46,18 @@ class Lease:
         self._sent = (0.0, 0.0, 0.0, -math.inf)
 
     def has(self, amount: float, now: float) -> bool:
-        """Whether so much can be spent."""
+        """Whether this amount can be spent."""
         return amount <= self.left and now <= self.until
 
     def spend(self, amount: float) -> None:
-        """Take so much from the lease, which has it."""
+        """Take an amount from the lease, which must have it."""
         self.left -= amount
         self.spent += amount
 
     def put_back(self, amount: float) -> float:
-        """Put tokens back into the lease, where their spending was not reported. The rest, to be reported as earned."""
+        """Put tokens back into the lease, up to the spending that was not reported yet; the rest, which is to be
+        reported as earned.
+        """
         back = min(amount, max(0.0, self.spent - self.spent_told))
         self.left += back
         self.spent -= back
@@ -63,11 +65,13 @@ class Lease:
 
     @property
     def unsent(self) -> float:
-        """Tokens by which the level differs from what was last heard of it, for our part."""
+        """The difference that this process has made to the level since the last report that was answered, in tokens."""
         return (self.changed - self.changed_told) - (self.spent - self.spent_told)
 
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
-        """What is reported: spent, changed, and how much of the lease is kept. The rest is not ours from now on."""
+        """Make a report: the sums of what was spent and changed, and how much of the lease is kept. The rest of the
+        lease is not ours from now on.
+        """
         if now > self.until:
             keep = 0.0
         self.left = min(self.left, keep)
@@ -75,21 +79,21 @@ class Lease:
         return self.spent, self.changed, self.left
 
     def confirmed(self, lease: float) -> None:
-        """The report has been heard; `lease` is what is down as ours now."""
+        """Note that the report was answered; `lease` is the amount that Redis has recorded as ours now."""
         spent, changed, kept, at = self._sent
         self.left += lease - kept
         self.until = at + self.lasts
         self.spent_told, self.changed_told = spent, changed
-        if self.spent < spent:  # what came back meanwhile had been reported as spent
+        if self.spent < spent:  # tokens were put back that had been reported as spent
             back = spent - self.spent
             self.spent = spent
             self.left -= back
             self.changed += back
-        self.left = max(0.0, self.left)  # a lease that was lost on the way; what was spent of it is reported
+        self.left = max(0.0, self.left)  # Redis took the lease back; what was spent of it is reported
 
 
 class Burn:
-    """The amount spent in the last so many seconds, older spending fading out."""
+    """The amount spent in the last `seconds`, in which earlier spending fades out exponentially."""
 
     def __init__(self, seconds: float) -> None:
         self._while = seconds
@@ -102,21 +106,23 @@ class Burn:
         self._at = now
 
     def now(self, now: float) -> float:
-        """About what was spent in the last while."""
+        """The amount spent lately, approximately."""
         if self._amount <= 0 or now - self._at > 20 * self._while:
             return 0.0
         return self._amount * math.exp(-max(0.0, now - self._at) / self._while)
 
 
 class LeasedBucket(RedisBucket):
-    """What quotas and rates have in common."""
+    """The part that quotas and rates have in common."""
 
     capacity: float
 
     def _begin(
         self, store: Store, key: str, known: float | None, *, start: float, refill: float, reserve: float
     ) -> None:
-        """`start`: the level of a new one; `refill`: tokens a second; `reserve`: what is kept at hand for the next."""
+        """Set the attributes up. `start`: the level of a new bucket; `refill`: tokens a second; `reserve`: tokens that
+        are kept ready for the next retry or call.
+        """
         self.hold(store, key, known)
         self._start, self._per_second, self.reserve = start, refill, reserve
         self.lease = Lease(store.dead * TRUSTED)
@@ -126,15 +132,17 @@ class LeasedBucket(RedisBucket):
         self._pool_heard = 0.0
 
     def level(self, now: float) -> float:
-        """Tokens of the fleet, those on lease included; where Redis is not available, of the bucket that carries on."""
+        """The tokens of the fleet, leased ones included; while Redis is out, those of the bucket of this process
+        alone.
+        """
         return self._own_level(now) if self.store.out else self._level_now(now)
 
     def _own_level(self, now: float) -> float:
         raise NotImplementedError
 
     def _level_now(self, now: float) -> float:
-        """The last known level, our own changes since, and what time has brought since: Redis counts by its own clock,
-        and we the seconds since we heard of it, so that machines need not agree on what time it is.
+        """The fleet's level: the last known one, our own changes since, and the refill since. Redis counts by its own
+        clock, and we count the seconds since its reply, so that machines need not agree on what time it is.
         """
         if not self._has_heard:
             return self._start if self._known is None else self._known
@@ -143,7 +151,7 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _has_heard(self) -> bool:
-        """Whether a level was ever heard."""
+        """Whether Redis has ever reported a level."""
         return not math.isnan(self._level_heard)
 
     @property
@@ -152,20 +160,22 @@ class LeasedBucket(RedisBucket):
         return self._has_heard or self._known is not None
 
     def _need(self, now: float) -> float:
-        """What is worth keeping at hand."""
+        """The number of tokens worth keeping ready."""
         if now - self._used_at >= IDLE or self._leaving:
             return 0.0
         return max(self.reserve, float(math.ceil(self._burn.now(now))))
 
     def _keeps(self, now: float) -> float:
-        """A lease shrinks once half of it is not needed; one that nothing was spent of for a second goes back."""
+        """The part of the lease to keep: it shrinks once more than half of it is not needed; after a second without
+        spending, only the reserve is kept.
+        """
         need = self._need(now)
         if self.lease.left > self.reserve and now - self._spent_at >= IDLE:
             return min(need, self.reserve)
         return self.lease.left if self.lease.left <= 2 * need else need
 
     def _awaited(self) -> float:
-        """Tokens that are waited for; those at hand are among them."""
+        """The tokens that calls wait for, which the lease may contain in part."""
         return sum(price for price, _ in self._asks)
 
     def _report(self, now: float) -> Iterable[float | None]:
@@ -204,8 +214,8 @@ class LeasedBucket(RedisBucket):
 
 
 class RedisQuota(LeasedBucket, Bucket):
-    """A quota of the fleet (contract, section 3, "Buckets"): the bucket's words, paid from a lease. What a call earns
-    goes into the lease as far as its spending is not told yet, and to the fleet otherwise.
+    """A quota of the fleet (contract, section 3, "Buckets"): the rules of `QuotaBucket`, paid from a lease. Tokens that
+    a call earns go into the lease as far as its spending is not reported yet, and else to the fleet.
     """
 
     spec: QuotaSpec
@@ -213,7 +223,7 @@ class RedisQuota(LeasedBucket, Bucket):
     def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
         self.spec = spec
         self.capacity = spec.capacity
-        self._own = QuotaBucket(spec)  # carries on where Redis is not available; also the price list
+        self._own = QuotaBucket(spec)  # used while Redis is out, and for prices at all times
         reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
         self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, reserve=reserve)
 
@@ -230,13 +240,13 @@ class RedisQuota(LeasedBucket, Bucket):
         return self._own.price(cls)
 
     def begin(self, now: float) -> None:
-        """A call began: one of the next may have to be retried."""
+        """Note that a call began, which may have to be retried: if the lease lacks the reserve, ask for it."""
         self._used_at = now
         if self.lease.left < self.reserve and now - self.heard_at >= AHEAD and not self.store.out:
             self._soon(now)
 
     def affords(self, price: float, now: float) -> Affords:
-        """Whether the lease has the price; ASK where Redis may have it, unless too little is known to be there."""
+        """Whether the lease has the price; ASK if Redis may have it, unless it is known to have less."""
         if self.store.out:
             return not price or (not self.store.denies and self._own.affords(price, now))
         if not price or self.lease.has(price, now):
@@ -245,7 +255,7 @@ class RedisQuota(LeasedBucket, Bucket):
         return False if fresh and self._level_now(now) < price else ASK
 
     def take(self, price: float, now: float) -> bool:
-        """Take the whole price from the lease, or nothing."""
+        """Take the whole price from the lease, or nothing; whether it was taken."""
         if not price:
             return True
         if self.store.out:
@@ -261,7 +271,7 @@ class RedisQuota(LeasedBucket, Bucket):
     _pay = take
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Tokens come: never above the capacity, as far as that is known."""
+        """Put tokens back, up to the capacity as far as the level is known."""
         if self.store.out:
             before = self._own.level(now)
             self._own.give_back(price, now)
@@ -279,7 +289,9 @@ class RedisQuota(LeasedBucket, Bucket):
             self.give_back(refund, now)
 
     def charge_app_retry(self, now: float) -> float:
-        """min(level, retry_cost): of the lease, and of what the pool is known to have."""
+        """Take min(level, retry_cost), from the lease first, and report the rest as a change of the fleet's tokens; the
+        amount.
+        """
         charge = min(self.level(now), self.spec.retry_cost)
         if self.store.out:
             return charge if self.take(charge, now) else 0.0
@@ -296,8 +308,8 @@ class RedisQuota(LeasedBucket, Bucket):
 
 
 class RedisRate(LeasedBucket, RateBucket):
-    """A rate of the fleet. What waits at its gate waits as at any other, and is told when tokens have come. No call
-    is refused, and none let through, before it is known whether there is a token.
+    """A rate of the fleet. Calls wait at its gate as at that of any other rate, and ask again when tokens have arrived.
+    Before it is known whether there is a token, no call is refused, and none passes.
     """
 
     def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
@@ -307,16 +319,16 @@ class RedisRate(LeasedBucket, RateBucket):
     _own_level = RateBucket.level
 
     def part(self, now: float) -> None:
-        """The own bucket carries on from the last known level."""
+        """Let the bucket of this process continue from the last known level."""
         self._level, self._at = self._level_now(now), now
 
     def parted(self, now: float) -> None:
-        """Let the calls in line ask the own bucket."""
+        """Let the queued calls ask the bucket of this process."""
         super().parted(now)
         self._wake(now)
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens may be there. With Redis gone and `on_outage: deny`: never."""
+        """Seconds until so many tokens may be available; infinity while Redis is out and `on_outage` is deny."""
         if self.store.out:
             return math.inf if self.store.denies else super().wait(now, tokens)
         short = tokens - (self.lease.left if now <= self.lease.until else 0.0)
@@ -328,7 +340,7 @@ class RedisRate(LeasedBucket, RateBucket):
         return max(TELL, (short - pool) / self.rate if self.rate > 0 else 0.0)
 
     def take(self, now: float) -> bool:
-        """Take one token of the lease."""
+        """Take one token of the lease; whether it had one."""
         self._used_at = now
         if self.store.out:
             if self.store.denies or not super().take(now):
@@ -341,7 +353,7 @@ class RedisRate(LeasedBucket, RateBucket):
                 self._soon(now)
             return True
         if now - self.heard_at > TELL or self._pool_heard + self.rate * TELL >= 1:
-            self.gate.asking = True  # no call is refused before the answer is there
+            self.gate.asking = True  # no call is refused before the reply
             self._soon(now)
         return False
 
@@ -361,7 +373,9 @@ class RedisRate(LeasedBucket, RateBucket):
         self._wake(now)
 
     def _wake(self, now: float) -> None:
-        """Let the calls in line ask again: now where there are tokens or no call may wait, else when they have come."""
+        """Have the queued calls ask again: all of them now if calls may not wait, else each when a token for it may be
+        available.
+        """
         gate = self.gate
         gate.asking = False
         if gate.rejects:

@@ -1,8 +1,8 @@
-"""Throttles and budgets in Redis: they act on the last known level and their own unsent changes.
+"""Throttles and budgets in Redis, which decide by the last known level and their own unsent changes.
 
-A decision rests on what was reported within the last 100 ms; one that can't asks first. If Redis is gone, each
-continues by itself: a throttle from the last known level, a budget on the calls and retries of its own process, which
-it counts all the time.
+A decision rests on a level that was reported within the last 100 ms; without one it asks first. If Redis is out, each
+bucket continues by itself: a throttle from the last known level, a budget on the calls and retries of its own process,
+which it counts all the time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from proxy.retry.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBuck
 from proxy.retry.policy import BudgetSpec, ThrottleSpec
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
 
-#: While retries are decided on, the level is asked for so long that the next decision finds a fresh one.
+#: Seconds after a decision for which the level is still asked for, so that the next decision finds a fresh one.
 WHILE = 1.0
 
 
 class _Level(RedisBucket, Bucket):
-    """What throttles and budgets have in common."""
+    """The part that throttles and budgets have in common."""
 
     _decided_at = -math.inf
 
     def affords(self, price: float, now: float) -> Affords:
-        """Decide by the own bucket where Redis is out, else by the fleet's level, as far as that is fresh."""
+        """Decide by the bucket of this process if Redis is out, else by the fleet's level; ASK if that is not fresh."""
         if self.store.out:
             return not self.store.denies and self._own_affords(price, now)
         self._decided_at = now
@@ -34,13 +34,15 @@ class _Level(RedisBucket, Bucket):
         return self.affords(price, now) is True and self._charge(now)
 
     def _pay(self, price: float, now: float) -> bool:
-        """What has just been heard is as fresh as can be."""
+        """Decide for a call that has waited for the reply, by the level that was just reported, and charge it."""
         if self.store.out:
             return self.take(price, now)
         return self._fleet_affords(price, now) and self._charge(now)
 
     def _charge(self, now: float) -> bool:
-        """A retry is granted. What it costs is what an app's own costs: a throttle nothing, a budget one retry."""
+        """Charge a retry that is granted. The cost equals that of an app's own retry: nothing in a throttle, one retry
+        in a budget.
+        """
         self.charge_app_retry(now)
         return True
 
@@ -61,13 +63,13 @@ class _Level(RedisBucket, Bucket):
         raise NotImplementedError
 
 
-class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # ASK is this kind's own
-    """A throttle of the fleet. Redis keeps thousandths, as the bucket does."""
+class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` may also answer ASK
+    """A throttle of the fleet. Redis keeps thousandths of tokens, as the bucket does."""
 
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
         ThrottleBucket.__init__(self, spec)
         self._start = self._level
-        self._changes = 0.0  # the sum of all changes
+        self._changes = 0.0  # the sum of all changes of this process
         self._changes_told = self._changes_sent = 0.0
         if known is not None:
             self._level = round(known * 1000)
@@ -88,7 +90,9 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # ASK is thi
 
     @property
     def _knows(self) -> bool:
-        """Whether the level is known, so that its bounds are: before that the script alone can keep them."""
+        """Whether the level is known, and so can be kept within its bounds here; before that only the script can do
+        so.
+        """
         return bool(self._made) or self._known is not None or self.store.out
 
     def _change(self, by: float, now: float) -> None:
@@ -110,21 +114,23 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # ASK is thi
         self._level = max(0, min(self._most, level))
 
 
-class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # ASK is this kind's own
-    """A budget of the fleet. The windows of the class are this process's own; what was heard is the fleet's."""
+class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may also answer ASK
+    """A budget of the fleet. The windows of the base class count this process alone; `_fleet` has the fleet's
+    counts.
+    """
 
     script = "budget"
 
     def __init__(self, spec: BudgetSpec, store: Store, key: str, instead_of: BudgetBucket | None) -> None:
         BudgetBucket.__init__(self, spec, instead_of=instead_of)
-        self._begun = self._retried = 0  # sums of all
+        self._begun = self._retried = 0  # the sums of all calls and retries of this process
         self._told = self._sent = (0, 0)
-        self._since = -math.inf  # the first call that is not reported
+        self._since = -math.inf  # when the first call that is not reported began
         self._fleet: tuple[float, float, float] | None = None
         self.hold(store, key, None)
 
     def level(self, now: float) -> float:
-        """The retries that would be granted now to the fleet."""
+        """The number of retries that the fleet would be granted now."""
         if self.store.out or self._fleet is None:
             return super().level(now)
         calls, retries, second = self._counts()
@@ -143,12 +149,12 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # ASK is this ki
     _own_affords = BudgetBucket.affords
 
     def _fleet_affords(self, price: float, now: float) -> bool:
-        """Fewer than the share of the fleet's calls, or than the second's minimum."""
+        """Whether the fleet's retries are below the share of its calls, or those of this second below the minimum."""
         calls, retries, second = self._counts()
         return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The retry is not counted any more: the newest goes."""
+        """Count one retry less, the newest."""
         if price:
             super().give_back(price, now)
             self._retried -= 1
@@ -160,7 +166,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # ASK is this ki
         return super().charge_app_retry(now)
 
     def _counts(self) -> tuple[float, float, float]:
-        """Calls, retries, retries of the last second: the fleet's as last heard, and our own since."""
+        """Calls, retries, and retries of the last second: the fleet's as last reported, and our own since."""
         assert self._fleet is not None
         calls, retries, second = self._fleet
         more = self._retried - self._told[1]
@@ -176,7 +182,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # ASK is this ki
             windows = self._calls, self._retries, self._last_second
             is_recent = now - self.heard_at < spec.window
             known = self._counts() if is_recent else tuple(each.count(now) for each in windows)
-        if now - self.heard_at > PROMPT:  # of a time without Redis only what is still in the window is of interest
+        if now - self.heard_at > PROMPT:  # after an outage only what is still in the window counts
             self._begun = min(self._begun, self._told[0] + self._calls.count(now))
             self._retried = min(self._retried, self._told[1] + self._retries.count(now))
         self._sent = (self._begun, self._retried)

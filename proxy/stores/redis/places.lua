@@ -1,19 +1,21 @@
--- The places of one cooldown: how many there are in the fleet, and which part of them is the sender's.
+-- The places of one cooldown: how many the fleet has, and which part of them the sender gets.
 --
--- Law: the number is one for all, and so is the first place, which is its who told of the word first. Whoever has calls
--- held, or attempts that have a place, has a rank; the number is divided among the ranks, what is left over goes to the
--- lowest. A rank is lost by who has nothing held, and by who is silent for as long as a place is in use at most.
+-- Law: there is one number of places for all holders, and one first place, for the holder that reported the pushback
+-- first. Each holder that holds calls, or has attempts with a place, has a rank; the places are divided equally among
+-- the ranks, and the remainder goes to the lowest. A holder loses its rank when it has neither, and when it is silent
+-- for as long as a place may be in use.
 --
--- The hash: begun (when the word came), ends (when its delay is over), places, threshold (up to which they double; -1:
--- none), active (ranks in use), holding (those of them that hold calls), scanned (when they were counted), and for each
--- holder its rank, sequence, grown, seen, and whether it holds any.
+-- The hash: begun (when the pushback was reported), ends (when its delay is over), places, threshold (up to which they
+-- double; -1: none), active (the number of ranks), holding (how many of their holders hold calls), scanned (when they
+-- were counted), and for each holder its rank, sequence, grown, seen, and whether it holds calls.
 local key, holder = KEYS[1], 'h:' .. ARGV[1]
 local sequence = tonumber(ARGV[2])
-local age, delay = tonumber(ARGV[4]), tonumber(ARGV[5])  -- of the attempt that met a word, where the sender did
-local grown, wanted = tonumber(ARGV[6]), tonumber(ARGV[7])  -- places that it added, in all; those that it would use
-local known = tonumber(ARGV[8])             -- the number as it knows it
-local dead = tonumber(ARGV[9])              -- seconds for which a place is in use at most
-local queued = tonumber(ARGV[10])           -- calls that it holds
+-- the age of the attempt that got a pushback, and the pushback's delay (seconds), if the sender reports one
+local age, delay = tonumber(ARGV[4]), tonumber(ARGV[5])
+local grown, wanted = tonumber(ARGV[6]), tonumber(ARGV[7])  -- places that the sender added, in all; and would use now
+local known = tonumber(ARGV[8])             -- the number of places that the sender knows
+local dead = tonumber(ARGV[9])              -- the longest that a place is in use, in seconds
+local queued = tonumber(ARGV[10])           -- calls that the sender holds
 local scan_every = 0.05
 
 local time = redis.call('TIME')
@@ -37,7 +39,7 @@ if age and (not begun or now - age > begun) then
   local fields = redis.call('HKEYS', key)
   if #fields > 0 then redis.call('HDEL', key, unpack(fields)) end
 elseif not begun then
-  begun, ends, places, threshold = now, 0, known, -1  -- this Redis knows nothing: what the first that comes knows
+  begun, ends, places, threshold = now, 0, known, -1  -- the key is new: take what the first sender knows
 end
 if age then ends = math.max(ends, now + delay - age) end
 

@@ -1,9 +1,9 @@
-"""One Redis, as the buckets of a process have it: messages out in batches, at most one round trip in flight.
+"""One Redis, for the buckets of a process: messages are sent in batches, with at most one round trip in flight.
 
-No call waits here. Buckets say when they have something to report (`soon`), what is due goes out in one batch, and the
-replies are handed to them. A round trip that takes longer than `timeout`, fails, or is answered with an error, is tried
+No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
+each bucket gets its reply. A round trip that takes longer than `timeout`, fails, or is answered with an error, is tried
 once more on a new connection if only the connection failed; after that Redis is *out*: every bucket continues as
-`on_outage` says, and everything that waits for an answer gets one at once. Redis is tried again in the background until
+`on_outage` says, and all calls that wait for a reply are answered at once. Redis is tried again in the background until
 it works. The outage and its end are reported once each.
 """
 
@@ -26,12 +26,12 @@ from redis.exceptions import ResponseError
 from proxy.stores.redis.bucket import RedisBucket
 from proxy.stores.redis.client import BadUrlError, Command, RedisClient
 
-#: What is due so soon goes along.
+#: Seconds: messages that are due this soon are sent with those that are due now.
 _ALONG = 0.002
-#: Buckets in one batch.
+#: The most buckets in one batch.
 _BATCH = 500
-#: Seconds between tries while Redis is out: the first, and the longest. One that comes and goes, and was there for less
-#: than so many seconds, counts as one that did not come at all: it is not reported ten times a second.
+#: Seconds between tries while Redis is out: the first pause, and the longest. If Redis was back for less than _STEADY
+#: seconds, the pauses go on from where they were: an unstable Redis is not reported ten times a second.
 _AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
@@ -42,12 +42,12 @@ Tell = Callable[..., None]
 
 
 class TooSlowError(Exception):
-    """No reply within `timeout`."""
+    """Redis did not reply within `timeout`."""
 
 
 class Schedule:
-    """The buckets that have something to send to Redis, each once, at its earliest time (`RedisBucket.due`).
-    What it was put down for before stays in the heap, and is passed over when it comes up.
+    """The buckets that have something to send to Redis, each once, at its earliest time (`RedisBucket.due`). A bucket's
+    later entry stays in the heap when an earlier one is added, and is skipped when its time comes.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Schedule:
         self._number = 0
 
     def put(self, bucket: RedisBucket, at: float) -> bool:
-        """Put a bucket down for this time; False: it has its say by then anyway."""
+        """Schedule a bucket's message for this time; False if one is due as early."""
         if at >= bucket.due and not math.isinf(bucket.due):
             return False
         bucket.due = at
@@ -65,14 +65,14 @@ class Schedule:
 
     @property
     def first(self) -> float:
-        """When the first bucket is due; infinity where none is."""
+        """The time at which the first bucket is due; infinity if none is."""
         entries = self._entries
-        while entries and entries[0][2].due != entries[0][0]:  # said already, or earlier
+        while entries and entries[0][2].due != entries[0][0]:  # sent already, or due at another time by now
             heapq.heappop(entries)
         return entries[0][0] if entries else math.inf
 
     def take(self, until: float, most: int) -> list[RedisBucket]:
-        """Strike out those that are due by then, and at most so many."""
+        """Remove the buckets that are due by then, at most so many, and return them."""
         taken: list[RedisBucket] = []
         while len(taken) < most and self.first <= until:
             bucket = heapq.heappop(self._entries)[2]
@@ -88,7 +88,10 @@ class Schedule:
 
 
 class RedisStore:
-    """`clock` is the driver's; `tell(event, lines, **facts)` takes what the operator is to be told."""
+    """The connection to one Redis for all buckets of a process. `clock` is the driver's; `tell(event, lines, **facts)`
+    reports a notice to the operator. `denies`: nothing is granted while Redis is out. After `dead` seconds without a
+    message Redis takes a holder's leases back. `observes`: this process only reads levels.
+    """
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class RedisStore:
         self.observes = observes
         self.timeout = timeout
         self.round_trips = 0
-        #: Told when Redis is available again: its listeners listen again.
+        #: Called when Redis is available again, so that subscriptions are made again.
         self.returned: list[Callable[[], None]] = []
         self.client: RedisClient | None = None
         self._url = url
@@ -134,23 +137,23 @@ class RedisStore:
         self._known.add(bucket)
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
-        """Have this bucket say what it has to say, at that time or before."""
+        """Schedule this bucket's next message for this time, if none is due earlier."""
         if self._schedule.put(bucket, at) and at < self._timer_at:
             self._plan()
 
     def draw(self) -> str:
-        """A random name, which no other process has."""
+        """Draw a random name, which no other process has."""
         return secrets.token_hex(6)
 
     def send(self, command: Command) -> None:
-        """Something beside the buckets that is sent with the next batch; its reply is of no interest."""
+        """Send a command that belongs to no bucket with the next batch; its reply is ignored."""
         self._beside.append(command)
         self._plan()
 
     # -- running ----------------------------------------------------------------------------------------------------
 
     async def open(self, within: float = CONNECTING) -> None:
-        """Begin: reach Redis, or go on without it."""
+        """Begin: connect to Redis within so many seconds, or go on without it."""
         self._running = True
         try:
             await self._within(self.reach(), within)
@@ -159,7 +162,7 @@ class RedisStore:
         self._plan()
 
     async def close(self) -> None:
-        """Give back every lease, if that is quickly done, and let go."""
+        """Return every lease, if Redis replies in time, and close the connection."""
         self._running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -178,11 +181,11 @@ class RedisStore:
         await self._drop()
 
     def is_due(self, within: float = 0.0) -> bool:
-        """Whether a bucket has something to say, so soon."""
+        """Whether a bucket has a message due within so many seconds."""
         return self._schedule.first <= self._clock() + within + _ALONG
 
     def _plan(self) -> None:
-        """Set the timer to what is due next."""
+        """Set the timer to the next message that is due, or the next try to reach Redis."""
         if not self._running or self._trip is not None:
             return
         at = self._next_try if self.out else -math.inf if self._beside else self._schedule.first
@@ -206,7 +209,7 @@ class RedisStore:
             self._plan()
 
     async def look(self) -> None:
-        """Hear what every bucket's level is, now."""
+        """Ask Redis for every bucket's level now, and wait for the reply."""
         if self._trip is not None:
             await asyncio.wait({self._trip})
         now = self._clock()
@@ -221,8 +224,8 @@ class RedisStore:
     # -- one round trip ---------------------------------------------------------------------------------------------
 
     async def round_trip(self) -> None:
-        """Send what is due, and hand on the replies. Never raises."""
-        if self.out:  # not only what is due: an answer shows that Redis is back
+        """Send the messages that are due, and give each bucket its reply. Never raises."""
+        if self.out:  # all buckets report, because a reply shows that Redis is back
             self._schedule.clear()
             buckets = list(self._known)[:_BATCH]
         else:
@@ -246,7 +249,7 @@ class RedisStore:
 
     async def _exchange(self, buckets: list[RedisBucket], beside: list[Command]) -> None:
         if self.client is None:
-            # While calls may wait for the answer a new connection has no more time than a round trip has.
+            # While calls may wait for the reply, a new connection gets no more time than a round trip.
             await self._within(self.reach(), CONNECTING if self.out else self.timeout)
         assert self.client is not None
         now = self._clock()
@@ -278,7 +281,9 @@ class RedisStore:
         self.client = client
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """Wait so long, and give a reply that is there already its chance: the loop itself may have been late."""
+        """Wait for at most so many seconds, and 2 ms more for a reply that has already arrived: the loop itself may
+        have been late. Raises TooSlowError.
+        """
         task = asyncio.get_running_loop().create_task(work)
         for patience in (seconds, 0.002):
             done, _ = await asyncio.wait({task}, timeout=patience)
@@ -289,13 +294,13 @@ class RedisStore:
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
 
     def _leave_beside(self, task: asyncio.Task[Any]) -> None:
-        """Let a trip end by itself: no call waits for it any more."""
+        """Let a task end in the background, where no call waits for it any more."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _drop(self) -> None:
-        """Close the client beside: whatever comes on it is not ours any more."""
+        """Close the client in the background: a reply that still arrives on it is ignored."""
         client, self.client = self.client, None
         if client is not None:
             self._leave_beside(asyncio.get_running_loop().create_task(client.close()))
@@ -303,7 +308,7 @@ class RedisStore:
     # -- there and back ---------------------------------------------------------------------------------------------
 
     def _lost(self, now: float, why: str) -> None:
-        """Redis is not available."""
+        """Note that Redis is not available, and plan the next try; an outage that begins is reported."""
         if not self.out and now - self._back_at > _STEADY:
             self._tries = 0
         pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
@@ -323,7 +328,7 @@ class RedisStore:
             bucket.parted(now)
 
     def _back(self, now: float) -> None:
-        """Redis is available again."""
+        """Note that Redis is available again, and report the end of the outage."""
         self.out = False
         self._back_at = now
         seconds = round(now - self._since, 3)
@@ -335,7 +340,7 @@ class RedisStore:
 
 
 def _because(error: Exception) -> str:
-    """One clause, free of secrets."""
+    """The text of an error in one clause, without secrets."""
     if isinstance(error, TooSlowError | BadUrlError | ResponseError):
         text = str(error).partition(". script:")[0]
     else:

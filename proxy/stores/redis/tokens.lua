@@ -1,23 +1,24 @@
--- One bucket that is a level: a quota or a rate, whose tokens go out on lease, or a throttle, which is only changed.
+-- One bucket that is a level: a quota or a rate, whose tokens are leased, or a throttle, which is only changed.
 --
 -- Law: pool + leased is the bucket's level, and leased the sum of what the holders have. The level never leaves
--- [0, capacity], and nothing is granted that is not in the pool. A message may come twice, late, or its reply may be
--- lost: what a holder reports is cumulative ("spent", "changed") or absolute ("keep"), and an overtaken one is ignored.
+-- [0, capacity], and nothing is granted that is not in the pool. A message may come twice or late, or its reply may be
+-- lost: a holder's report is cumulative ("spent", "changed") or absolute ("keep"), and an overtaken one is ignored.
 --
--- The hash: made (which making of the key this is), born (when), pool, leased, at, scanned, holders, and a field for
--- each holder: lease, sequence, spent, changed, seen. Everything of a bucket is in one key, so in one slot.
+-- The hash: made (the name of this making of the key), born (when it was made), pool, leased, at (when the pool was
+-- refilled last), scanned (when silent holders were last removed), holders (their number), and a field for each holder:
+-- lease, sequence, spent, changed, seen. Everything of a bucket is in one key, so in one slot of a cluster.
 local key, holder = KEYS[1], 'h:' .. ARGV[1]
 local sequence = tonumber(ARGV[2])
 local known_made = ARGV[3]                  -- the making that the sender knows, '' for none
 local spent, changed = tonumber(ARGV[4]), tonumber(ARGV[5])
-local spent_before, changed_before = tonumber(ARGV[6]), tonumber(ARGV[7])  -- as of the last reply it has seen
-local keep = tonumber(ARGV[8])              -- tokens of its lease that it keeps, the rest goes back
-local asked = tonumber(ARGV[9])             -- tokens that retries are waiting for
-local more = tonumber(ARGV[10])             -- tokens that it would like to have at hand
-local known_level = tonumber(ARGV[11])      -- the level as it knows it, or nil
+local spent_before, changed_before = tonumber(ARGV[6]), tonumber(ARGV[7])  -- as of the last reply to the sender
+local keep = tonumber(ARGV[8])              -- tokens of the lease that the sender keeps; the rest is returned
+local asked = tonumber(ARGV[9])             -- tokens that calls are waiting for
+local more = tonumber(ARGV[10])             -- tokens that the sender would like to keep ready
+local known_level = tonumber(ARGV[11])      -- the level that the sender knows, or nil
 local start, capacity, rate = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local making = ARGV[15]                     -- the name of a new making
-local dead = tonumber(ARGV[16])             -- seconds of silence after which a lease comes back
+local dead = tonumber(ARGV[16])             -- seconds of silence after which a lease is taken back
 local forget = tonumber(ARGV[17])           -- milliseconds that an unused key is kept
 local scan_every, young = 0.5, 10
 
@@ -35,11 +36,11 @@ if not made then
   record = false
 end
 
--- time brings tokens; a clock that was set back brings none, and does not stop them
+-- refill the pool by time; a clock that was set back adds nothing once, and refills from then on
 if now > at then pool = math.min(capacity - leased, pool + (now - at) * rate) end
 pool = math.max(0, pool)
 
--- leases of the dead come back; the sum is made anew, so that no rounding adds up
+-- take back the leases of silent holders; the sum is computed anew, so that no rounding errors add up
 if now - scanned >= math.min(scan_every, dead / 2) or now < scanned then
   local all = redis.call('HGETALL', key)
   local alive = 0
@@ -68,21 +69,21 @@ if record then
 else
   holders = holders + 1
   if known_made ~= made and known_level then
-    -- The sender knows another making of this key, or has carried on without: what it reports is of no concern to this
-    -- one. While the key is young it may have been made by somebody who knew less: the lowest level that anybody knows
-    -- is taken.
+    -- The sender knows another making of this key, or went on without Redis: its report does not apply to this making.
+    -- While the key is young, the holder that made it may have known less: the lowest level that any holder knows is
+    -- taken.
     spent_before, changed_before = spent, changed
     if now - born < young then pool = math.max(0, pool - math.max(0, pool + leased - known_level)) end
   end
 end
 
--- what was spent was out on lease, unless the lease has come back meanwhile
+-- subtract what was spent from the lease; from the pool if the lease was taken back meanwhile
 local paid = spent - spent_before
 local from_lease = math.min(paid, lease)
 lease, leased = lease - from_lease, leased - from_lease
 pool = math.max(0, pool - (paid - from_lease))
 
--- what was earned, or spent while nobody here could be asked
+-- apply what was earned, or was spent while Redis was out
 local change = changed - changed_before
 if change > 0 then
   pool = pool + math.min(change, math.max(0, capacity - pool - leased))
@@ -90,12 +91,12 @@ else
   pool = math.max(0, pool + change)
 end
 
--- what is not kept goes back
+-- return what is not kept to the pool
 local kept = math.min(keep, lease)
 pool, leased, lease = pool + lease - kept, leased - lease + kept, kept
 
--- what is granted: all that is asked for while it is there; of what would be nice to have no more than a fair part, in
--- whole tokens, so that levels stay as whole as prices are (a billionth is what rounding may make of a refill)
+-- grant all that is asked for while the pool has it, and of `more` no more than a fair share; in whole tokens, so that
+-- levels stay as whole as prices are (1e-9 allows for the rounding of refills)
 local grant = asked
 if grant > pool then grant = math.floor(pool + 1e-9) end
 grant = grant + math.max(0, math.floor(math.min(more, (pool - grant) / (2 * holders)) + 1e-9))

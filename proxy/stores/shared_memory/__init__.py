@@ -1,1 +1,3 @@
-"""What the worker processes of one machine share: records in memory that they all map, each with its own lock."""
+"""State that the worker processes of one machine share: records in memory that all of them map, each with its own
+lock.
+"""

@@ -1,7 +1,7 @@
 """Buckets, limiters and seen keys that the workers of one machine share.
 
-Law: the definitions of `proxy.retry` are the only ones. The shared class is the same class: its state is read from a
-record before a method and published after it, under the record's lock; nothing is decided here.
+Law: the rules are those of `proxy.retry` alone. A shared class is a subclass whose state is read from a record before a
+method and published after it, under the record's lock; nothing is decided here.
 
 Each call waits in its own worker: tokens are exact over all workers, the order of arrival is each worker's own.
 """
@@ -17,7 +17,7 @@ from proxy.retry.registry import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
 
-#: Remembered keys over all scopes, in rows that one key's hash chooses.
+#: The table of seen keys for all scopes: its rows, one of which a key's hash chooses, and the keys in each row.
 SEEN_ROWS, SEEN_WAYS = 8192, 8
 
 
@@ -38,8 +38,8 @@ class SharedQuota(QuotaBucket):
     _earn = exclusive(QuotaBucket.succeeded)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """The last retry's price, or the refund for a first attempt."""
-        if self._refill or self.record.peek() < self.capacity:  # nearly always it is full
+        """Put back the last retry's price, or the refund for a first attempt."""
+        if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn(last_price, now)
 
 
@@ -60,7 +60,7 @@ class SharedThrottle(ThrottleBucket):
     _earn = exclusive(ThrottleBucket.succeeded)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        if self.record.peek() < self._most:  # nearly always it is full
+        if self.record.peek() < self._most:  # nearly always the throttle is full
             self._earn(last_price, now)
 
 
@@ -76,7 +76,7 @@ class SharedBudget(BudgetBucket):
         self.place(record.value)
 
     def place(self, at: int) -> None:
-        """The record's rings begin at this word."""
+        """Take the word at which the record's rings begin."""
         memory, window = self._memory, self.spec.window
         self.placed = at
         self._calls = ring.RingCount(memory, at, window)
@@ -107,7 +107,9 @@ class SharedRate(RateBucket):
 
 
 class SharedLimiter(CubicLimiter):
-    """The adaptive limiter in shared memory. Its attributes are as of the last method that was called."""
+    """The adaptive limiter in shared memory. Its attributes have the values of the last method call, not the current
+    ones.
+    """
 
     __slots__ = ("record",)
 
@@ -124,12 +126,14 @@ class SharedLimiter(CubicLimiter):
     learn = exclusive(CubicLimiter.learn)
 
     def take(self, now: float) -> bool:
-        """Take one token for a send; free while the limiter is off, which it is until the first throttling anywhere."""
+        """Take one token for an attempt; free while the limiter is off, which it is until the first throttling in any
+        worker.
+        """
         return (not self.enabled and not self.record.peek()) or self._take(now)
 
 
 class SharedSeen(SeenKeys):
-    """Seen keys in shared memory: rows of a few keys, the oldest of a full row giving way."""
+    """Seen keys in shared memory: rows of a few keys, of which a full one gives up its oldest."""
 
     __slots__ = ("_memory", "_scope")
 
@@ -152,7 +156,7 @@ class SharedSeen(SeenKeys):
                     doubles[at + 1] = now
                     return known
             oldest = min(places, key=lambda at: doubles[at + 1] if words[at] else -math.inf)
-            words[oldest] = 0  # a key and its time belong together, also where this is the last that is done
+            words[oldest] = 0  # if the process is killed here, no key has another key's time
             doubles[oldest + 1] = now
             words[oldest] = wanted
             return False

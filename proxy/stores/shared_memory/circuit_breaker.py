@@ -1,8 +1,8 @@
-"""A circuit breaker that the workers of one machine share: counted over all of them, with one probe for all.
+"""A circuit breaker that the workers of one machine share: attempts of all are counted, and one probe is made for all.
 
-The definition of `proxy.retry` is the only one; its numbers are read from a record before a method and published after
-it, under the record's lock, and the two counts are rings after them, each of which publishes by itself. A worker that
-dies with a probe decides nothing, and the next probe goes in time.
+The rules are those of `proxy.retry` alone; a breaker's numbers are read from a record before a method and published
+after it, under the record's lock, and its two counts are rings after them, each of which publishes by itself. The probe
+of a worker that dies decides nothing, and the next probe may be sent in time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = 5
 
 
 class BreakerRecord(Record):
-    """A record whose state is followed by two rings: a breaker is told where they begin."""
+    """A record whose state is followed by two rings; the breaker is given the word at which the state begins."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class SharedCircuitBreaker(CircuitBreaker):
         self.place(record.value)
 
     def place(self, at: int) -> None:
-        """The record's state begins at this word."""
+        """Take the word at which the record's state begins."""
         self.placed = at
         first = at + 2 * COPY
         self._ended = ring.RingCount(self._memory, first, self.spec.window)
@@ -73,18 +73,18 @@ class SharedCircuitBreaker(CircuitBreaker):
     undecided = exclusive(CircuitBreaker.undecided)
 
     def enter(self, now: float) -> int | None:
-        return self._enter(now) if self.is_open else 0  # nearly always it is closed
+        return self._enter(now) if self.is_open else 0  # nearly always the breaker is closed
 
     def state(self) -> tuple[float, ...]:
-        """Its numbers, the first of them the one that is looked at most."""
+        """The breaker's numbers; the first is the one that is read most often."""
         return self.until, self._open_for, float(self._probe), float(self._is_out), self._forgotten
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over these numbers, a `state`."""
+        """Take over the numbers of a `state`."""
         self.until, self._open_for, probe, is_out, self._forgotten = state
         self._probe, self._is_out = int(probe), bool(is_out)
 
 
 def beginning(spec: BreakerSpec) -> tuple[float, ...]:
-    """The state of one that is closed, as `state` has it."""
+    """The `state` of a closed breaker."""
     return -NEVER, spec.open, 0.0, 0.0, -NEVER

@@ -1,15 +1,14 @@
 """Places for attempts under way that the workers of one machine share: never more than `most` over all of them.
 
 Law: a worker writes only its own page of shared memory, and all pages are read under one lock, so that no two workers
-give away the same place. A page that its worker left behind (it was killed) is wiped by the parent, which frees its
-places.
+take the same place. The page of a worker that was killed is wiped by the parent, which frees its places.
 
-Theory. One directory gives a key a slot, which is the same in every page; there a worker says how many of its attempts
-are under way, how many of its calls wait, when the first of those came, and when that one last checked. A place goes to
-the first in line whose worker's first came earliest, over all workers. A call waits in its own worker. The first call
-there is told of places that become free in the same worker, and checks every POLL seconds for those that become free
-elsewhere. A worker whose first has not checked for STALE seconds (it hangs, or was killed) keeps what it has, and holds
-up no other worker.
+Theory. One directory gives a key a slot, which is the same in every page. There a worker writes how many of its
+attempts are under way, how many of its calls wait, when the first of those arrived, and when that one last checked. A
+free place belongs to the call that arrived earliest, over all workers. A call waits in its own worker. The first call
+in line there is notified of places that become free in the same worker, and checks every POLL seconds for those that
+become free elsewhere. A worker whose first call has not checked for STALE seconds (the worker hangs, or was killed)
+keeps the places it has, and delays no other worker.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from __future__ import annotations
 from proxy.retry.concurrency import NOBODY, UNLIMITED, Elsewhere, Places
 from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory, exclusive
 
-#: Seconds between two looks at places that other workers may have given back.
+#: Seconds between two checks for places that other workers may have given back.
 POLL = 0.005
-#: Seconds after which a worker's first in line counts as one that does not look any more; it looks twice as often.
+#: Seconds without a check after which a worker's first call in line no longer counts; it checks twice as often.
 STALE = 0.25
 
 _IN_USE, _WAITING, _CAME, _LOOKED = range(SLOT)
 
 
 class _Pages:
-    """All workers' pages, as a record for `exclusive`: opened by the one lock that they have. Places write a change to
+    """All workers' pages in the form of a record, for `exclusive`; their one lock opens it. Places write a change to
     their page at once, so there is nothing to publish.
     """
 
@@ -46,15 +45,17 @@ class _Pages:
         self._lock.__exit__()
 
     def load(self, places: SharedPlaces) -> None:
-        """Find where in the pages these places are now."""
+        """Find the current slot of these places in the pages."""
         places.find_slot()
 
     def save(self, places: SharedPlaces) -> None:
-        """Everything is written already."""
+        """Do nothing: every change is written already."""
 
 
 class SharedPlaces(Places):
-    """One worker's door to the places of a key; `row` is the worker's row of the memory. Row 0 only looks."""
+    """The places of a key as one worker uses them; `row` is the worker's row of the memory. A process with row 0 only
+    reads.
+    """
 
     __slots__ = ("_key", "_row", "_slot", "memory", "record")
 
@@ -72,8 +73,8 @@ class SharedPlaces(Places):
     total = exclusive(Places.total)
 
     def find_slot(self) -> None:
-        """Look up this key's slot, where it is not the one that it had; -1 where all are in use by others, or where
-        none has it and this process only looks.
+        """Look up this key's slot, if it is not the one of the last time; -1 if other keys use all slots in reach, or
+        if the key has none and this process only reads.
         """
         words, directory = self.memory.words, self.memory.slots
         if self._slot >= 0 and words[directory + self._slot] == self._key:
@@ -94,7 +95,7 @@ class SharedPlaces(Places):
             words[directory + free] = self._key
 
     def _is_unused(self, slot: int) -> bool:
-        """Whether no worker has an attempt under way there, or a call that waits."""
+        """Whether no worker has an attempt under way in this slot, or a call that waits."""
         memory, words = self.memory, self.memory.words
         pages = (memory.under_way(row) + slot * SLOT for row in range(1, memory.rows + 1))
         return not any(words[at + _IN_USE] or words[at + _WAITING] for at in pages)

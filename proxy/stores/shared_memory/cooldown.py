@@ -1,13 +1,13 @@
 """A cooldown that the workers of one machine share: one worker's pushback holds the calls of all, and places are
 counted over all of them.
 
-The definitions of `proxy.retry` are the only ones; their numbers are read from memory before an operation and published
-after it, under the record's lock. A call waits in its own worker, in order of arrival there; the first call of each
-worker checks every POLL seconds whether a place is free.
+The rules are those of `proxy.retry` alone; their numbers are read from memory before an operation and published after
+it, under the record's lock. A call waits in its own worker, in order of arrival there; the first call of each worker
+checks every POLL seconds whether a place is free.
 
-Theory of places that outlive their worker. A place in use is counted in the generation in which it was taken. There are
-three; a new one begins every half of a place's time, and the oldest goes, with whatever is counted in it: the places of
-dead workers. A living worker returns its own in time, exactly.
+Theory of places whose worker has died. A place in use is counted in the generation in which it was taken. There are
+three generations; a new one begins every half of a place's time, and replaces the oldest with everything that is still
+counted in it: the places of dead workers. A living worker returns its own in time, exactly.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from proxy.retry.slow_start import SlowStart
 from proxy.retry.token_bucket import Waiter
 from proxy.stores.shared_memory.records import Number, Record, exclusive
 
-#: Seconds between two looks at places that other workers may have given back.
+#: Seconds between two checks for places that other workers may have given back.
 POLL = 0.01
-#: Seconds for which a worker's calls count as held after it said so; it says so with every look.
+#: Seconds for which a worker's calls count as held after each check; every check renews that.
 HELD = 0.25
-#: Generations of places in use, and how many fit into the number that counts those of one.
+#: Generations of places in use; and the base in which their counts are packed into one number, a digit for each.
 GENERATIONS, _BASE = 3, 65536
 
 _NEVER = float("inf")
 
-#: The state of a group that no answer has asked to wait, as `state` has it.
+#: The `state` of a group that no answer has asked to wait.
 QUIET = (-_NEVER, 0.0, 503.0, 1.0, _NEVER, -_NEVER, -_NEVER, -_NEVER, 0.0, 0.0, 0.0)
 
 
@@ -38,7 +38,9 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def timed(place: int) -> Callable[[M], M]:
-    """Decorate as `exclusive` does a method of SlowStart whose argument at this place is the time."""
+    """Decorate a method of SlowStart, whose argument at this position is the time, as `exclusive` does; the method also
+    begins generations that are due, and notes that calls are held.
+    """
 
     def wrap(method: M) -> M:
         @exclusive
@@ -56,7 +58,7 @@ def timed(place: int) -> Callable[[M], M]:
 
 
 class SharedSlowStart(SlowStart):
-    """One group's slow start, in shared memory."""
+    """The slow start of one group of callers, in shared memory."""
 
     __slots__ = ("_counts", "_opened", "_seen", "_turn", "_turns", "held", "record")
 
@@ -64,11 +66,11 @@ class SharedSlowStart(SlowStart):
         super().__init__()
         self.record = record
         self.held = -_NEVER  # until when some worker's calls are held (seconds)
-        self._opened = 0.0  # when the newest generation was begun,
-        self._turn = 0  # its number,
-        self._counts = [0] * GENERATIONS  # and the places taken in each, by number
-        self._turns: dict[Waiter, int] = {}  # in which generation a place of this worker was taken
-        self._seen = -_NEVER  # the word that this worker's calls know of
+        self._opened = 0.0  # when the newest generation began
+        self._turn = 0  # the newest generation's number
+        self._counts = [0] * GENERATIONS  # the places in use of each generation, by its number modulo GENERATIONS
+        self._turns: dict[Waiter, int] = {}  # the generation in which each place of this worker was taken
+        self._seen = -_NEVER  # `begun` of the pushback that this worker's calls know of
 
     start = timed(3)(SlowStart.start)
     allot = timed(4)(SlowStart.allot)
@@ -79,7 +81,9 @@ class SharedSlowStart(SlowStart):
 
     @timed(2)
     def heed(self, delay: float, status: int, now: float) -> None:
-        """The first worker that hears of the pushback keeps it for all; each gets its own share."""
+        """Take a pushback that another machine got: the first worker records it for all, and each waits for its own
+        share of the places.
+        """
         if now + delay > self.until:
             self.start(delay, status, now, now)
         if self.share < _NEVER:
@@ -87,7 +91,7 @@ class SharedSlowStart(SlowStart):
 
     @timed(1)
     def ask(self, waiter: Waiter, now: float) -> float:
-        if self._seen != self.begun:  # another worker's word: everybody here asks again
+        if self._seen != self.begun:  # a pushback of another worker: all calls here ask again
             self._seen = self.begun
             for other in list(self.queue):
                 other.retime(now)
@@ -98,11 +102,11 @@ class SharedSlowStart(SlowStart):
         return now >= self.held and super().is_over(now)
 
     def in_use(self) -> int:
-        """How many places are in use, in all workers."""
+        """The number of places in use, in all workers."""
         return sum(self._counts)
 
     def _next(self, now: float) -> float:
-        return self.until if now < self.until else now + POLL  # a place of a worker that died may come back at any time
+        return self.until if now < self.until else now + POLL  # a dead worker's place may become free at any time
 
     def _occupy(self, waiter: Waiter, now: float) -> None:
         super()._occupy(waiter, now)
@@ -118,7 +122,7 @@ class SharedSlowStart(SlowStart):
     def _forget_places(self) -> None:
         super()._forget_places()
         self._turns.clear()
-        self._turn += GENERATIONS  # what others give back of earlier ones counts no more
+        self._turn += GENERATIONS  # places of earlier generations that are given back count no more
         self._counts = [0] * GENERATIONS
 
     def restore(self, state: tuple[float, ...]) -> None:
@@ -133,7 +137,7 @@ class SharedSlowStart(SlowStart):
         return (*word, self.held, self._opened, self._turn, counts)
 
     def begin_generations(self, now: float) -> None:
-        """Begin those that are due, and let go of what is counted in the oldest."""
+        """Begin the generations that are due, each in place of the oldest, whose places count no more."""
         half = self.place_seconds / 2
         for _ in range(GENERATIONS):
             if now < self._opened + half:
@@ -147,14 +151,14 @@ class SharedSlowStart(SlowStart):
 class SharedCooldown(Cooldown):
     """The cooldown of one scope in shared memory. `quiet` has the moment from which no call is held.
 
-    The groups that this worker knows are bounded as those of one process are. One that makes room stays in shared
-    memory while that has room: calls that come for it find it again.
+    The number of groups that this worker knows is bounded as in a single process. A group that is dropped here stays in
+    shared memory while there is room: its next call finds it again.
     """
 
     __slots__ = ("_attach", "_quiet")
 
     def __init__(self, quiet: Number, attach: Callable[[bytes, bool], Record | None]) -> None:
-        """`attach` has a group's record by its name; None where there is none and it is not to be made."""
+        """`attach(name, make)` returns the record of a group; None if it has none and `make` is False."""
         self._quiet = quiet
         self._attach = attach
         super().__init__()
@@ -170,7 +174,7 @@ class SharedCooldown(Cooldown):
             self._quiet.raise_to(value)
 
     def seconds_left(self, now: float) -> float:
-        """The longest delay that is left for any call, in any worker; 0 when none is."""
+        """The longest delay that is left for any call, in any worker; 0 if no call is held."""
         return max(0.0, self.quiet_from - now)
 
     def left_of(self, name: bytes, now: float) -> float:
@@ -197,7 +201,7 @@ class SharedCooldown(Cooldown):
             if record is not None:
                 group = self._keep(name, SharedSlowStart(record), now)
         if isinstance(group, SharedSlowStart):
-            group.record.look(group)  # other workers' answers count here too
+            group.record.look(group)  # answers that other workers got count too
         return group
 
     def _make(self, name: bytes) -> SlowStart:

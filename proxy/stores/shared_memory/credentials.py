@@ -1,4 +1,4 @@
-"""Which credentials are put aside, over all workers of one machine: for each value a number, the time until which."""
+"""The credentials that are put aside, over all workers of one machine: for each value the time until which it is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proxy.stores.shared_memory.records import Number
 
 
 class SharedRoster(Roster):
-    """The credentials of one upstream in shared memory; whose turn it is, each worker knows for itself."""
+    """The credentials of one upstream in shared memory; each worker takes turns among them by itself."""
 
     __slots__ = ("_attach", "_numbers")
 
     def __init__(self, attach: Callable[[str], Number]) -> None:
-        """`attach` has a value's record by its hash."""
+        """`attach` returns the record of a credential by the hash of its value."""
         super().__init__()
         self._attach = attach
         self._numbers: dict[str, Number] = {}

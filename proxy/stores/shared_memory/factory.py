@@ -1,7 +1,7 @@
-"""What the workers of one machine share, made in the memory that they share.
+"""The factory of what the workers of one machine share, made in the memory that they share.
 
-The first worker makes a record, the others find it; a definition that changed starts with the share of the newest one
-before, once, whichever worker uses it first.
+The first worker makes a record, the others find it. A definition that changed starts with the share of the newest
+earlier one, once, whichever worker uses it first.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from proxy.stores.shared_memory.records import COPY, STATE, Definition, Former, 
 
 Made = TypeVar("Made", Bucket, RateBucket, CircuitBreaker)
 
-#: Budgets are large, three windows of slices. Circuit breakers, and what hedging looks at, take no more.
+#: The size in words of a large record, and the number of large records. A budget is the largest: three windows of
+#: slices. Circuit breakers and hedging's counts take no more.
 _LARGE_WORDS = STATE + max(3 * ring.WORDS, circuit_breaker.WORDS)
 _LARGES = 2048
 
 
 def open_memory(descriptor: int) -> Memory:
-    """The memory behind a descriptor of `records.descriptor`, laid out for what is here."""
+    """Map the memory of a descriptor of `records.descriptor`, laid out for the records of this package."""
     return Memory(descriptor, large=_LARGE_WORDS, larges=_LARGES, seen=buckets.SEEN_ROWS * buckets.SEEN_WAYS)
 
 
 class SharedFactory(Factory):
-    """Makes what calls share, in shared memory. `generation` is the configuration's, counted by the parent; `row` the
-    worker's row of the memory, 0 for a process that only looks.
+    """Makes what calls share in shared memory. `generation` is the configuration's, counted by the parent; `row` is the
+    worker's row of the memory, 0 for a process that only reads.
 
-    `made` are the keys that were asked for since it was last emptied, for the process that adds workers up.
+    `made` lists the keys that were asked for since it was last emptied, for the process that adds workers up.
     """
 
     def __init__(self, memory: Memory, generation: int = 0, row: int = 0) -> None:
@@ -141,7 +142,9 @@ class SharedFactory(Factory):
         self.made.append(("cooldown", (upstream, value), None))
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
-        """What this process has had there until now, if it is of this definition; its record is looked up again."""
+        """The object that this process has used so far, if its definition is still this one; its record is looked up
+        again. Else None.
+        """
         record: Any = getattr(before, "record", None)
         kept = before if before is not None and before.spec == spec and isinstance(record, Record) else None
         if kept is None or record.renew(self.generation):
@@ -160,9 +163,11 @@ class SharedFactory(Factory):
         Struct(f"{len(state)}d").pack_into(self.memory.map, at * 8, *state)
 
     def _begin(self, spec: QuotaSpec | ThrottleSpec, now: float, at: int, former: Former | None) -> None:
-        """A store of tokens begins as a fresh one does, or with the share that the one before it has now."""
+        """Write the state of a new quota or throttle: full as a fresh one is, or with the share that the former one has
+        now.
+        """
         before = None
-        if former is not None:  # whatever kind it was: its share is what counts
+        if former is not None:  # whatever kind it was, only its share is taken over
             level, since, refill = self._numbers(former, 3)
             before = QuotaBucket(QuotaSpec(former.size, initial=level, refill=refill), now=since)
         if isinstance(spec, QuotaSpec):

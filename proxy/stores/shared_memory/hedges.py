@@ -1,9 +1,9 @@
-"""What hedging needs to know, over the workers of one machine: counts in rings, and times in a histogram.
+"""The counts and times that hedging needs, over the workers of one machine: counts in rings, times in a histogram.
 
 Calls and hedges are counted like a budget's, so that the limit on hedges applies to all workers. Times are not kept one
 by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the measured time
-(below LEAST and above MOST: the edge). It looks back 55 to 60 seconds, and is computed again at most every FRESH
-seconds in each worker, once there is one.
+(below LEAST and above MOST: the edge). It looks back 55 to 60 seconds, and each worker computes it again at most every
+FRESH seconds, once there is one.
 
 Law: as in `records`, a change under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
 the 5 seconds whose number is stored with it; it is emptied before it gets another number, so a process that is killed
@@ -20,18 +20,19 @@ from proxy.retry.hedges import FEWEST, WINDOW, Hedges, rank
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Former, Memory, Rings, exclusive
 
-#: Seconds: the middle of the first box's times, and of the last one's.
+#: The middles of the first and the last box, in seconds.
 LEAST, MOST = 1e-4, 3600.0
 BOXES = 384
 _GROWTH = math.log(MOST / LEAST) / (BOXES - 1)
-#: Slices of the window, and the seconds that each of them has.
+#: The number of slices of the window, and the length of each in seconds.
 SLICES = 12
 _SLICE = WINDOW / SLICES
-#: Seconds for which a worker keeps to a percentile that it has worked out. That there is none yet it sees at once.
+#: Seconds for which a worker uses a percentile that it has computed. As long as there is none, each new time is seen at
+#: once.
 FRESH = 0.1
 
-#: Words: how many times there were ever, the numbers of the slices, then their boxes. They take the place of a budget's
-#: third ring.
+#: The words of the histogram: the number of all times so far, the slices' numbers, then their boxes. They fit in the
+#: place of a budget's third ring.
 WORDS = 1 + SLICES + SLICES * BOXES
 assert WORDS <= ring.WORDS
 
@@ -44,12 +45,12 @@ def box_of(seconds: float) -> int:
 
 
 def middle_of(box: int) -> float:
-    """The time that stands for all of a box, in seconds."""
+    """The time that represents all times of a box, in seconds."""
     return LEAST * math.exp(box * _GROWTH)
 
 
 class SharedHedges(Hedges):
-    """What hedging looks at, in a record of two rings and a histogram."""
+    """The counts and times of one scope, in a record of two rings and a histogram."""
 
     __slots__ = ("_at", "_known", "_memory", "placed", "record")
 
@@ -57,13 +58,13 @@ class SharedHedges(Hedges):
         super().__init__()
         self.record = record
         self._memory = memory
-        # When it was worked out, of how many times ever, and how many of the window are in no higher box.
+        # When the sums were computed, the number of all times then, and for each box the times of the window up to it.
         self._known: tuple[float, int, list[int]] = (-math.inf, -1, [0])
         self.place(record.value)
 
     @staticmethod
     def begin(memory: Memory, at: int, former: Former | None) -> None:
-        """Write a new record, or what the former one has."""
+        """Write a new record: empty, or with the contents of the former one."""
         for offset in (0, ring.WORDS):
             ring.RingCount.begin(memory, at + offset, former, offset)
         to = at + 2 * ring.WORDS
@@ -74,7 +75,7 @@ class SharedHedges(Hedges):
             memory.words[to : to + WORDS] = memory.words[source : source + WORDS]
 
     def place(self, at: int) -> None:
-        """The record's rings begin at this word."""
+        """Take the word at which the record's rings begin."""
         memory = self._memory
         self.placed = at
         self._begun = ring.RingCount(memory, at, WINDOW)
@@ -100,10 +101,10 @@ class SharedHedges(Hedges):
 
     @exclusive
     def _add(self, box: int, number: int) -> None:
-        """Count a time in the slice of this number. Slices are numbered from 1: 0 is one that was never used."""
+        """Count a time in the slice of this number. Slices are numbered from 1: 0 marks one that was never used."""
         words, slice_ = self._memory.words, self._at + 1 + number % SLICES
         boxes = self._at + 1 + SLICES + number % SLICES * BOXES
-        if words[slice_] > number:  # this worker was held up for longer than the window, with its clock read
+        if words[slice_] > number:  # this worker was delayed for longer than the window after it read its clock
             return
         if words[slice_] < number:
             self._memory.map[boxes * 8 : (boxes + BOXES) * 8] = bytes(BOXES * 8)
@@ -113,8 +114,8 @@ class SharedHedges(Hedges):
 
     @exclusive
     def _sums(self, number: int) -> tuple[int, list[int]]:
-        """How many times there were ever, and for each box how many of the window, up to the slice of this number, are
-        in no higher one.
+        """The number of all times so far, and for each box the number of times in it and the boxes below, in the window
+        up to the slice of this number.
         """
         words, first = self._memory.words, self._at + 1 + SLICES
         used = [

@@ -5,15 +5,15 @@ by one aligned store: the next holder finds it as it was before or after, and ha
 
 Theory. A POSIX mutex that is process-shared and robust (pthread_mutexattr_setrobust(3)) is a futex: a lock and an
 unlock without contention are two atomic instructions. When a thread dies, the kernel walks the list of robust futexes
-that it holds, and the one it was about to take (set_robust_list(2)), and marks each; the next to take it is told
+that it holds, and the one it was about to take (set_robust_list(2)), and marks each; the next thread to take it gets
 EOWNERDEAD. Byte-range locks (fcntl, OFD) give the same promise for two system calls each time: 0.7 us against 0.25 us,
-and they release the interpreter's lock, so that a thread that computes could hold every call up.
+and they release the interpreter's lock, so that a thread that computes could delay every call.
 
-Nothing ever sleeps on the futex: a sleeper that was woken and is killed before it has taken the lock takes the wake-up
-with it, and if another process took the lock meanwhile, the next sleeper is never woken (glibc and kernel leave that
-gap; a test with SIGKILL hits it within minutes). A process that finds a lock taken polls: sections are about a
-microsecond long. One that waits longer says so with its heartbeat (`beat_while_waiting`), so that of all workers the
-holder alone seems to hang if it is stopped. Calls go through `PyDLL`, which keeps the interpreter's lock: take these
+No process ever sleeps on the futex: a sleeper that was woken and is killed before it has taken the lock takes the
+wake-up with it, and if another process took the lock meanwhile, the next sleeper is never woken (glibc and kernel leave
+that gap; a test with SIGKILL hits it within minutes). A process that finds a lock taken polls: sections are about a
+microsecond long. A process that waits longer keeps its heartbeat going (`beat_while_waiting`), so that of all workers
+only the holder seems to hang if it is stopped. Calls go through `PyDLL`, which keeps the interpreter's lock: take these
 locks only in one thread of a process.
 """
 
@@ -26,30 +26,30 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-#: What a mutex takes in memory; glibc's has 40 or 48 bytes, musl's 40.
+#: The bytes reserved for a mutex; glibc's has 40 or 48 bytes, musl's 40.
 MUTEX_BYTES = 64
 _PROCESS_SHARED = 1  # PTHREAD_PROCESS_SHARED, on Linux with every libc
 _ROBUST = 1  # PTHREAD_MUTEX_ROBUST
-#: Tries before another process is let run, and before the processor is left alone for a while.
+#: Tries before the processor is yielded each time, tries before the process sleeps instead, and how long it sleeps.
 _TRIES, _YIELDS, _NAP = 8, 64, 50  # _NAP: microseconds
 
 _libc = ctypes.PyDLL(None)
-_idle = ctypes.CDLL(None)  # lets go of the interpreter's lock
+_idle = ctypes.CDLL(None)  # releases the interpreter's lock
 
 
 _beat: Callable[[], object] = bool
 
 
 def beat_while_waiting(beat: Callable[[], object]) -> None:
-    """Call this whenever a lock is waited for, in the thread that waits."""
+    """Have `beat` called while a lock is waited for, in the thread that waits."""
     global _beat
     _beat = beat
 
 
 class Mutex:
-    """The mutex that begins at this byte of a mapping: `with` takes it and lets go of it.
+    """The mutex at this byte of a mapping: `with` takes and releases it.
 
-    `take` answers 0 where it is ours now; else give its answer to `wait`. `free` lets go of it.
+    `take` returns 0 if this process has the lock now; any other answer is to be given to `wait`. `free` releases it.
     """
 
     __slots__ = ("_place", "free", "take")
@@ -60,7 +60,7 @@ class Mutex:
         self.free: Callable[[], int] = partial(_libc.pthread_mutex_unlock, self._place)
 
     def make(self) -> None:
-        """Make the lock, free, in MUTEX_BYTES. No process may hold the one that was there."""
+        """Make a free lock here. No process may hold an earlier one in the same place."""
         attributes = ctypes.create_string_buffer(MUTEX_BYTES)
         _sure(_libc.pthread_mutexattr_init(attributes))
         _sure(_libc.pthread_mutexattr_setpshared(attributes, _PROCESS_SHARED))
@@ -69,7 +69,7 @@ class Mutex:
         _sure(_libc.pthread_mutexattr_destroy(attributes))
 
     def wait(self, answer: int) -> None:
-        """`take` did not answer 0: a process holds the lock, or died while holding it. On return it is ours."""
+        """Wait until this process has the lock, after `take` gave this answer: another holds it, or died holding it."""
         tries = 0
         while answer == errno.EBUSY:
             tries += 1
@@ -83,7 +83,7 @@ class Mutex:
             self._own(answer)
 
     def attempt(self) -> bool:
-        """Take it if that needs no waiting."""
+        """Take the lock if no process holds it; whether this process has it now."""
         answer = self.take()
         if answer not in (0, errno.EBUSY):
             self._own(answer)

@@ -6,9 +6,10 @@ process that is killed at any instruction leaves every record whole, and the ker
 knows a record by its place and its stamp; between `open` and `close` no other process changes it.
 
 Theory. A parent and its workers map a memfd. After a header come tables of records of one size. A key's record is found
-by probing from its hash; that, and making one, happens under one lock, and rarely: a process that has found a record
-keeps its place, and the stamp that it got when it was made. A full table gives the place of a record that was not used
-lately to a new key; a process that held it sees another stamp, and looks its key up again.
+by probing from its hash; this, and the making of a record, happens under one lock, and rarely: a process that has found
+a record keeps its place, and the stamp that the record got when it was made. In a full table, the place of a record
+that was not used lately is given to a new key; a process that uses the old record sees another stamp, and looks its key
+up again.
 
 Several records may have one key, made by different definitions in different generations of the configuration. The
 newest counts; calls of an older generation keep theirs, as they keep everything (contract, section 3, "Reload").
@@ -25,17 +26,18 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from proxy.stores.shared_memory.mutex import MUTEX_BYTES, Mutex
 
-#: Words of eight bytes. A record begins with its mutex; a copy of its state has room for COPY words.
+#: The layout of a record, in words of eight bytes: it begins with its mutex; a copy of its state has room for COPY
+#: words.
 MUTEX = MUTEX_BYTES // 8
 STAMP, KEY, SPEC, GENERATION, SEQUENCE, MADE, SIZE = range(MUTEX, MUTEX + 7)
 STATE = MUTEX + 8
-#: The bit of a stamp that says that the record has been used since that was looked at last.
+#: The bit of a stamp that marks a record as used since the bit was last cleared.
 TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
 
-#: Records of one value and of a few, and places that are looked at for a key. Contract, section 3: at most 10,000
-#: scopes of each kind are kept.
+#: The number of small records, of one value or a few, and of places that are probed for a key. Contract, section 3: at
+#: most 10,000 scopes of each kind are kept.
 RECORDS = 32768
 PROBES = 64
 
@@ -46,16 +48,18 @@ _WAITING = _ROWS + WORKERS * ROW
 _UNDER_WAY = _WAITING + MUTEX
 _HEADER = 8192
 
-#: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. What no process has written
-#: to takes no memory.
+#: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. Parts that no process has
+#: written to take no memory.
 PAGE_PAIRS = 4096
 _PAGE = 1 + 2 * PAGE_PAIRS
-#: And its page of attempts under way (`concurrency`): so many slots of so many words, which one directory gives out.
+#: Each worker's page of attempts under way (`concurrency`): SLOTS slots of SLOT words, assigned by one directory.
 SLOTS, SLOT = 4096, 4
 
 
 class Definition(NamedTuple):
-    """What a record is found by: hashes of its key and its definition, the configuration's generation, its size."""
+    """The hashes that a record is found by: those of its key and its definition, with the configuration's generation
+    and the record's size.
+    """
 
     key: int
     spec: int
@@ -64,26 +68,28 @@ class Definition(NamedTuple):
 
 
 class Former(NamedTuple):
-    """The newest record of the key when a new one is made: its size, and the word at which its state begins, which is
-    to be read before returning.
+    """The newest record of the key when a new one is made: its size, and the word at which its state begins. The state
+    may be read only while `Begin` runs.
     """
 
     size: float
     state: int
 
 
-#: Writes a new record's state at this word; the Former is None where the key is new.
+#: Writes a new record's state at this word; the Former is None if the key is new.
 Begin = Callable[[int, Former | None], None]
 
 
 def digest(*what: object) -> int:
-    """A hash that is the same in every process; never 0."""
+    """A hash that is the same in every process, and never 0."""
     text = repr(what).encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True) or 1
 
 
 class Memory:
-    """The mapping. `large` words is the size of the records of the second table, of which there are `larges`."""
+    """The mapped memory. `large` is the size in words of a record of the second table, `larges` the number of these
+    records, `seen` the number of seen keys.
+    """
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
         self.descriptor = descriptor
@@ -106,12 +112,12 @@ class Memory:
         self.slots = self._pages + WORKERS * _PAGE
 
     def row(self, worker: int) -> int:
-        """The first of ROW words that are one worker's own to write."""
+        """The first of the ROW words that only this worker writes."""
         return _ROWS + worker * ROW
 
     @property
     def rows(self) -> int:
-        """The highest number of a worker's row in use so far; the first word of row 0 has it."""
+        """The highest number of a worker's row in use so far, which the first word of row 0 contains."""
         return self.words[_ROWS]
 
     def page(self, worker: int) -> int:
@@ -123,7 +129,9 @@ class Memory:
         return self.slots + SLOTS + worker * SLOTS * SLOT
 
     def wipe_pages(self, worker: int) -> None:
-        """Wipe a worker's pages, after its end or before its start: no call waits there, and nothing is under way."""
+        """Wipe a worker's pages, after its end or before its start: none of its calls waits, and nothing is under
+        way.
+        """
         at = self.page(worker)
         self.words[at] = 0
         self.map[at * 8 : (at + _PAGE) * 8] = bytes(_PAGE * 8)
@@ -132,7 +140,7 @@ class Memory:
 
 
 class LogTurn:
-    """Whose turn it is to write to the log that all share (`proxy.observe.sink.Turn`)."""
+    """The turn to write to the log that all processes share (`proxy.observe.sink.Turn`)."""
 
     __slots__ = ("_lock",)
 
@@ -147,7 +155,7 @@ class LogTurn:
 
 
 def descriptor() -> int:
-    """A file in memory, that goes with the last process that has it open."""
+    """Open a file in memory, which disappears with the last process that has it open."""
     try:
         return os.memfd_create("redrive")
     except (AttributeError, OSError):  # a sandbox may forbid it
@@ -158,7 +166,7 @@ def descriptor() -> int:
 
 
 class Table:
-    """Records of one size, from word `start` on."""
+    """A table of records of one size, from word `start` on."""
 
     def __init__(self, memory: Memory, start: int, count: int, record: int) -> None:
         self.memory = memory
@@ -168,7 +176,7 @@ class Table:
         self.end = start + count * record
 
     def attach(self, wanted: Definition, begin: Begin) -> tuple[int, int]:
-        """Place and stamp of the record for this definition, which is made where there is none (`begin`)."""
+        """Find the record for this definition, or make it (`begin` writes its state); its place and stamp."""
         memory, words = self.memory, self.memory.words
         with memory.directory:
             places, alike = self._probe(wanted.key)
@@ -183,12 +191,12 @@ class Table:
             return found, words[found + STAMP]
 
     def knows(self, key: int) -> bool:
-        """Whether there is a record with this key."""
+        """Whether the table has a record with this key."""
         with self.memory.directory:
             return bool(self._probe(key)[1])
 
     def _probe(self, key: int) -> tuple[list[int], list[int]]:
-        """Places for this key, in order, and the records among them that have it."""
+        """The places for this key in the order of probing, and those of them whose records have the key."""
         words = self.memory.words
         places, alike = [], []
         home = key % self._count
@@ -202,7 +210,9 @@ class Table:
         return places, alike
 
     def _fitting(self, wanted: Definition, alike: Sequence[int], newest: int | None) -> int | None:
-        """The record of this definition: one of the newest generation, or, for an older configuration, an older one."""
+        """The record of this definition: one of the newest generation, or, for an older configuration, an older one;
+        None if there is none.
+        """
         if newest is None:
             return None
         words = self.memory.words
@@ -215,7 +225,9 @@ class Table:
         return max(same, key=lambda at: words[at + GENERATION], default=None)
 
     def _choose(self, places: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
-        """A place for a new record: a free one, that of a definition twice outdated, or one not used lately."""
+        """A place for a new record: a free one, that of a definition outdated twice, or that of a record not used
+        lately.
+        """
         words = self.memory.words
         for at in places:
             if not words[at + STAMP]:
@@ -232,7 +244,7 @@ class Table:
         return others[words[_NEXT] % len(others)]
 
     def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
-        """Write a record; the last store gives it its stamp, and makes it one."""
+        """Write a record; the last store writes its stamp, which makes it valid."""
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
         lock = Mutex(memory.map, at * 8)
         if not words[at + MADE]:
@@ -250,12 +262,12 @@ class Table:
                 state = newest + STATE + COPY * (words[newest + SEQUENCE] & 1)
                 begin(at + STATE, Former(doubles[newest + SIZE], state))
         words[_NEXT] += 1
-        words[at + STAMP] = words[_NEXT] << 1  # one that no record has had
+        words[at + STAMP] = words[_NEXT] << 1  # a stamp that no record has had
 
 
 class Record:
-    """A record as a process uses it. Its state is so many numbers (`size`), which a bucket has as `state`, and is made
-    to know by `restore`. Between `open` and `close` no other process changes it: `load` gives a bucket the state,
+    """A record as one process uses it. Its state is `size` numbers, in the order of a bucket's `state`, which `restore`
+    gives back to a bucket. Between `open` and `close` no other process changes it: `load` gives a bucket the state,
     `save` publishes the bucket's.
     """
 
@@ -282,7 +294,7 @@ class Record:
         self._take, self.free = self._mutex.take, self._mutex.free
 
     def renew(self, generation: int) -> bool:
-        """Look the key up again, as of this generation. Whether it is another record now."""
+        """Look the key up again, for this generation; whether the record is another one now."""
         before = self.at, self._stamp
         self._definition = self._definition._replace(generation=generation)
         self._attach()
@@ -296,7 +308,9 @@ class Record:
         self.is_open = True
 
     def _find(self, answer: int) -> None:
-        """Wait for the lock. A record whose place was given away, or that seemed not to be used, is looked up again."""
+        """Wait for the lock. If the record's stamp has changed (its place was given to another key, or it counted as
+        not used lately), look the record up again.
+        """
         while True:
             if answer:
                 self._mutex.wait(answer)
@@ -312,7 +326,7 @@ class Record:
         self.free()
 
     def load(self, bucket: Any) -> None:
-        """Give a bucket the state."""
+        """Give a bucket the state that is published."""
         self._before = self._form.unpack_from(self._map, self._copies[self.words[self._sequence] & 1])
         bucket.restore(self._before)
 
@@ -325,13 +339,13 @@ class Record:
             self.words[self._sequence] = sequence
 
     def look(self, bucket: Any) -> None:
-        """Give a bucket the state as it is at this moment."""
+        """Give a bucket the current state."""
         self.open()
         self.load(bucket)
         self.close()
 
     def peek(self) -> float:
-        """The first number of the state, at any time, without the lock."""
+        """Return the first number of the state, without taking the lock."""
         words = self.words
         if words[self._stamp_at] != self._stamp:
             self._attach()
@@ -339,7 +353,7 @@ class Record:
 
 
 class Rings(Record):
-    """A record of rings, each of which publishes by itself: what a bucket is to know is where they begin."""
+    """A record of rings, each of which publishes by itself: the bucket only needs the word at which they begin."""
 
     __slots__ = ()
 
@@ -371,7 +385,7 @@ class Number(Record):
         return self.doubles[self.value]
 
     def raise_to(self, number: float) -> None:
-        """Let it be at least this."""
+        """Raise the number to this one, if it is lower."""
         self.open()
         self.doubles[self.value] = max(number, self.doubles[self.value])
         self.close()
@@ -383,7 +397,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 def exclusive(method: M) -> M:
     """Decorate a method of a pure class to run on the state in `self.record`, under its lock, and publish the change.
 
-    A method that another one calls is a part of that one. Where one raises, nothing is published.
+    A decorated method that another one calls runs under the caller's lock. If a method raises, nothing is published.
     """
 
     def run(self: Any, *arguments: Any) -> Any:
@@ -404,7 +418,7 @@ def exclusive(method: M) -> M:
 
 
 def reading(method: M) -> M:
-    """Decorate a method of a pure class to run on the state in `self.record` as it is, without publishing a change."""
+    """Decorate a method of a pure class to run on the current state in `self.record`, without publishing a change."""
 
     def run(self: Any, *arguments: Any) -> Any:
         if not self.record.is_open:

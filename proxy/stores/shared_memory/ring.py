@@ -4,9 +4,9 @@ A method call is one step for every other reader, even if its process is killed 
 the lock of the record that contains the ring.
 
 Theory. The newest slice is open and is part of the header, of which there are two copies; the closed ones are in the
-ring, from `head` to before `tail`. A slice is closed by writing it after the others, where no process reads, and then
-publishing a header with a higher tail. If an event of a closed slice is undone, this is written into the header
-(`amended`, and the count that results) before it is carried out; the next process to open the header carries it out
+ring, from `head` up to `tail`, exclusively. A slice is closed by writing it after the others, where no process reads,
+and then publishing a header with a higher tail. If an event of a closed slice is undone, this is written into the
+header (`amended`, and the resulting count) before it is carried out; the next process to open the header carries it out
 again.
 """
 
@@ -18,13 +18,14 @@ from struct import Struct
 from proxy.retry.sliding_window import SlidingCount
 from proxy.stores.shared_memory.records import Former, Memory
 
-#: Instants kept apart before any are merged; after that there are at most about a thousand more.
+#: Instants that are kept separately before any are merged, after which there are at most about a thousand slices more;
+#: and the number of slots in the ring.
 EXACT = 512
 SLOTS = 1536
 
 _HEAD = Struct("qqqddqqq")
 _SLICE = Struct("ddq")
-_PUBLISHED = 24  # words: the sequence number with room around it, two headers
+_PUBLISHED = 24  # words: the sequence number with padding, two headers
 #: Words that one count takes.
 WORDS = _PUBLISHED + SLOTS * _SLICE.size // 8
 _NONE = -1
@@ -37,13 +38,13 @@ class _Header:
     total: int = 0
     first: float = 0.0
     last: float = 0.0
-    count: int = 0  # of the open slice; 0: there is none
+    count: int = 0  # events of the open slice; 0 if there is none
     amended: int = _NONE
     amended_count: int = 0
 
 
 class RingCount(SlidingCount):
-    """The count whose words begin at `at`."""
+    """A count whose words begin at `at`."""
 
     __slots__ = ("_at", "_map", "_words")
 
@@ -55,7 +56,7 @@ class RingCount(SlidingCount):
 
     @staticmethod
     def begin(memory: Memory, at: int, former: Former | None, offset: int) -> None:
-        """Write a new count, or the former record's one at this offset of words."""
+        """Write a new count, or copy the one of the former record at this offset (in words)."""
         if former is None:
             memory.words[at] = 0
             _HEAD.pack_into(memory.map, (at + 8) * 8, *astuple(_Header()))
@@ -64,8 +65,8 @@ class RingCount(SlidingCount):
         memory.words[at : at + WORDS] = memory.words[source : source + WORDS]
 
     def add(self, now: float) -> float:
-        """Count one event, now. The instant at which it counts: processes read their clocks before they have the lock,
-        so one whose clock was read earlier counts with the newest known.
+        """Count one event, now; the instant at which it counts. Processes read their clocks before they have the lock,
+        so an event whose clock was read earlier than the newest one's counts at the newest one's instant.
         """
         header = self._load()
         header.total += 1
@@ -96,13 +97,13 @@ class RingCount(SlidingCount):
         return header.total
 
     def remove(self, at: float | None) -> None:
-        """Undo the event that counts at `at`, as `add` says; None: the newest. One that has left the window is gone
-        already.
+        """Undo the event that counts at `at`, an instant that `add` returned; None: the newest event. An event that has
+        left the window is not counted any more, and nothing is done.
         """
         header = self._load()
         place = self._place_of(header, at)
         while place is not None and place < header.tail and not self._read(place)[2]:
-            place += 1  # the newest was undone there, in place of one that stands behind
+            place += 1  # this slice's events were undone already, as the newest; take one of a later slice
         if place == header.tail and header.count:
             header.count -= 1
             header.total -= 1
@@ -115,7 +116,7 @@ class RingCount(SlidingCount):
             self._write(place, first, last, count - 1)
 
     def _place_of(self, header: _Header, at: float | None) -> int | None:
-        """The slice that this instant counts in, `tail` being the open one."""
+        """The slice that this instant counts in; `tail` is the open one. None if it has left the window."""
         if at is None:
             if header.count:
                 return header.tail
@@ -132,7 +133,7 @@ class RingCount(SlidingCount):
         return low if low < header.tail or (header.count and at <= header.last) else None
 
     def _expire_ring(self, header: _Header, now: float) -> bool:
-        """Let go of what has left the window. Whether anything has."""
+        """Remove the slices that have left the window; whether there were any."""
         before = header.head, header.count
         while header.head < header.tail:
             first, last, count = self._read(header.head)
@@ -144,7 +145,7 @@ class RingCount(SlidingCount):
             header.total -= header.count
             header.count = 0
         if not header.count and header.head:
-            header.head = header.tail = 0  # a quiet count stays within its first page
+            header.head = header.tail = 0  # an empty count begins again in its first page of memory
         return (header.head, header.count) != before
 
     # -- memory -----------------------------------------------------------------------------------------------------

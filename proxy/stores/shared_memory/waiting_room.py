@@ -1,8 +1,8 @@
 """The waiting room of all workers of one machine: `limits.waiting` and each upstream's share of it, exactly.
 
 Law: a worker writes only its own page of shared memory, and both limits are checked over all pages under one lock, so
-that no two workers give away the same place. A page that its worker left behind (it was killed) is wiped by the parent,
-which frees its places.
+that no two workers take the same place. The page of a worker that was killed is wiped by the parent, which frees its
+places.
 
 Theory. A page begins with the worker's number of waiting calls. After it comes a table of the upstreams whose calls a
 gate holds there, with how many: pairs of words, found by probing from the name's hash up to the first empty pair. A
@@ -16,7 +16,7 @@ from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 
 class SharedWaitingRoom(WaitingRoom):
-    """One worker's door to the room that it shares; `row` is the worker's row of the memory."""
+    """The waiting room as one worker uses it; `row` is the worker's row of the memory."""
 
     __slots__ = ("_memory", "_page", "_row")
 
@@ -27,14 +27,14 @@ class SharedWaitingRoom(WaitingRoom):
         self._page = memory.page(row)
 
     def enter(self, upstream: str, held: bool = False) -> bool:
-        """Take a place, if all workers together leave one."""
+        """Take a place, if the workers together have one left; whether they had."""
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
         pair = -1
         with memory.waiting_lock:
             if held:
                 pair = _place(memory, self._page, key)
-                if pair < 0:  # the table is full: of so many upstreams calls are held here already
+                if pair < 0:  # the table is full: calls of PAGE_PAIRS upstreams are held here already
                     return False
             if not self._enter(upstream, held, *self._elsewhere(key)):
                 return False
@@ -55,11 +55,11 @@ class SharedWaitingRoom(WaitingRoom):
                 _sweep(memory, self._page, pair)
 
     def held_for(self, upstream: str) -> int:
-        """How many calls of this upstream a gate holds now, in all workers."""
+        """The number of this upstream's calls that a gate holds now, in all workers."""
         return super().held_for(upstream) + self._elsewhere(digest("waiting", upstream))[1]
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
-        """Calls that wait in other workers, and those of them that are held for this upstream."""
+        """The number of calls that wait in other workers, and of this upstream's calls that a gate holds there."""
         memory, words = self._memory, self._memory.words
         waiting = held = 0
         for row in range(1, memory.rows + 1):
@@ -75,7 +75,7 @@ class SharedWaitingRoom(WaitingRoom):
 
 
 def _place(memory: Memory, page: int, key: int) -> int:
-    """The pair that has the key on a page, else where it would be put; -1 where there is no place for it."""
+    """The pair of words that has the key on a page, else the one where it would be put; -1 if the table is full."""
     words, table, spare = memory.words, page + 1, -1
     for step in range(PAGE_PAIRS):
         pair = table + 2 * ((key + step) % PAGE_PAIRS)
@@ -90,7 +90,7 @@ def _place(memory: Memory, page: int, key: int) -> int:
 
 
 def _sweep(memory: Memory, page: int, pair: int) -> None:
-    """Empty a pair whose count is 0, and those before it, where nothing behind needs them as a bridge."""
+    """Empty a pair whose count is 0, and those before it, if no later pair needs them as a bridge."""
     words, table = memory.words, page + 1
     number = (pair - table) // 2
     if words[table + 2 * ((number + 1) % PAGE_PAIRS)]:
