@@ -1,7 +1,7 @@
-"""Floor 0: deciding. Pure: no I/O, no clock, no randomness of its own, no asyncio, no logging.
+"""Floor 0, which decides about retries. Pure: no I/O, no clock, no randomness of its own, no asyncio, no logging.
 
-Exported here are the Smithy interfaces, the strategies by class (contract, section 7), and what their buckets are
-defined by. `proxy.retry.aio` is for callers that await a strategy.
+This package exports the Smithy interfaces, the strategies as classes (contract, section 7), and the definitions of
+their buckets. `proxy.retry.aio` has the same for callers that await a strategy.
 """
 
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy

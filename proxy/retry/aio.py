@@ -1,8 +1,9 @@
 """Strategies for callers that await them, as smithy-core's clients do.
 
-A strategy decides and its caller waits, so nothing here waits: the methods of a strategy are called as they are, and
-answer at once. If smithy-core is installed, a refusal is its RetryError too, which its clients know. Source:
-smithy-python, `smithy_core/aio/interfaces/retries.py` and `smithy_core/aio/client.py` (0.9.0).
+A strategy decides and its caller waits, so these coroutines never wait: each calls the plain method of the wrapped
+strategy and returns its result at once. If smithy-core is installed, a refusal is also smithy-core's RetryError, which
+its clients catch. Source: smithy-python, `smithy_core/aio/interfaces/retries.py` and `smithy_core/aio/client.py`
+(0.9.0).
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ else:
 
 
 class AsyncRetryError(plugins.RetryError, _SmithyCores):
-    """No further attempt is to be made; raised `from` the failure that the caller should see. It is smithy-core's
-    RetryError too, where that package is installed. `retry_after` is None: it is smithy-core's for long polling.
+    """The refusal of a further attempt, raised `from` the failure that the caller should see. If smithy-core is
+    installed, this is a subclass of its RetryError too. `retry_after` is always None: smithy-core uses it for long
+    polling.
     """
 
     retry_after: float | None = None
 
 
-#: As it is known: by the name that it has in smithy-core, and in `proxy.retry`.
+#: The same class under the name that smithy-core and `proxy.retry` use for it.
 RetryError = AsyncRetryError
 
 
 @runtime_checkable
 class AwaitedRetryStrategy(Protocol):
-    """Issuer of tokens, awaited. Arguments, results and exceptions are those of `proxy.retry.RetryStrategy`."""
+    """A strategy whose methods are awaited. Arguments, results and exceptions are those of
+    `proxy.retry.RetryStrategy`.
+    """
 
     backoff_strategy: RetryBackoffStrategy
     """The backoff strategy, which computes the waits."""
@@ -51,19 +55,20 @@ class AwaitedRetryStrategy(Protocol):
     """The number of attempts, including the first."""
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; the caller waits the token's delay."""
+        """Begin a call within a scope. Returns the token of its first attempt, whose delay the caller waits."""
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`."""
 
     async def record_success(self, *, token: RetryToken) -> None:
-        """The attempt of this token succeeded."""
+        """Record that the attempt of this token succeeded."""
 
 
 class AsyncRetryStrategy:
-    """A strategy with plain methods, awaited. `strategy` is what decides; its buckets are shared by all that wrap it.
+    """A strategy with plain methods, made awaitable. `strategy` decides; all wrappers of one strategy share its
+    buckets.
 
-    Raises ValueError for anything else, or a strategy whose methods are awaited already.
+    Raises ValueError for an object that is no strategy, or whose methods are awaited already.
     """
 
     def __init__(self, strategy: plugins.RetryStrategy) -> None:
@@ -94,7 +99,9 @@ class AsyncRetryStrategy:
         self.strategy.max_attempts = other
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if there is no token."""
+        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if no token is
+        available.
+        """
         try:
             return self.strategy.acquire_initial_retry_token(token_scope=token_scope)
         except plugins.RetryError as no:
@@ -111,11 +118,13 @@ class AsyncRetryStrategy:
             raise _told(no) from (no.__cause__ or error)
 
     async def record_success(self, *, token: RetryToken) -> None:
-        """The attempt of this token succeeded. Raises ValueError as above."""
+        """Record that the attempt of this token succeeded. Raises ValueError as `refresh_retry_token_for_retry`
+        does.
+        """
         self.strategy.record_success(token=token)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AsyncRetryStrategy:
-        """A copy is the strategy itself: a copied client configuration shares its buckets."""
+        """Return the strategy itself, so that a copied client configuration shares its buckets."""
         return self
 
     def __repr__(self) -> str:
@@ -123,7 +132,7 @@ class AsyncRetryStrategy:
 
 
 def wrap(strategy: plugins.RetryStrategy | AwaitedRetryStrategy) -> AwaitedRetryStrategy:
-    """Any strategy as one that is awaited: one with plain methods is wrapped, an awaited one is returned."""
+    """Return any strategy as an awaited one: a plain strategy is wrapped, an awaited one is returned as it is."""
     if is_awaited(strategy):
         return strategy  # type: ignore[return-value]
     return AsyncRetryStrategy(strategy)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
-"""What a program passes to a strategy, checked as it is passed: one clear ValueError, before the first call.
+"""Checks of the arguments that a program passes to a strategy: a wrong one raises a clear ValueError before the first
+call.
 
-Only sizes and types are checked: a `max` below `base`, and zeros, are accepted (contract, section 3); a window of no
-length is not, as in the configuration.
+Only types and ranges are checked: a `max` below `base`, and zeros, are accepted (contract, section 3); a window of zero
+seconds is refused, as in the configuration.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _JITTERS: tuple[str, ...] = get_args(Jitter)
 
 
 def number(name: str, value: Any, *, unit: str = "", endless: bool = False) -> float:
-    """A number of zero or more, as it is. `unit`: what it counts; `endless`: infinity is one."""
+    """Return `value` if it is a number of zero or more; else raise ValueError. `unit`: what it counts, for the message;
+    `endless`: infinity is accepted too.
+    """
     what = f"a number of {unit}" if unit else "a number"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} must be {what}, not {value!r}")
@@ -27,7 +30,7 @@ def number(name: str, value: Any, *, unit: str = "", endless: bool = False) -> f
 
 
 def attempts(value: Any) -> int:
-    """How many attempts there are, including the first."""
+    """Return `value` if it is a valid number of attempts, including the first; else raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"max_attempts must be a whole number, not {value!r}")
     if value < 1:
@@ -36,10 +39,10 @@ def attempts(value: Any) -> int:
 
 
 def jitter(value: Any) -> Jitter:
-    """One of the jitters by name."""
+    """Return `value` if it is the name of a jitter; else raise ValueError."""
     if value in _JITTERS:
         return value  # type: ignore[no-any-return]
-    from difflib import get_close_matches  # most callers mistype nothing
+    from difflib import get_close_matches  # imported here, since most callers mistype nothing
 
     near = get_close_matches(str(value).lower(), _JITTERS, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -47,14 +50,16 @@ def jitter(value: Any) -> Jitter:
 
 
 def function(name: str, value: Callable[..., Any] | None, what: str) -> Callable[..., Any] | None:
-    """A function, or None for the default. `what` says what it returns."""
+    """Return `value` if it is a function, or None for the default; else raise ValueError. `what` says what it
+    returns.
+    """
     if value is None or callable(value):
         return value
     raise ValueError(f"{name} must be a function that gives {what}, not {value!r}")
 
 
 def bucket(value: Any) -> BucketSpec | None:
-    """What retries are paid from; None is no bucket."""
+    """Return `value` if it is the definition of a bucket for retries, or None for no bucket; else raise ValueError."""
     if value is None:
         return None
     if isinstance(value, RateSpec):

@@ -1,4 +1,6 @@
-"""What happened to each attempt of a call, and why: read by the access log, /requests, explain and the tests."""
+"""The record of what happened to each attempt of a call, and why: for the access log, /requests, explain and the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,24 @@ from dataclasses import dataclass
 
 from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome, Reply
 
-#: The decision on the last attempt at an upstream, where the call goes on at another one.
+#: The decision on the last attempt at an upstream, if the call goes on at another upstream.
 FELL_BACK = "fell back"
 
 
 class AttemptRecord:
-    """One sending. Times are seconds on the driver's clock; `delay` is the wait decided on before the next attempt.
+    """What happened to one attempt. Times are seconds on the driver's clock; `delay` is the wait before the next
+    attempt.
 
     `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on",
-    "fell back" or the outcome that ended the call; `why` is what such a *no* was about. `pushback` is the field that
-    named `pushback_delay` (seconds), or said to stop. `price` is what the retry that this attempt is had paid. `held`
-    are the seconds for which a gate (`held_by`: cooldown, rate or limiter) held it before it was sent. `endpoint` is
-    where it was sent, if a driver said so (`Call.sent`). `rst_code`: the HTTP/2 error code that it broke off with.
-    `protocol`: what it was sent by, http/1.1 or http/2; "" where nothing was sent. `upstream` and `route`: where it
-    went, of a call that went on to another upstream; "" of any other, whose policy says so. `first_byte`: the seconds
-    from its request's last byte to the first that counted of its answer, where that was waited for. `key`: the number
-    of the credential that it carried, from 0, None without one; `key_why`: why it was this one; `aside`: with its end
-    that value was put aside.
+    "fell back" or the outcome that ended the call; `why` names the reason if that was a refusal. `pushback` is the
+    field that named `pushback_delay` (seconds), or that forbade a retry. `price` is what this attempt paid if it is a
+    retry (tokens). `held` is how long (seconds) a gate (`held_by`: cooldown, rate or limiter) held the attempt before
+    it was sent. `endpoint` is the endpoint it was sent to, if a driver reported it (`Call.sent`). `rst_code` is the
+    HTTP/2 error code that ended it. `protocol` is http/1.1 or http/2, or "" if nothing was sent. `upstream` and `route`
+    are set only in a call that fell back to another upstream; else they are "", and the call's policy has them.
+    `first_byte` is the time (seconds) from the request's last byte to the first byte of the answer that counts, if a
+    timeout waited for it. `key` is the number of the credential that the attempt carried, from 0, or None; `key_why`
+    says why that one was chosen; `aside` is whether the end of this attempt put that credential aside.
     """
 
     __slots__ = (
@@ -88,7 +91,7 @@ class AttemptRecord:
         self.aside = aside
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
-        """Write down what the sending was judged to be. `reply`: the last answer that was judged."""
+        """Record how the attempt's end was judged. `reply`: the last answer that was judged."""
         self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
         self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay
         if failure.fault is not None:
@@ -97,13 +100,15 @@ class AttemptRecord:
             self.grpc_status = reply.grpc_status
 
     def meet(self, fault: Fault) -> None:
-        """Write down the fault that it ended with."""
+        """Record the fault that the attempt ended with."""
         self.fault, self.detail, self.rst_code = fault.kind, fault.detail, fault.code
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackRecord:
-    """A call would have ended with `outcome`, and went on to the upstream `to`; or did not, and `skipped` says why."""
+    """One fallback considered: the call would have ended with `outcome`, and went on to the upstream `to`, or did not
+    go there because of `skipped`.
+    """
 
     to: str
     outcome: Outcome

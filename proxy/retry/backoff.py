@@ -1,8 +1,8 @@
 """How long to wait before retry n: exponential growth under a cap, times a jitter.
 
 Law: a pure function of (definition, n, draw). What a series must remember - the backoff computed before, for
-`decorrelated` - is an argument, kept in the call's token, so that two calls can never share it (smithy-python keeps
-it on the shared strategy object, and mixes the series of concurrent calls).
+`decorrelated` - is an argument, kept in the call's token, so that two calls can never share it (smithy-python keeps it
+on the shared strategy object, and mixes the series of concurrent calls).
 
 Theory (contract, section 3). `cap(n) = min(max, base * multiplier^(n-1))` for n = 1, 2, ...; r is uniform in [0, 1).
 
@@ -10,11 +10,11 @@ Theory (contract, section 3). `cap(n) = min(max, base * multiplier^(n-1))` for n
     equal         (0.5 + 0.5 r) * cap       proportional  (0.8 + 0.4 r) * cap      (gRPC A6 as published; may pass max)
     decorrelated  min(max, base + r * (3 * previous - base)), previous = base before the first retry
 
-Sources: AWS Architecture Blog "Exponential Backoff And Jitter" (full, equal, decorrelated); gRPC A6 (proportional).
-A max below base and zeros are accepted: the formula stands.
+Sources: AWS Architecture Blog "Exponential Backoff And Jitter" (full, equal, decorrelated); gRPC A6 (proportional). A
+max below base and zeros are accepted: the formula stands.
 
-`WaitSeries` is what a pushback makes of it: a retry never comes sooner than a pushback says; only `standard-2026`'s
-clamp may bring it forward.
+`WaitSeries` combines the backoff with pushbacks: a retry is never sent sooner than a pushback says, except that the
+clamp of `standard-2026` limits how long a pushback may be.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from typing import Protocol
 from proxy.retry import arguments, defaults
 from proxy.retry.policy import Backoff, Jitter, Strategy
 
-#: Beyond this an exponent is as good as infinite, and still exact as a float.
+#: The largest exponent that is used: a float still holds it exactly, and any power of it is infinite, 1 or 0.
 _LARGEST_EXPONENT = 2**53
 
 
 def needs_draw(backoff: Backoff) -> bool:
-    """Whether `delay` uses its draw: a draw is made only when a backoff that needs one is computed."""
+    """Whether `delay` uses its random draw; callers draw only if it does."""
     return backoff.jitter != "none"
 
 
 def delay(backoff: Backoff, n: int, r: float, throttling: bool = False, previous: float | None = None) -> float:
-    """Seconds before retry n (1, 2, ...; 0 for anything less, the initial attempt); `r` is a draw from [0, 1).
+    """Seconds before retry n (1, 2, ...; 0 for the initial attempt, n below 1); `r` is a draw from [0, 1).
 
-    `throttling`: the error before was one, so `throttling_base` takes base's place. `previous`: the backoff computed
-    before in this call (not a pushback), None before the first retry.
+    `throttling`: whether the failure before was a throttling, so that `throttling_base` replaces `base`. `previous`:
+    the backoff computed before in this call (not a pushback), None before the first retry.
     """
     if n < 1:
         return 0.0
@@ -62,7 +62,7 @@ def delay(backoff: Backoff, n: int, r: float, throttling: bool = False, previous
 
 
 def _power(multiplier: float, exponent: int) -> float:
-    """multiplier^exponent, infinite where a float can't hold it."""
+    """multiplier^exponent, or infinity if a float can't hold it."""
     try:
         return float(multiplier) ** min(exponent, _LARGEST_EXPONENT)
     except OverflowError:
@@ -70,7 +70,7 @@ def _power(multiplier: float, exponent: int) -> float:
 
 
 def _times(left: float, right: float) -> float:
-    """A product in which zero wins over infinity: no time, however often doubled, is no time."""
+    """The product, in which zero wins over infinity: no time, however often doubled, is no time."""
     return left * right if left and right else 0.0
 
 
@@ -82,7 +82,9 @@ class Chance(Protocol):
 
 
 class WaitSeries:
-    """The waits of one call. `previous` is the backoff computed before, for decorrelated jitter."""
+    """The waits of one call. `n` is the number of backoffs computed in the series, `previous` the last one
+    (decorrelated jitter needs it).
+    """
 
     __slots__ = ("n", "previous", "rng", "strategy")
 
@@ -93,13 +95,15 @@ class WaitSeries:
         self.previous: float | None = None
 
     def next(self, pushback: float | None, throttled: bool) -> float:
-        """Seconds to wait before the next retry. `pushback`: seconds that the upstream named, None where it named
-        none; `throttled`: the failure was throttling.
+        """Seconds to wait before the next retry. `pushback`: seconds that the upstream named, None if it named none;
+        `throttled`: the failure was throttling.
         """
         strategy = self.strategy
-        if strategy.hedging_delay is not None:  # an unsafe call under a hedging policy: one after another
+        if (
+            strategy.hedging_delay is not None
+        ):  # a hedging policy whose call may not be hedged: its attempts follow each other
             return strategy.hedging_delay if pushback is None else pushback
-        if strategy.exact_pushback and pushback is not None:  # gRPC A6: exactly so long, and the series starts again
+        if strategy.exact_pushback and pushback is not None:  # gRPC A6: wait exactly this long; the series starts again
             self.n = 0
             return pushback
         backoff = self.previous = self.backoff(self.n + 1, throttled)
@@ -118,10 +122,10 @@ class WaitSeries:
 
 
 class ExponentialRetryBackoffStrategy:
-    """The formulas above as a `RetryBackoffStrategy`, without state: what a series must remember is passed in.
+    """The module's formulas as a `RetryBackoffStrategy`, without state: what a series must remember is an argument.
 
-    Seconds; `random` is a uniform draw from [0, 1), asked only where the jitter needs one. Raises ValueError for an
-    argument that is none.
+    Times are seconds; `random` returns a uniform draw from [0, 1), and is called only if the jitter needs a draw.
+    Raises ValueError for an invalid argument.
     """
 
     def __init__(
@@ -147,7 +151,7 @@ class ExponentialRetryBackoffStrategy:
 
     @classmethod
     def of(cls, backoff: Backoff, random: Callable[[], float] | None = None) -> ExponentialRetryBackoffStrategy:
-        """From a definition."""
+        """Make a strategy from a definition."""
         strategy = cls(random=random)
         strategy.backoff = backoff
         return strategy
@@ -157,7 +161,8 @@ class ExponentialRetryBackoffStrategy:
     ) -> float:
         """Seconds before retry `retry_attempt` (1, 2, ...); 0 for attempt 0.
 
-        `previous`: the backoff before this one, for decorrelated jitter. `throttling`: whether the last error was one.
+        `previous`: the backoff before this one, for decorrelated jitter. `throttling`: whether the last failure was
+        one.
         """
         if retry_attempt < 1:
             return 0.0

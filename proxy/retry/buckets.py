@@ -1,18 +1,18 @@
-"""Retry buckets: what calls share so that retries stay a bounded share of the work (contract, section 3, "Buckets").
+"""Retry buckets, which calls share so that retries stay a bounded share of the work (contract, section 3, "Buckets").
 
-Law: `take` is check and deduction in one step, nothing is ever taken where it refuses, and a level never leaves
-[0, capacity]. A bucket knows no call: what a call paid stands in the call's token, and comes back by `succeeded` (the
-last retry's price) or `give_back` (a granted retry that never happened). Levels are tokens, times are seconds on the
-driver's clock. Zero costs, zero capacities and infinities are fine.
+Law: `take` is check and deduction in one step, a refusal deducts nothing, and a level never leaves [0, capacity]. A
+bucket knows no calls: what a call paid is kept in the call's payment, and is returned by `succeeded` (the last retry's
+price) or `give_back` (a granted retry that was never sent). Levels are tokens, times are seconds on the driver's clock.
+Zero costs, zero capacities and infinities are valid.
 
-Theory. One level, several price lists:
+Theory. The kinds differ in what costs and what earns tokens:
 
-    quota     AWS SDKs: a retry pays by its failure's class, a retried success brings the last payment back, a first
-              attempt's success a little; a failing upstream drains it within seconds, and a healthy one refills it, as
-              time does where `refill` says so
+    quota     AWS SDKs: a retry pays by its failure's class, a retried success returns the last payment, a first
+              attempt's success earns a little; a failing upstream drains it within seconds, and a healthy one refills
+              it, as time does if `refill` is set
     throttle  gRPC A6: a failed attempt costs 1, a success earns token_ratio; retries only above half, in thousandths
-    budget    Finagle, Linkerd, Envoy: retries may be so many percent of the calls of a window, or so many a second
-    rate      a classic token bucket on attempts; a gate that makes wait, not a price (proxy/retry/token_bucket.py)
+    budget    Finagle, Linkerd, Envoy: retries may be a percentage of the calls of a window, or so many a second
+    rate      a classic token bucket on attempts: a gate that calls wait at, not a price (proxy/retry/token_bucket.py)
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, Thro
 from proxy.retry.sliding_window import SlidingCount
 from proxy.retry.token_bucket import TokenBucket, TokenGate
 
-#: Names for members of enumerations: see `proxy.retry.facts`.
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
-#: A bucket kept elsewhere may say that it has to be asked first. It is true, as "yes" is: `take` decides.
+#: The answer of a bucket outside this process that has to be asked first. A true value like True: in both cases the
+#: payment itself decides.
 ASK: Final = "ask"
 Affords = bool | Literal["ask"]
 
 
 class Bucket:
-    """What a policy's retries are paid from. A bucket kept elsewhere (stores/) speaks the same words."""
+    """What the retries of a policy are paid from. Buckets kept outside this process (stores/) have the same
+    interface.
+    """
 
     __slots__ = ("capacity", "spec")
 
@@ -42,58 +45,73 @@ class Bucket:
     capacity: float
 
     def level(self, now: float) -> float:
-        """Tokens; for a budget, the retries that would be granted now."""
+        """The number of tokens left; for a budget, the number of retries that would be granted now."""
         raise NotImplementedError
 
     def begin(self, now: float) -> None:
-        """A call began."""
+        """Count a call that begins."""
 
     def price(self, cls: Class) -> float:
-        """What a retry after a failure of this class costs."""
+        """The price (tokens) of a retry after a failure of this class."""
         raise NotImplementedError
 
     def affords(self, price: float, now: float) -> Affords:
-        """Whether `take` would succeed; ASK where that can't be known here and now, so that `take` takes nothing."""
+        """Whether `take` would succeed; ASK if this process can't know that now: then `take` refuses, and `ask` finds
+        out.
+        """
         raise NotImplementedError
 
     def take(self, price: float, now: float) -> bool:
-        """Check and deduct in one step; False takes nothing."""
+        """Check and deduct the price in one step; False if it was refused, and nothing deducted."""
         raise NotImplementedError
 
     def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Find out, and take the price if it is granted. `answer(price, granted)` is told exactly once, soon."""
+        """Find out whether the price is granted, and take it if so. `answer(price, granted)` is called exactly once,
+        soon.
+        """
         answer(price, self.take(price, now))
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """A granted retry never happened. `taken_at`: when it was granted, where that is known (a budget asks)."""
+        """Put back the price of a granted retry that was never sent. `taken_at`: when it was granted, if known (for a
+        budget).
+        """
 
     def failed(self, now: float) -> None:
-        """An attempt failed in a way that counts: retryable, non-fatal, or with a stop pushback."""
+        """Count an attempt that failed in a way that counts: retryable, non-fatal, or with a pushback that forbids a
+        retry.
+        """
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """A call succeeded; `last_price` is what its last retry paid, None where it was not retried."""
+        """Refund a call that succeeded; `last_price` is what its last retry paid, None if it was not retried."""
         raise NotImplementedError
 
     def charge_app_retry(self, now: float) -> float:
-        """The app repeats a call by itself: charge what is available, never refuse. Returns what was taken."""
+        """Charge a call that is the app's own retry: take what is available, never refuse. Returns the tokens that were
+        taken.
+        """
         raise NotImplementedError
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """Such a call succeeded at once: what it was charged comes back in place of a refund."""
+        """Refund an app's own retry whose first attempt succeeded: the `charged` tokens, in place of the usual
+        refund.
+        """
         self.succeeded(charged, now)
 
     def share(self, now: float) -> float | None:
-        """The part of the capacity that is there (0 to 1), for the bucket that takes this one's place."""
+        """The level as a share of the capacity (0 to 1), for the bucket that replaces this one; None if it has none to
+        give.
+        """
         return None
 
     def withheld(self) -> str:
-        """Why nothing is granted at the moment, whatever the level; "" where the level decides."""
+        """Why no retry is granted at the moment whatever the level; "" if the level decides."""
         return ""
 
 
 def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
-    """A bucket for this definition; in place of one whose definition changed, it starts with the share that one has
-    `now` (seconds of the driver's clock; without it, time begins with the first question).
+    """Make a bucket for this definition. `instead_of`: the bucket that it replaces, whose share of the capacity at
+    `now` it starts with (`now`: seconds of the driver's clock; if omitted, the bucket's time begins with the first call
+    of it).
     """
     if isinstance(spec, QuotaSpec):
         return QuotaBucket(spec, instead_of=instead_of, now=now)
@@ -107,7 +125,7 @@ def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: floa
 class QuotaBucket(Bucket):
     """AWS's retry quota. Source: AWS SDK for Java 2.x (500, 5, 1); Smithy's example with `flat_refund`.
 
-    With `refill` tokens come with time too, worked out when it is looked at: `_level` is as of `_at`.
+    With `refill` time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`.
     """
 
     __slots__ = ("_at", "_level", "_refill", "_refund")
@@ -127,7 +145,7 @@ class QuotaBucket(Bucket):
         return self._level, self._at, self._refill
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Know this from now on: a `state`."""
+        """Take over a state, as `state` returns it."""
         self._level, self._at, _ = state
 
     def level(self, now: float) -> float:
@@ -136,7 +154,7 @@ class QuotaBucket(Bucket):
         return self._level
 
     def _advance(self, now: float) -> None:
-        """Add what time refilled: never above the capacity, and nothing where time runs backwards."""
+        """Add what time refilled since `_at`, up to the capacity; nothing if time runs backwards."""
         if now > self._at:
             if self._level < self.capacity and self._at > -math.inf:
                 self._level = min(self.capacity, self._level + (now - self._at) * self._refill)
@@ -168,8 +186,8 @@ class QuotaBucket(Bucket):
         self._level = min(self.capacity, self.level(now) + price)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """The last retry's price, or the refund for a first attempt (on every success, where it is flat)."""
-        if self._level >= self.capacity:  # nearly always
+        """Put back the last retry's price, or the refund for a first attempt; a flat refund is for every success."""
+        if self._level >= self.capacity:  # nearly always the case
             return
         if self._refill:
             self._advance(now)
@@ -182,7 +200,7 @@ class QuotaBucket(Bucket):
         return charge
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """The charge comes back, where the refund is flat too."""
+        """Put back the charge, even if the refund is flat."""
         self.give_back(charged, now)
 
     def share(self, now: float) -> float | None:
@@ -190,7 +208,7 @@ class QuotaBucket(Bucket):
 
 
 class ThrottleBucket(Bucket):
-    """gRPC A6's retry throttling: integers, thousandths of a token, further decimals dropped (as grpc-core has it)."""
+    """gRPC A6's retry throttling, in whole thousandths of a token; further decimals are dropped, as grpc-core does."""
 
     __slots__ = ("_level", "_most", "_ratio")
 
@@ -207,15 +225,15 @@ class ThrottleBucket(Bucket):
         return self._level / 1000
 
     def price(self, cls: Class) -> float:
-        """Retries are free: failures have paid."""
+        """Zero: a throttle charges failures, not retries."""
         return 0.0
 
     def affords(self, price: float, now: float) -> bool:
-        """Only above half of max_tokens, the failure before counted already."""
+        """Whether the level is above half of max_tokens; the failure that is to be retried has been counted already."""
         return 2 * self._level > self._most
 
     def take(self, price: float, now: float) -> bool:
-        """Grant it without a deduction: a throttle takes its tokens when an attempt fails."""
+        """Grant the retry without a deduction: a throttle takes its tokens when an attempt fails."""
         return 2 * self._level > self._most
 
     def failed(self, now: float) -> None:
@@ -226,7 +244,7 @@ class ThrottleBucket(Bucket):
             self._level = min(self._most, self._level + self._ratio)
 
     def charge_app_retry(self, now: float) -> float:
-        """Charge nothing: a throttle counts a failure where it is seen."""
+        """Charge nothing: a throttle charges the failures that redrive sees."""
         return 0.0
 
     def share(self, now: float) -> float | None:
@@ -236,7 +254,7 @@ class ThrottleBucket(Bucket):
 class BudgetBucket(Bucket):
     """A retry budget over sliding windows. Sources: Finagle's RetryBudget, Linkerd's, Envoy's retry_budget.
 
-    Counts are merged so that load is never underestimated: calls leave their window early, retries late
+    If events are merged, the error never grants too much: calls leave their window early, retries late
     (sliding_window.py).
     """
 
@@ -246,7 +264,7 @@ class BudgetBucket(Bucket):
 
     def __init__(self, spec: BudgetSpec, *, instead_of: Bucket | None = None) -> None:
         self.spec = spec
-        # There is no store to be full or empty: a budget's capacity is what it grants without any calls at all.
+        # A budget has no store of tokens: its capacity is what it grants without any calls at all.
         self.capacity = spec.min_per_second
         self._calls: SlidingCount = SlidingCount(spec.window)
         self._retries: SlidingCount = SlidingCount(spec.window, late=True)
@@ -257,21 +275,21 @@ class BudgetBucket(Bucket):
             self._last_second.remember(instead_of._last_second)
 
     def level(self, now: float) -> float:
-        """The retries that would be granted now, one after another."""
+        """The number of retries that would be granted now, one after another."""
         by_share = self.spec.percent * self._calls.count(now) / 100 - self._retries.count(now)
         by_second = self.spec.min_per_second - self._last_second.count(now)
         most = max(by_share, by_second, 0.0)
         return float(math.ceil(most)) if most < math.inf else most
 
     def begin(self, now: float) -> None:
-        """One more call to take a share of."""
+        """Count one more call, of which retries may be a share."""
         self._calls.add(now)
 
     def price(self, cls: Class) -> float:
         return 1.0
 
     def affords(self, price: float, now: float) -> bool:
-        """Fewer than the share of the window's calls, or fewer than the second's minimum."""
+        """Whether the retries are fewer than their share of the window's calls, or fewer than the minimum a second."""
         return self._has_room(now)
 
     def _has_room(self, now: float) -> bool:
@@ -287,7 +305,7 @@ class BudgetBucket(Bucket):
         return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """The retry is not counted any more; without `taken_at` it is the newest that goes."""
+        """Count the retry no longer: the one of `taken_at`, or without that the newest."""
         if price:
             self._uncount(taken_at)
 
@@ -296,19 +314,19 @@ class BudgetBucket(Bucket):
         self._last_second.remove(taken_at)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Successes earn nothing: calls do, when they begin."""
+        """Do nothing: a budget grows when calls begin, not when they succeed."""
 
     def charge_app_retry(self, now: float) -> float:
-        """One retry, counted whether it would have been granted or not."""
+        """Count one retry, whether it would have been granted or not."""
         self._retries.add(now)
         self._last_second.add(now)
         return 1.0
 
 
 class RateBucket(TokenBucket):
-    """The bucket of kind rate, and the gate before it.
+    """The bucket of kind rate, and the gate at which calls wait for its tokens.
 
-    `started`: the driver's time at its making, from which a low `initial` fills up.
+    `started`: the driver's time when it is made, from which a low `initial` fills up.
     """
 
     __slots__ = ("gate", "spec")
@@ -323,7 +341,7 @@ class RateBucket(TokenBucket):
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:
-    """Where a store begins: at the share of the one before, at `initial`, or full."""
+    """The level that a bucket starts with: the share of the one it replaces, else `initial`, else the full capacity."""
     share = instead_of.share(now) if instead_of is not None else None
     if share is not None:
         return share * capacity if share else 0.0
@@ -337,7 +355,7 @@ def _share(level: float, capacity: float) -> float | None:
 
 
 def _thousandths(tokens: float) -> int:
-    """Whole thousandths, the rest dropped; by decimal digits as written, so that 0.57 is 570 and not 569."""
-    from decimal import Decimal  # this bucket alone needs it
+    """Whole thousandths, the rest dropped; computed from the decimal digits, so that 0.57 is 570 and not 569."""
+    from decimal import Decimal  # imported here, since only this bucket needs it
 
     return int(min(Decimal(str(tokens)), Decimal(10**15)) * 1000)

@@ -1,13 +1,13 @@
 """The circuit breaker of one endpoint (contract, section 13, "Circuit breaker").
 
-An attempt counts when its class is known: at the head of an answer that goes to the app (or at what a policy has
-looked at beyond it), at the end of one that fails. What is transient or a timeout is a sign of illness; a throttling is
-none, nor is a failure that nothing names, and what was cancelled counts not at all.
+An attempt counts when its class is known: at the head of an answer that goes to the app (or at the part of the body
+that the policy looks at), or at the end of an attempt that fails. The classes transient and timeout are signs that the
+endpoint is ill; throttling is none, nor is an unnamed failure, and a cancelled attempt does not count at all.
 
-Closed, it counts what ended within the window, and judges at each end. Open, it lets nobody pass, but one call at a
-time as a probe once its time is over: so nothing else that ends meanwhile is counted. A probe that ends well closes it,
-and whatever was sent before that tells of a time that is forgotten. One that fails doubles the time; one that has not
-ended by the end of another such time, or never does, decides nothing.
+While closed, the breaker counts the attempts that ended within the window, and judges at each end. While open, it lets
+no call pass, except one at a time as a probe once its time is over; so no other attempt that ends meanwhile counts. A
+probe that ends well closes the breaker, and attempts that were sent before that belong to a time that is forgotten. A
+probe that fails doubles the time. A probe that has not ended after another such time decides nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from proxy.retry.sliding_window import SlidingCount
 LONGEST = 60.0
 
 NEVER = math.inf
-#: Sums of floating-point seconds, and shares of counts, may miss what they meet exactly.
+#: Tolerance for sums of floating-point seconds and shares of counts, which may miss a bound that they equal exactly.
 _HAIR = 1e-9
 
 
 class CircuitBreaker:
-    """One endpoint's breaker. `until`: when the next probe may go (seconds), minus infinity while it is closed."""
+    """The breaker of one endpoint. `until`: when the next probe may be sent (seconds); minus infinity while it is
+    closed.
+    """
 
     __slots__ = ("_ended", "_forgotten", "_ill", "_is_out", "_open_for", "_probe", "spec", "until")
 
@@ -34,27 +36,29 @@ class CircuitBreaker:
         self.spec = spec
         self.until = -NEVER
         self._open_for = spec.open
-        self._probe = 0  # the number of the newest probe,
-        self._is_out = False  # and whether it has not ended yet
-        self._forgotten = -NEVER  # when the window was forgotten last
+        self._probe = 0  # the number of the newest probe
+        self._is_out = False  # whether that probe is under way
+        self._forgotten = -NEVER  # when the counts were last cleared: earlier attempts no longer count
         self._ended = SlidingCount(spec.window)
         self._ill = SlidingCount(spec.window)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open, though a probe may be due or under way."""
+        """Whether the breaker is open, even if a probe is due or under way."""
         return self.until > -NEVER
 
     def passes(self, now: float) -> bool:
-        """Whether a call may be sent now; if it is open, as its probe."""
+        """Whether a call may be sent now; if the breaker is open, as its probe."""
         return now >= self.until - _HAIR
 
     def seconds_left(self, now: float) -> float:
-        """Seconds until a call may be sent."""
+        """Seconds until a call may be sent; 0 if one may now."""
         return max(0.0, self.until - now)
 
     def enter(self, now: float) -> int | None:
-        """An attempt is about to be sent: 0; the number of the probe that it is; or None, it may not be."""
+        """Admit an attempt that is about to be sent. Returns 0, or the number of the probe that it becomes; None if it
+        may not be sent.
+        """
         if not self.is_open:
             return 0
         if not self.passes(now):
@@ -65,8 +69,8 @@ class CircuitBreaker:
         return self._probe
 
     def ended(self, ill: bool, sent: float, probe: int, now: float) -> bool | None:
-        """The class of an attempt is known that was sent at `sent`, as this `probe` (0: as none). Whether it opened
-        (True) or closed the breaker; None: neither.
+        """Count an attempt that was sent at `sent`, as this `probe` (0: not as a probe), now that its class is known.
+        Returns True if that opened the breaker, False if it closed it, None if neither.
         """
         if probe and self._decides(probe, now):
             self._is_out = False
@@ -83,14 +87,16 @@ class CircuitBreaker:
         return self._judge(now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """An attempt that had ended well was ill after all: a gRPC status came behind its messages. As above."""
+        """Count an attempt as ill that had counted as well: a bad gRPC status came after its messages. Returns as
+        `ended` does.
+        """
         if self.is_open or sent < self._forgotten:
             return None
         self._ill.add(now)
         return self._judge(now)
 
     def undecided(self, probe: int, now: float) -> None:
-        """This probe will never end: it was cancelled, or not sent at all. The next one may go."""
+        """End a probe that was cancelled, or not sent at all, without a verdict: the next probe may be sent at once."""
         if probe and self._decides(probe, now):
             self._is_out = False
             self.until = now
@@ -99,7 +105,7 @@ class CircuitBreaker:
         return self._is_out and probe == self._probe and now <= self.until + _HAIR
 
     def _judge(self, now: float) -> bool | None:
-        """Open it where enough has ended, and enough of that was ill; True where it does."""
+        """Open the breaker if enough attempts have ended, and enough of them were ill; True if it did, else None."""
         spec, ended = self.spec, self._ended.count(now)
         if ended < spec.minimum_attempts or self._ill.count(now) < spec.failure_ratio * ended - _HAIR:
             return None

@@ -1,37 +1,38 @@
-"""What an attempt's end is: one class for each, by rules, else by dialects, else by lists (contract, section 4).
+"""The class of an attempt's end: by rules, else by dialects, else by lists (contract, section 4).
 
-Law: dialects are data; nothing here knows a provider, but for gRPC, whose status is a second one under HTTP's. A class
-is decided without a body wherever that is possible, and NEEDS_BODY says when a rule could decide and must look. Nothing
-that an upstream sends makes this raise or take long.
+Law: dialects are data; nothing here knows a provider, except gRPC, whose status is a second one under HTTP's. A class
+is decided without a body if that is possible, and NEEDS_BODY is returned if a rule could decide but must look into the
+body first. Nothing that an upstream sends makes this raise or take long.
 
 Theory. In a rule every part is optional and all given must match; the first match wins. A rule's parts about an answer
-(status, header, json, xml, event) match no fault. Bodies are looked at on status 400 and above, and below that where a
-rule names the status and asks for an event or for JSON (section 13), where no content coding hides them. In the lists
+(status, header, json, xml, event) match no fault. Bodies are looked at on status 400 and above, and below that if a
+rule names the status and asks for an event or for JSON (section 13), unless a content coding hides them. In the lists
 an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling, timeout, transient).
-What nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed; of a gRPC call none will do
-only where something follows the head.
+An answer that nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed; a gRPC call may lack
+a grpc-status only if something follows the head.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
-it, and a grpc-status beats the HTTP status. There other errors without a grpc-status, and a success's head without one
-that is all of its answer, count as what a gRPC client makes of them, and a stream that was reset with a code as that
-code's status alone: the lists' `reset` does not name it. 429 is named as itself. A service config's codes take the
-place of the lists and of the dialect's own class: what they name is transient, an HTTP 429 (UNAVAILABLE to a gRPC
-client) is throttling where UNAVAILABLE is named, and under a retryPolicy an attempt timeout is a timeout, as grpc-core
-retries one whatever the codes are: of every method where perAttemptRecvTimeout is set (contract, section 15). Sources:
-gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and ShouldRetry in grpc-core's retry filter.
+UNAVAILABLE, and a grpc-status beats the HTTP status. On such calls other errors without a grpc-status, and a success's
+head without one that is all of its answer, count as the status that a gRPC client derives from them; and a stream that
+was reset with a code counts as that code's status alone: the lists' `reset` does not name it. 429 is named as itself. A
+service config's codes replace the lists and the dialect's own class: what they name is transient, an HTTP 429
+(UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named, and under a retryPolicy an attempt timeout is a
+timeout, as grpc-core retries one whatever the codes are: on every method if perAttemptRecvTimeout is set (contract,
+section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and ShouldRetry in
+grpc-core's retry filter.
 
 `unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
-itself sent and that something here names; a made-up one where a service config names it.
+itself sent and that something here names; a derived one if a service config names it.
 
-Repeats (section 4, for `unsafe_methods: provider`). Who names a dialect and switches its SDK's retries off must not be
-worse off than with them. So what the SDK repeats is repeated here, whatever the method, and what nothing else names
-gets a class: 408 timeout, 429 throttling, else transient. What is repeated by whom is data
+Repeats (section 4, for `unsafe_methods: provider`). A user who names a dialect and switches its SDK's retries off must
+not be worse off than with them. So whatever the SDK repeats is repeated here, whatever the method, and a failure that
+nothing else names gets a class: 408 timeout, 429 throttling, else transient. Which client repeats what is data
 (proxy/config/dialects/*.yaml), read from the clients' sources.
 
-Reads. Some protocols send everything as a POST, and name in a request field what it asks for. Which values of that
-field change nothing, and which other fields oblige servers to compare it with the body, is data too. A read is repeated
-as a GET is, but not hedged. Each of these fields must be there once, and reach the upstream.
+Reads. Some protocols send everything as a POST, and name the operation in a request field. Which values of that field
+change nothing, and which other fields oblige servers to compare it with the body, is data too. A read is repeated as a
+GET is, but not hedged. Each of these fields must be present once, and reach the upstream.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ __all__ = [
 
 OK: Final = 0
 
-#: What repeats an attempt that perAttemptRecvTimeout ended, in the place of a dialect's name (`Verdict.repeated_by`).
+#: The value of `Verdict.repeated_by`, in place of a dialect's name, if perAttemptRecvTimeout ended the attempt.
 SERVICE_CONFIG: Final = "service config"
 
 #: HTTP statuses and faults that count as UNAVAILABLE, with a service config on any call.
@@ -89,14 +90,14 @@ _UNAVAILABLE_FAULTS = frozenset({FaultKind.CONNECT_FAILURE, FaultKind.REFUSED_ST
 
 _STRENGTH = {Class.THROTTLING: 3, Class.TIMEOUT: 2, Class.TRANSIENT: 1}
 _REPEATED = {408: Class.TIMEOUT, 429: Class.THROTTLING}
-#: What the SDK says of its own attempts, however it is spelled: what is no 1 may be more.
+#: The attempt counts in AWS SDKs' `amz-sdk-request`, however spelled: any value but 0 and 1 may mean more than one.
 _AWS_COUNTS = re.compile(r"\b(?:attempt|max)[ \t]*=[ \t]*([^\s;,]*)", re.IGNORECASE)
 
 
 SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 
-#: Of a 421 on a connection that had carried other requests: the upstream did not process the request, and may take it
-#: on another connection, whatever its method (RFC 9110 section 15.5.20).
+#: The verdict on a 421 on a connection that had carried other requests: the upstream did not process the request, and
+#: may take it on another connection, whatever its method (RFC 9110 section 15.5.20).
 MISDIRECTED: Final = Verdict(Class.TRANSIENT, "421 on a connection that had carried other requests", unprocessed=True)
 
 
@@ -111,7 +112,9 @@ def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
 
 
 def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
-    """Whether a rule could match the body of an answer below 400, so that it must be held (contract, section 13)."""
+    """Whether a rule could match the body of an answer below 400, so that the answer must be held (contract, section
+    13).
+    """
     asked, reply = ruleset(rules), Reply(status, fields)
     if asked.looks_at_events and not is_event_stream(reply):
         return False
@@ -120,7 +123,7 @@ def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:
-    """Whether an answer whose head was a plain success (`is_plain_success`) is one with these trailers, too."""
+    """Whether an answer whose head was a plain success (`is_plain_success`) is still one with these trailers."""
     said = trailers.get_all("grpc-status")
     if not said:
         return True
@@ -128,10 +131,12 @@ def is_plain_end(rules: Classify, trailers: Fields) -> bool:
 
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
-    """The class of an answer. `body`: what was peeked of it (b"" where it has none), None where nobody has looked."""
+    """The class of an answer, or NEEDS_BODY. `body`: what was peeked of it (b"" if it has none), None if nothing was
+    yet.
+    """
     ends_bare = reply.end and request.is_grpc
     if reply.trailers is None and not ends_bare and is_plain_success(rules, reply.status, reply.fields):
-        return SUCCESS  # what nearly every call comes to
+        return SUCCESS  # nearly every call ends here
     known = rules.known if reply.plain and not ends_bare else None
     verdict: Verdict | NeedsBody | None = None if known is None else known.get(reply.status)
     if verdict is not None:
@@ -150,7 +155,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
         return NEEDS_BODY
     if _proves_unprocessed(verdict, request, reply.status):
         verdict = replace(verdict, unprocessed=True)
-    if known is not None and reply.status != 425:  # of which the request's Early-Data says more
+    if known is not None and reply.status != 425:  # a 425's verdict depends on the request's Early-Data too
         known[reply.status] = verdict
     return verdict
 
@@ -171,8 +176,8 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
 
 
 def refuses_credential(rules: Classify, request: Request, reply: Reply) -> bool:
-    """Whether an answer means that its upstream takes the credential no longer, or not for a while: a 401, its
-    equivalent to a gRPC call, or what one of the dialects calls out of quota (contract, section 13).
+    """Whether an answer means that the upstream does not accept the credential any more, or not for a while: a 401, its
+    equivalent for a gRPC call, or what one of the dialects calls out of quota (contract, section 13).
     """
     if reply.status == 401 or (request.is_grpc and reply.grpc_status == UNAUTHENTICATED):
         return True
@@ -195,8 +200,8 @@ def names(
     reply: Reply | None,
     fault: Fault | None,
 ) -> bool:
-    """Whether a list of failures (hedging's `non_fatal`) names this end, an answer's or a fault's, read as for a class:
-    what counts as UNAVAILABLE, and where a grpc-status beats the HTTP status, is the same.
+    """Whether a list of failures (hedging's `non_fatal`) names this end, an answer or a fault. The end is read as for a
+    class: the same ends count as UNAVAILABLE, and a grpc-status beats the HTTP status in the same cases.
     """
     if fault is not None:
         grpc = _status_of_fault(rules, request, fault)
@@ -222,7 +227,7 @@ def names(
 
 
 def _status_of_reply(rules: Classify, request: Request, reply: Reply, own: int | None) -> int | None:
-    """The upstream's own grpc-status, or the one that its HTTP status stands for."""
+    """The upstream's own grpc-status, or the one that its HTTP status stands for; None if neither counts."""
     status = reply.status
     if own is not None or status == 429 or (status < 400 and not reply.end):
         return own
@@ -232,7 +237,7 @@ def _status_of_reply(rules: Classify, request: Request, reply: Reply, own: int |
 
 
 def _status_of_fault(rules: Classify, request: Request, fault: Fault) -> int | None:
-    """The grpc-status that a fault stands for."""
+    """The grpc-status that a fault stands for; None if it stands for none."""
     if fault.kind not in _UNAVAILABLE_FAULTS or not (rules.service_codes is not None or _speaks_grpc(rules, request)):
         return None
     return fault.grpc_status if fault.kind is FaultKind.RESET else UNAVAILABLE
@@ -248,7 +253,7 @@ def _speaks_grpc(rules: Classify, request: Request) -> bool:
 def _by_rules(
     rules: Classify, reply: Reply, body: bytes | None, grpc: int | None, own: int | None
 ) -> Verdict | NeedsBody | None:
-    """The first rule that matches, the user's before the dialects'."""
+    """The verdict of the first rule that matches, the user's before the dialects'; None if none does."""
     evidence = ReplyEvidence(reply, body, rules.empty_events)
     for dialect, step in ruleset(rules).steps:
         found = step.match_reply(evidence, grpc)
@@ -271,7 +276,7 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
 
 
 def words_of(dialect: str, rule: Rule) -> str:
-    """What a rule is called, of a dialect or (where that is "") of the policy's own."""
+    """The name of a rule in explanations, with its dialect; `dialect` is "" for the policy's own rules."""
     return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
 
@@ -285,19 +290,21 @@ def _by_lists_of_reply(rules: Classify, request: Request, status: int, grpc: int
             named = Verdict(Class.THROTTLING, "service config: UNAVAILABLE, for 429")
         return named or _unnamed(status, grpc, own)
     speaks = _speaks_grpc(rules, request)
-    if grpc == UNAVAILABLE and rules.grpc_dialect:  # said in so many words, or, of a gRPC call, by its HTTP status
+    if (
+        grpc == UNAVAILABLE and rules.grpc_dialect
+    ):  # sent by the upstream or, on a gRPC call, derived from the HTTP status
         because = "dialect grpc: UNAVAILABLE" if own is not None else f"dialect grpc: UNAVAILABLE, for {status}"
         return Verdict(Class.TRANSIENT, because, unprocessed=own is not None)
     if speaks and status == 429 and own is None:
         return Verdict(Class.THROTTLING, "dialect grpc: 429")
     by_grpc = rules.grpc.get(grpc) if grpc is not None else None
     by_status = None if speaks and own is not None else rules.statuses.get(status)
-    proven = by_grpc is not None and own is not None  # a status that is made up of the HTTP one proves nothing
+    proven = by_grpc is not None and own is not None  # a status derived from the HTTP one proves nothing
     if by_grpc is not None and grpc is not None and _STRENGTH[by_grpc] >= _STRENGTH.get(by_status or by_grpc, 0):
         what = GRPC_STATUS_NAMES[grpc] if own is not None else f"{GRPC_STATUS_NAMES[grpc]}, for {status}"
         return Verdict(by_grpc, f"{by_grpc}: {what}", unprocessed=proven)
     if by_status is not None:
-        # The grpc-status is named too, by a weaker class: that alone proves what safety asks.
+        # The grpc-status is named too, by a weaker class: that alone proves that the request was not processed.
         return Verdict(by_status, f"{by_status}: {status}", unprocessed=proven)
     return _unnamed(status, grpc, own)
 
@@ -309,7 +316,7 @@ def _by_lists_of_fault(rules: Classify, request: Request, fault: Fault, grpc: in
         return _by_service_codes(rules.service_codes, grpc) or Verdict(Class.UNNAMED, f"not named: {fault.kind}")
     if grpc == UNAVAILABLE:
         return Verdict(Class.TRANSIENT, f"dialect grpc: UNAVAILABLE, for {fault.kind}")
-    if grpc is not None:  # a reset with a code, of a gRPC call
+    if grpc is not None:  # a gRPC call's stream was reset with a code
         named, what = rules.grpc.get(grpc), f"{GRPC_STATUS_NAMES[grpc]}, for {fault.kind}"
         return Verdict(Class.UNNAMED, f"not named: {what}") if named is None else Verdict(named, f"{named}: {what}")
     cls = rules.faults.get(fault.kind)
@@ -331,13 +338,13 @@ def _unnamed(status: int, grpc: int | None, own: int | None) -> Verdict:
 
 
 def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool:
-    """Whether the answer proves it where naming a grpc-status does not (RFC 8470 section 5.2 for 425)."""
+    """Whether the class or the status proves that the request was not processed (RFC 8470 section 5.2 for 425)."""
     if verdict.unprocessed or verdict.cls is Class.SUCCESS:
         return False
     return verdict.cls is Class.THROTTLING or (status == 425 and not request.fields.get_all("early-data"))
 
 
-# -- what a provider's own client repeats -----------------------------------------------------------------------------
+# -- repeats by a provider's own client --------------------------------------------------------------------------------
 
 
 def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> Verdict:
@@ -357,13 +364,14 @@ def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict
     return Verdict(cls, f"dialect {name}: its client repeats {what}", unprocessed, name, repeats.within)
 
 
-#: Whose client repeats a call since its provider knows it again by a key or a token, which another one has never seen.
+#: Dialects whose client repeats a call because the provider recognizes it by a key or a token, which another upstream
+#: has never seen.
 KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
     """Whether a client of these dialects would repeat the call after this end, which may be another upstream's, without
-    counting on its provider to know it again.
+    relying on its provider to recognize the repeat.
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)
@@ -380,7 +388,7 @@ def _covers(
 
 
 def _status_of(reply: Reply, verdict: Verdict) -> int:
-    """The status of a failure: of one that was found in a success's body the one that it counts as."""
+    """The status of a failure; for an error found in a success's body, the status that it counts as."""
     return reply.status if verdict.counts_as is None else verdict.counts_as
 
 
@@ -398,7 +406,7 @@ def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply
 
 
 def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
-    """Whether the request is one that the client would repeat."""
+    """Whether the request is one that the provider's client would repeat."""
     fields = request.fields
     if not all(
         any_matches(list(fields.get_all(name)), glob) and forwarded(fields, name) for name, glob in repeats.headers
@@ -412,7 +420,7 @@ def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool
 
 # -- reads among POSTs ------------------------------------------------------------------------------------------------
 
-#: What separates values where one field line holds several.
+#: What separates several values in one field line.
 _SEVERAL = re.compile(r"[,;\s]")
 
 
@@ -428,7 +436,7 @@ def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
 
 
 def why_no_read(rules: Classify, request: Request) -> str:
-    """Why the first dialect that knows reads does not call this POST one, in a clause; "" where that says nothing."""
+    """Why the first dialect that has reads does not call this POST one, in a clause; "" if that explains nothing."""
     if request.method != "POST" or not rules.reads or read_by(rules, request):
         return ""
     name, reads = rules.reads[0]
@@ -441,13 +449,13 @@ def why_no_read(rules: Classify, request: Request) -> str:
 
 
 def _is_vouched_for(reads: Reads, request: Request) -> bool:
-    """Whether the other fields are there that oblige the server to compare the field with the body."""
+    """Whether the request has the other fields that oblige the server to compare the field with the body."""
     said = ((_single(request.fields, name), glob) for name, glob in reads.headers)
     return all(value and any_matches([value], glob) for value, glob in said)
 
 
 def _single(fields: Fields, name: str) -> str:
-    """The value of a field that is there once with one value, and that the upstream will see; "" of any other."""
+    """The value of a field that is present once with one value, and that the upstream will see; else ""."""
     values = fields.get_all(name)
     if len(values) != 1 or _SEVERAL.search(values[0]):
         return ""

@@ -1,12 +1,13 @@
-"""How many attempts of one scope may be under way at a time, and who waits for a place among them (contract, section
-13, "Concurrency").
+"""The limit on how many attempts of one scope are under way at a time, and the queue for a place among them (contract,
+section 13, "Concurrency").
 
 Law: an attempt has at most one place, from its sending to its answer's last byte or to the judgement that it failed,
 and gives it back exactly once (`proxy.retry.admission.Payment`). There are never more than `most` places in use.
 
-Theory. Places are asked for, never handed over. A place that comes free is offered to the first in line, whose alarm
-rings at once (`retime`); it asks again, and the one behind it is offered what is left. A call that comes while others
-wait goes to the end of the line, so nobody is overtaken. A call that gives up its turn offers it to the next.
+Theory. A waiter asks for a place; no place is ever assigned to it. A place that becomes free is offered to the first in
+the queue, whose alarm rings at once (`retime`); it asks again, and the next one is offered what is left. A call that
+comes while others wait goes to the end of the queue, so no call is overtaken. A call that gives up its turn offers it
+to the next.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import NamedTuple
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED, STEP, Waiter
 
-#: The `most` of a limit that the configuration does not name any more.
+#: The number of places under a limit that the configuration does not name any more.
 UNLIMITED = 2**62
 
 
 class Elsewhere(NamedTuple):
-    """What other processes have of the same places: `in_use`, calls `waiting`, and whether one of those came `earlier`
-    than the call that asks.
+    """What other processes use of the same places: `in_use`, how many calls are `waiting`, and whether one of those
+    came `earlier` than the call that asks.
     """
 
     in_use: int = 0
@@ -34,8 +35,8 @@ NOBODY = Elsewhere()
 
 
 class Places:
-    """The places of one scope: `most` of them, `in_use` by this process; `queue` has this process's calls that wait for
-    one, in order of arrival, with the time at which each came (seconds).
+    """The places of one scope: `most` of them, `in_use` by this process. `queue` holds this process's calls that wait
+    for one, in order of arrival, with the time at which each came (seconds).
     """
 
     __slots__ = ("in_use", "most", "queue")
@@ -46,8 +47,8 @@ class Places:
         self.queue: dict[Waiter, float] = {}
 
     def ask(self, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Now, with one place taken; or the time to ask again; or REJECTED: as many wait as may (`rules.queue`), or
-        this call has waited for as long as it may (`rules.wait`).
+        """Take a place for the waiter and return `now`; else return the time to ask again; or REJECTED if as many calls
+        wait as `rules.queue` allows, or this one has waited for as long as `rules.wait` allows.
         """
         queue = self.queue
         came = queue.get(waiter)
@@ -71,13 +72,13 @@ class Places:
         return min(until, self._next_look(others, now)) if is_first else until
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Wait no longer. Without effect for who does not wait."""
+        """Remove the waiter from the queue, if it is in it."""
         if self.queue.pop(waiter, None) is not None:
             self._changed(now)
             self._offer(now)
 
     def give_back(self, now: float) -> None:
-        """A place that was taken is free."""
+        """Free a place that was taken."""
         self.in_use -= 1
         self._changed(now)
         self._offer(now)
@@ -95,21 +96,23 @@ class Places:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of this process is under way or waits."""
+        """Whether no attempt of this process is under way, and no call of it waits."""
         return not self.in_use and not self.queue
 
     def _offer(self, now: float) -> None:
-        """Have the first in line ask again, where a place may be free."""
+        """Have the first in the queue ask again, if a place may be free."""
         if self.queue and self.in_use < self.most:
             next(iter(self.queue)).retime(now)
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
-        """What other processes have, for a call that came at `came`."""
+        """What other processes use, for a call that came at `came`."""
         return NOBODY
 
     def _changed(self, now: float) -> None:
-        """What is in use or waits here has changed, or is as it was at `now`."""
+        """Do nothing; places shared with other processes publish here what is in use or waits in this one, as of
+        `now`.
+        """
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
-        """When the first in line asks again, if it is not told sooner."""
+        """The time at which the first in the queue asks again, unless it is retimed sooner."""
         return REJECTED

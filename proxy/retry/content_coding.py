@@ -1,7 +1,6 @@
-"""Content codings undone for a look: the bytes themselves go on as they came (contract, section 4).
+"""Content codings, undone so that a body can be looked into; the app gets the bytes as they came (contract, section 4).
 
-gzip and deflate can be undone with what Python includes; a body under any other coding, or under several, is not looked
-into.
+gzip and deflate can be undone with Python's zlib; a body under any other coding, or under several, is not looked into.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import zlib
 
 from proxy.retry.facts import Fields
 
-#: Contract, section 4: so much of what comes out of gzip or deflate is looked at.
+#: Contract, section 4: the most bytes out of gzip or deflate that are looked at.
 DECODED = 64 * 1024
 
 READABLE = frozenset({"", "gzip", "x-gzip", "deflate"})
@@ -19,13 +18,15 @@ _FORMS = (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS)
 
 
 def coding_of(fields: Fields) -> str:
-    """The content coding; several are one that nobody reads, identity is none."""
+    """The content coding in lower case; several are joined by commas (which no code here can undo), identity is left
+    out.
+    """
     values = fields.get_all("content-encoding")
     return ",".join(value.lower() for value in values if value.lower() != "identity") if values else ""
 
 
 def decoded(body: bytes, coding: str) -> bytes:
-    """What is there of a body without its content coding, at most DECODED bytes; b"" where it can't be undone."""
+    """As much of a body as is there, without its content coding, at most DECODED bytes; b"" if it can't be undone."""
     if not coding:
         return body
     for form in _FORMS:
@@ -37,7 +38,7 @@ def decoded(body: bytes, coding: str) -> bytes:
 
 
 class Decoder:
-    """Undoes the coding of a body that comes in pieces. `over`: the rest of it can't be told any more."""
+    """Undoes the coding of a body that comes in pieces. `over`: no more of the body can be decoded."""
 
     __slots__ = ("_begun", "_inflate", "over")
 
@@ -47,7 +48,7 @@ class Decoder:
         self.over = coding not in READABLE
 
     def feed(self, data: bytes, most: int) -> bytes:
-        """What these bytes are without the coding: at most so many bytes at once, where more is `over`."""
+        """Decode a piece of the body, to at most `most` bytes; if it decodes to more, the decoder is `over`."""
         inflate = self._inflate
         if inflate is None or self.over:
             return b"" if self.over else data
@@ -62,7 +63,9 @@ class Decoder:
         return out
 
     def _anew(self, data: bytes, most: int) -> bytes:
-        """The first bytes are no zlib's: bare deflate, or nothing that can be undone."""
+        """Decode the first piece again as bare deflate, since it has no zlib header; if that fails too, the decoder is
+        `over`.
+        """
         if len(self._begun) < 2:
             self._inflate = zlib.decompressobj(_FORMS[1])
             try:

@@ -1,8 +1,8 @@
-"""One upstream's request to wait, kept by all callers of the scope (contract, section 5, "Cooldown").
+"""Cooldowns: an upstream's request to wait, which holds all callers of the scope (contract, section 5, "Cooldown").
 
-After a 429, calls with the same credential are held, because limits belong to a key; after a 503 all are. Each group
-returns by a slow start of its own (`proxy.retry.slow_start`). A call may be in two groups: it queues with its
-credential's first, and keeps its place there while it waits for the other, so that neither queue passes it by.
+After a 429, calls with the same credential are held, because limits belong to a key; after a 503 all calls are. Each
+such group returns by a slow start of its own (`proxy.retry.slow_start`). A call may be in two groups: it queues with
+its credential's first, and keeps its place there while it waits for the other, so that neither queue passes it by.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from proxy.retry.facts import Fields
 from proxy.retry.slow_start import SlowStart
 from proxy.retry.token_bucket import Waiter
 
-#: What tells one key of an API from another. The source of the names: `Authorization` RFC 9110, 11.6.2; `api-key` Azure
-#: OpenAI; `x-api-key` Anthropic and API gateways; `x-goog-api-key` Google's APIs.
+#: The fields that carry an API key. The source of the names: `Authorization` RFC 9110, 11.6.2; `api-key` Azure OpenAI;
+#: `x-api-key` Anthropic and API gateways; `x-goog-api-key` Google's APIs.
 CREDENTIAL_FIELDS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")
-#: Groups of one scope that are remembered: the one whose delay is over soonest makes room. Of the next few, one
-#: that holds no call is preferred.
+#: The most groups of one scope that are remembered: the one whose delay is over soonest makes room, but among so many
+#: candidates one that holds no call is preferred.
 MOST_GROUPS = 1000
 _CANDIDATES = 8
-#: That of calls without a credential.
+#: The group of calls without a credential.
 NO_CREDENTIAL = b"-"
-#: Seconds by which a delay that is heard of may be longer without being another one: it was on its way.
+#: Seconds by which a delay reported by another machine may end later than the known one and still be the same delay:
+#: its report took time to arrive.
 SAME = 0.02
 #: The group of all callers.
 EVERYBODY = b"*"
@@ -35,7 +36,7 @@ _NEVER = float("inf")
 
 
 def credential_of(fields: Fields) -> bytes:
-    """A hash of what the call says who it is; that of nothing is a credential too."""
+    """A hash of the fields that carry the call's credential; NO_CREDENTIAL if it has none."""
     values = [tuple(fields.get_all(name)) for name in CREDENTIAL_FIELDS]
     if not any(values):
         return NO_CREDENTIAL
@@ -43,18 +44,20 @@ def credential_of(fields: Fields) -> bytes:
 
 
 def digest(values: object) -> bytes:
-    """A hash of what may be a secret, to tell one from another by."""
+    """A hash that distinguishes values without keeping them, since they may be secrets."""
     return hashlib.blake2b(repr(values).encode("utf-8", "surrogateescape"), digest_size=12).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class CooldownBegan:
-    """An answer with which a cooldown began, for who looks: nothing is decided by it. `group` is whom it holds
-    (EVERYBODY, NO_CREDENTIAL, or the hash of a credential); `field` named the delay, of which `delay` seconds count;
-    `at` is when it came (seconds on the driver's clock). The rest says which call it was the answer to: the path as the
-    app named it, the number of the attempt, where it went, and of the policy's own credentials which it carried, from 1
-    (0: none of them). Of one that began on another machine no more is known than whom it holds, the status, and the
-    delay that was left (`is_elsewhere`).
+    """The report of an answer that began a cooldown, for observers; no decision depends on it.
+
+    `group` is the group of calls that it holds (EVERYBODY, NO_CREDENTIAL, or the hash of a credential). `field` is the
+    field of the answer that named the delay, of which `delay` seconds count; `at` is when the answer came (seconds on
+    the driver's clock). The other fields describe the call that got the answer: its path as the app named it, the
+    number of the attempt, the endpoint, and which of the policy's own credentials it carried, from 1 (0: none of them).
+    If the cooldown began on another machine, only the group, the status and the rest of the delay are known
+    (`is_elsewhere`).
     """
 
     upstream: str
@@ -72,17 +75,19 @@ class CooldownBegan:
 
     @property
     def until(self) -> float:
-        """When the delay is over."""
+        """The time at which the delay is over (seconds on the driver's clock)."""
         return self.at + self.delay
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it began on another machine, so that the call is not known."""
+        """Whether the cooldown began on another machine, so that the call is not known."""
         return not self.method
 
 
 class FleetCooldowns(Protocol):
-    """What reports a cooldown to other machines, and has its places. Groups go by their names."""
+    """What shares cooldowns with other machines: it reports those that begin here, and gets this process its share of
+    the places in a slow start. Groups are identified by their names.
+    """
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
         """Note that this process has calls of this group from now on."""
@@ -91,15 +96,15 @@ class FleetCooldowns(Protocol):
         """Note that this process has no calls of this group any more."""
 
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
-        """An answer with this status to an attempt sent at `sent` asked for a delay (seconds)."""
+        """Report that an answer with this status, to an attempt sent at `sent`, asked for a delay (seconds)."""
 
     def asked(self, name: bytes, now: float) -> None:
-        """Calls of this group are held, here or elsewhere, or have a place."""
+        """Note that calls of this group are held on some machine, or have a place."""
 
 
 class Ends:
-    """Names, by when something of theirs is over (seconds). An end that moved later is noticed when it comes up, so
-    what moves it costs nothing.
+    """A priority queue of names by the time (seconds) at which something of theirs ends. An end that moves later is
+    noticed only when its name comes up, so that moving it costs nothing.
     """
 
     __slots__ = ("_heap",)
@@ -108,12 +113,12 @@ class Ends:
         self._heap: list[tuple[float, bytes]] = []
 
     def add(self, name: bytes, until: float) -> None:
-        """Add a name that is not there."""
+        """Add a name that is not in the queue."""
         heapq.heappush(self._heap, (until, name))
 
     def pop(self, until_of: Callable[[bytes], float | None]) -> tuple[float, bytes] | None:
-        """Take out the name whose end is soonest, with its end; None where there is none. `until_of` gives a name's end
-        as it is now, None for one that is known no longer.
+        """Remove the name whose end is soonest, and return its end and the name; None if no name is left. `until_of`
+        returns the present end of a name, or None if the name is not known any more.
         """
         heap = self._heap
         while heap:
@@ -129,7 +134,7 @@ class Ends:
 
 
 class Cooldown:
-    """What holds the calls of one scope. `quiet_from`: from then on nobody is held (seconds, the callers' clock)."""
+    """The cooldowns of one scope. `quiet_from`: the time from which no call is held (seconds, the callers' clock)."""
 
     __slots__ = ("_ends", "_groups", "_holding", "_in", "_latest", "fleet", "quiet_from")
 
@@ -137,13 +142,13 @@ class Cooldown:
         self.quiet_from = -_NEVER
         self.fleet: FleetCooldowns | None = None
         self._groups: dict[bytes, SlowStart] = {}
-        self._ends = Ends()  # of all groups but EVERYBODY's, which makes room for none
+        self._ends = Ends()  # of all groups but EVERYBODY, which is never forgotten
         self._holding: set[SlowStart] = set()  # groups that hold calls, here or on another machine
         self._latest = -_NEVER  # the last end of a delay so far
         self._in: dict[Waiter, tuple[SlowStart, ...]] = {}  # the groups in which a call queues or has a place
 
     def holds(self, now: float) -> bool:
-        """Whether anybody is held now, so that a newcomer has to ask."""
+        """Whether any call may be held now, so that a new call has to `ask`."""
         return now < self.quiet_from
 
     def holds_caller(self, fields: Fields, now: float) -> bool:
@@ -151,8 +156,9 @@ class Cooldown:
         return any(not group.is_over(now) for _, group in self._names_of(fields, now))
 
     def start(self, fields: Fields, status: int, delay: float, *, sent: float, now: float) -> bytes | None:
-        """An answer with this status asked for a delay (seconds), of a call whose request has these fields and whose
-        attempt was sent at `sent`. The name of the group, where a cooldown began with it that is this call's own.
+        """Note that an answer with this status asked for a delay (seconds). The call's request has these fields; its
+        attempt was sent at `sent`. Returns the group's name if the answer began a cooldown, None if it is one more of a
+        cooldown that had begun.
         """
         name = EVERYBODY if status == 503 else credential_of(fields)
         group = self._group(name, now)
@@ -168,13 +174,13 @@ class Cooldown:
         return name if began else None
 
     def until(self, name: bytes) -> float:
-        """When the delay of this group is over; in the past if it is not known any more."""
+        """The time at which the delay of this group is over; a time in the past if the group is not known any more."""
         group = self._groups.get(name)
         return -_NEVER if group is None else group.until
 
     def claim(self, waiter: Waiter, name: bytes, due: float) -> bool:
-        """The call with which this group's cooldown began will try again at `due`. Whether it has the first place: if
-        that is before the delay is over.
+        """Reserve the first place for the call whose answer began this group's cooldown, and which tries again at `due`
+        (seconds). Returns whether it got the place: it does if it tries again before the delay is over.
         """
         group = self._groups.get(name)
         if group is None or not group.claim(waiter, due):
@@ -183,7 +189,9 @@ class Cooldown:
         return True
 
     def heed(self, name: bytes, status: int, delay: float, now: float) -> bool:
-        """An answer with this status asked callers on another machine for a delay (seconds). Whether that was news."""
+        """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. Returns
+        whether that is longer than the delay that this process knew.
+        """
         group = self._group(name, now)
         if now + delay <= group.until + SAME:
             return False
@@ -194,19 +202,22 @@ class Cooldown:
         return True
 
     def allotted(self, group: SlowStart) -> None:
-        """Take this group's places in the fleet, and whether other machines hold calls."""
+        """Take note that this group's share of the fleet's places, or whether other machines hold calls, has
+        changed.
+        """
         self._look((group,))
 
     def ask(self, waiter: Waiter, fields: Fields, now: float, own: Sequence[float] = ()) -> float:
-        """Now: it may go. Else when it is to ask again; infinity where it will be told. `own`: when the delays are
-        over that the call itself met, which do not hold it.
+        """Return `now` if the call may be sent; else the time at which it asks again, infinity if it will be retimed.
+        `own`: the ends of the delays that the call's own attempts were given, which do not hold it (the call itself
+        waits for them).
         """
         names = self._names_of(fields, now)
         groups = [group for _, group in names]
         at = now
         for name, group in names:
             if at > now:
-                group.leave(waiter, now)  # who is held by one must not have a place of another
+                group.leave(waiter, now)  # a call that one group holds must not have a place in another
             elif group.until not in own or now >= group.until or group.has(waiter):
                 at = group.ask(waiter, now)
                 if self.fleet is not None:
@@ -220,20 +231,24 @@ class Cooldown:
         return at
 
     def sent(self, waiter: Waiter) -> bool:
-        """Its attempt is being sent. Whether it has a place, so that it has to tell when it `landed`."""
+        """Note that the waiter's attempt is being sent. Returns whether it has a place, so that `landed` must be
+        called.
+        """
         for group in self._in.get(waiter, ()):
             group.sent(waiter)
         return waiter in self._in
 
     def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool | None) -> None:
-        """Its attempt, sent at `sent`, has a head or an end; `well`: as a group has it; None: that is told later."""
+        """Note that the waiter's attempt, sent at `sent`, has a head or an end. `well`: whether its answer is no
+        failure of the upstream's (see `SlowStart.landed`); None if that will be reported by a second call.
+        """
         groups = self._in.get(waiter, ()) if well is None else self._in.pop(waiter, ())
         for group in groups:
             group.landed(waiter, sent, now, well=bool(well))
         self._look(groups)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Take the caller out of the queue: it sends nothing."""
+        """Remove the waiter from all queues: it sends nothing."""
         groups = self._in.pop(waiter, ())
         for group in groups:
             group.leave(waiter, now)
@@ -242,21 +257,23 @@ class Cooldown:
     # -- what is reported of it ----------------------------------------------------------------------------------------
 
     def wait_of(self, waiter: Waiter, now: float) -> float:
-        """Seconds until this call, which asked, will go at the pace so far, as far as can be told."""
+        """An estimate of the seconds until this waiter will be sent, at the pace so far."""
         return max((group.wait_of(waiter, now) for group in self._in.get(waiter, ())), default=0.0)
 
     def left_for(self, fields: Fields, now: float) -> tuple[float, int]:
-        """The seconds that are left for these fields, and the status of the answer that began it; else (0, 503)."""
+        """The seconds for which calls with these fields are still held, and the status of the answer that began the
+        cooldown; (0, 503) if they are not held.
+        """
         held = [(group.until - now, group.status) for _, group in self._names_of(fields, now) if not group.is_over(now)]
         left, status = max(held, default=(0.0, 503))
         return max(0.0, left), status
 
     def seconds_left(self, now: float) -> float:
-        """The longest delay that is left for anybody; 0 when none is."""
+        """The longest delay that is left for any group (seconds); 0 if none is."""
         return max(0.0, *(group.until - now for group in self._groups.values()), 0.0)
 
     def left_of(self, name: bytes, now: float) -> float:
-        """The seconds that are left for this group alone; 0 where none are."""
+        """The seconds that are left for this group alone; 0 if none are."""
         group = self._find(name, now)
         return max(0.0, group.until - now) if group is not None else 0.0
 
@@ -267,21 +284,23 @@ class Cooldown:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def _names_of(self, fields: Fields, now: float) -> list[tuple[bytes, SlowStart]]:
-        """The groups that a call is in; its credential is looked at only here, while something cools."""
+        """The groups that a call is in, with their names. Its credential is hashed only here, while a cooldown is
+        on.
+        """
         found = [(name, self._find(name, now)) for name in (credential_of(fields), EVERYBODY)]
         return [(name, group) for name, group in found if group is not None]
 
     def _find(self, name: bytes, now: float) -> SlowStart | None:
-        """The group of this name, if any answer was to one."""
+        """The group of this name, or None if no answer has made one."""
         return self._groups.get(name)
 
     def _group(self, name: bytes, now: float) -> SlowStart:
-        """The group of this name."""
+        """The group of this name, made if it is new."""
         group = self._groups.get(name)
         return self._keep(name, self._make(name), now) if group is None else group
 
     def _keep(self, name: bytes, group: SlowStart, now: float) -> SlowStart:
-        """Remember a group that is new here."""
+        """Remember a new group, and forget others if there are too many."""
         while len(self._groups) >= MOST_GROUPS:
             self._forget(self._first_over(), now)
         self._groups[name] = group
@@ -292,8 +311,8 @@ class Cooldown:
         return group
 
     def _first_over(self) -> bytes:
-        """The name of the group that makes room, which has no entry among the ends any more: the one soonest over, but
-        of the next few rather one that holds no call.
+        """Choose the group that makes room for a new one, and remove it from `_ends`: the one whose delay is over
+        soonest, but among the next few preferably one that holds no call. Returns its name.
         """
         passed: list[tuple[float, bytes]] = []
         while len(passed) < _CANDIDATES:
@@ -314,7 +333,7 @@ class Cooldown:
         return None if group is None else group.until
 
     def _forget(self, name: bytes, now: float) -> None:
-        """Forget a group. The calls that it holds ask again, and are in it no more."""
+        """Forget a group. The calls that it holds ask again, and are not in it any more."""
         group = self._groups.pop(name)
         if self.fleet is not None:
             self.fleet.forget(name)
@@ -329,7 +348,7 @@ class Cooldown:
         return SlowStart()
 
     def _look(self, changed: Sequence[SlowStart]) -> None:
-        """Work out from when on nobody is held, after these groups changed."""
+        """Update `quiet_from` after these groups changed."""
         for group in changed:
             self._latest = max(self._latest, group.until)
             if group.queue or group.elsewhere:

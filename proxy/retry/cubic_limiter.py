@@ -1,11 +1,11 @@
 """The adaptive strategy's client-side rate limiter: CUBIC, as the AWS SDKs have it (ADAPTIVE_V2).
 
-Off until the first throttling answer; from then on every send takes one token, and every attempt's end moves the
-rate: down to BETA of it when throttled, up along a cubic curve that is flat around the rate at which it was throttled
-last. The rate never exceeds twice what was measured, so an idle client does not learn to shout.
+The limiter is off until the first throttling answer; from then on every send takes one token, and every attempt's end
+moves the rate: down to BETA of it when throttled, up along a cubic curve that is flat around the rate at which it was
+throttled last. The rate never exceeds twice the measured rate, so an idle client does not learn to send faster.
 
-Theory. The measured rate counts ended attempts in half-second buckets, smoothed (new bucket 0.8, history 0.2). After
-a throttling at rate w the curve is SCALE * (t - K)^3 + w with K = cbrt(w * (1 - BETA) / SCALE): it starts at BETA * w,
+Theory. The measured rate counts ended attempts in half-second buckets, smoothed (new bucket 0.8, history 0.2). After a
+throttling at rate w the curve is SCALE * (t - K)^3 + w with K = cbrt(w * (1 - BETA) / SCALE): it starts at BETA * w,
 returns to w after K seconds, and probes beyond. Source: AWS SDKs' retry specification, as smithy-rs
 `client_rate_limiter.rs` and botocore `retries/{adaptive,throttling,bucket}.py` have it; tables in tests/vectors/raw.
 """
@@ -26,10 +26,10 @@ RATE_CAP_FACTOR = 2.0
 
 
 class CubicLimiter(TokenBucket):
-    """The limiter of one scope, and the gate before it. `started` is the driver's time at its making.
+    """The limiter of one scope, and its gate. `started` is the driver's time when it is made.
 
-    Sends go by `wait`/`take` (who waits asks again, in order of arrival), or by `reserve` where nobody can be asked
-    to come back; `learn` is told every attempt's end.
+    Sends use `wait`/`take` (a waiter asks again, in order of arrival), or `reserve` if the caller can't come back to
+    ask; `learn` must be called at every attempt's end.
     """
 
     __slots__ = ("_count", "_last_bucket", "_last_max_rate", "_last_throttle", "enabled", "gate", "measured_rate")
@@ -48,31 +48,31 @@ class CubicLimiter(TokenBucket):
         return (*known, self._count, self._last_bucket, self._last_max_rate, self._last_throttle)
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Know this from now on: a `state`."""
+        """Take over a state, as `state` returns it."""
         enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate = state[:6]
         self._count, self._last_bucket, self._last_max_rate, self._last_throttle = state[6:]
         self.enabled = bool(enabled)
 
     @property
     def fill_rate(self) -> float:
-        """Tokens a second."""
+        """The rate in tokens a second."""
         return self.rate
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens will have come; 0 while the limiter is off."""
+        """Seconds until `tokens` tokens will be there; 0 while the limiter is off."""
         return super().wait(now, tokens) if self.enabled else 0.0
 
     def take(self, now: float) -> bool:
-        """One token for a send; free while the limiter is off."""
+        """Take one token for a send; False if there is none. Free while the limiter is off."""
         return super().take(now) if self.enabled else True
 
     def give_back(self, now: float) -> None:
-        """A token that was taken and not used."""
+        """Put back a token that was taken and not used."""
         if self.enabled:
             super().give_back(now)
 
     def reserve(self, now: float) -> float:
-        """Take a token that may be still to come; seconds until it is there. Those who reserve later wait longer."""
+        """Take a token in advance. Returns the seconds until it is there; those who reserve later wait longer."""
         if not self.enabled:
             return 0.0
         seconds = super().wait(now)
@@ -80,7 +80,7 @@ class CubicLimiter(TokenBucket):
         return seconds
 
     def learn(self, throttled: bool, now: float) -> None:
-        """An attempt ended (a timeout counts as not throttled)."""
+        """Adjust the rate at an attempt's end. `throttled`: it was throttled (a timeout counts as not throttled)."""
         self._count += 1
         bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
         if bucket > self._last_bucket:
@@ -98,12 +98,12 @@ class CubicLimiter(TokenBucket):
         self._set_rate(min(calculated, RATE_CAP_FACTOR * self.measured_rate), now)
 
     def cubic_rate(self, now: float) -> float:
-        """The rate that the curve allows, that long after the last throttling."""
+        """The rate that the curve allows at `now`, from the time since the last throttling."""
         window = math.cbrt(self._last_max_rate * (1 - BETA) / SCALE_CONSTANT)
         return float(SCALE_CONSTANT * (now - self._last_throttle - window) ** 3 + self._last_max_rate)
 
     def _set_rate(self, rate: float, now: float) -> None:
-        """What came so far came at the old rate."""
+        """Set the rate from now on; what accrued until now did so at the old rate."""
         self._refill(now)
         self.rate = max(rate, MIN_FILL_RATE)
         self.capacity = max(rate, MIN_CAPACITY)

@@ -1,8 +1,8 @@
-"""Where the attempts of one call go, where the core chooses that: its picker, in gRPC's word for it.
+"""The choice of the endpoints of one call's attempts, if the core makes it: the call's picker, in gRPC's word.
 
-The upstream's endpoints are shared by all calls (`proxy.retry.endpoints`), and so are their circuit breakers; what one
-call adds to that is where it has failed, and where it flies. An attempt's choice is made with its payment, since a
-breaker's probe is taken with it, and given back like the rest where the attempt is not sent.
+The upstream's endpoints are shared by all calls (`proxy.retry.endpoints`), and so are their circuit breakers; the
+picker knows at which endpoints its call has failed, or has an attempt in flight. An attempt's choice is made with its
+payment, since it may take a breaker's probe, and is given back with the payment if the attempt is not sent.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from proxy.retry.endpoints import Endpoints
 from proxy.retry.facts import Fault, FaultKind
 from proxy.retry.states import Flight, Flying, State
 
-#: Is told where a breaker opens, or closes: upstream, endpoint, whether it is open, seconds until a probe may go.
+#: Called when a breaker opens or closes: upstream, endpoint, whether it is open, seconds until a probe may be sent.
 CircuitChanged = Callable[[str, str, bool, float], None]
 
 
 class EndpointPicker:
-    """Picks the endpoints of one call's attempts among `endpoints`, and tells those what became of them."""
+    """Picks the endpoints of one call's attempts among `endpoints`, and reports to those how the attempts ended."""
 
     __slots__ = ("_circuit_changed", "_failed_at", "_upstream", "endpoints")
 
@@ -27,14 +27,16 @@ class EndpointPicker:
         self.endpoints = endpoints
         self._upstream = upstream
         self._circuit_changed = circuit_changed
-        self._failed_at: tuple[int, ...] = ()  # endpoints that it is not sent to again while another is left
+        self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
 
     def choose(self, payment: Payment, state: State, now: float) -> bool:
-        """Choose where the next attempt goes; False: every breaker is open. `state` is the call's."""
+        """Choose the endpoint of the next attempt; False if every breaker is open. `state` is the call's."""
         return payment.choose(self.endpoints, self._avoided(state), now)
 
     def take(self, payment: Payment | None, state: State, now: float) -> int:
-        """The endpoint of an attempt that is being sent. Without a choice no breaker was asked: none holds the call."""
+        """The endpoint of an attempt that is being sent: the one chosen with its payment, else any, without asking the
+        breakers.
+        """
         choice = payment.choice if payment is not None else None
         if choice is None:
             choice = self.endpoints.choose_any(self._avoided(state), now)
@@ -42,8 +44,8 @@ class EndpointPicker:
         return choice.index
 
     def take_again(self, flight: Flight, state: State, fault: Fault, now: float) -> int | None:
-        """Where an attempt is sent again whose first sending was not processed: elsewhere, or where there is nowhere
-        else to where it was, as what it was.
+        """The endpoint of an attempt that is sent again because its first sending was not processed: another one, or
+        the same if no other is left. None if the driver chooses.
         """
         if flight.endpoint is None:
             return None
@@ -63,20 +65,22 @@ class EndpointPicker:
         return choice.index
 
     def failed(self, flight: Flight, fault: Fault | None, now: float) -> bool:
-        """An attempt failed: note its endpoint. Whether that could not be connected to."""
+        """Note that an attempt failed at its endpoint. Returns whether the endpoint could not be connected to."""
         endpoint = flight.endpoint
-        assert endpoint is not None  # it was chosen
+        assert endpoint is not None  # chosen before the attempt was sent
         refused = fault is not None and fault.kind is FaultKind.CONNECT_FAILURE
         if refused:
             self.endpoints.refused(endpoint, now)
         else:
             self.endpoints.reached(endpoint)
-        if fault is None or not fault.reused:  # a pooled connection that was dead says nothing of the endpoint
+        if fault is None or not fault.reused:  # a dead pooled connection says nothing about the endpoint
             self._failed_at = (*self._failed_at, endpoint)
         return refused
 
     def tell_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
-        """The class of an attempt is known: tell its endpoint's circuit breaker. `after_all`: it had ended well."""
+        """Report the class of an attempt to its endpoint's circuit breaker. `after_all`: its end had first counted as
+        well.
+        """
         choice = None if flight.payment is None else flight.payment.choice
         if choice is None or choice.breaker is None:
             return
@@ -85,6 +89,8 @@ class EndpointPicker:
             self._circuit_changed(self._upstream, choice.label, changed, choice.breaker.seconds_left(now))
 
     def _avoided(self, state: State) -> tuple[int, ...]:
-        """Endpoints that the next attempt is not sent to while another is left: it failed there, or flies there."""
+        """The endpoints that the next attempt avoids while another is left: the call failed there, or has an attempt in
+        flight.
+        """
         flying = state.flights.values() if type(state) is Flying else ()
         return (*self._failed_at, *(each.endpoint for each in flying if each.endpoint is not None))

@@ -1,14 +1,14 @@
-"""Which endpoint an attempt is sent to, where that is the core's to say: by priority, weight and circuit breakers.
+"""The choice of an attempt's endpoint, if the core makes it: by priority, weight and circuit breakers.
 
 Contract, section 13. An endpoint is passed over while its breaker is open, and while it refuses connections and another
-is left (section 6). The lowest priority counts of which one endpoint is not passed over; among those the call's own
-failures are avoided while another is left, so that a retry goes elsewhere within its priority, and no further: that a
-call failed at an endpoint does not make it one that is passed over. An endpoint whose breaker asks for a probe comes
-first; else they take turns by weight.
+is left (section 6). Of the endpoints that are not passed over, those of the lowest priority number count; among them
+the ones at which this call has failed are avoided while another is left. So a retry goes elsewhere within its priority,
+but not to another priority: that a call failed at an endpoint does not make the endpoint one that is passed over. An
+endpoint whose breaker is due for a probe comes first; else endpoints take turns by weight.
 
-Turns are smooth weighted round-robin (nginx): each endpoint in play gains its weight, the one with most is taken and
-pays the sum, so that 3 to 1 goes a a b a. A retry takes no turn: else, of two endpoints, every call would begin with
-the one that fails.
+Turns are smooth weighted round-robin (nginx): each endpoint in play gains its weight, the one with the most is taken
+and pays the sum, so that 3 to 1 goes a a b a. A retry takes no turn: else, with two endpoints, every call would begin
+with the one that fails.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.penalty import Penalty
 from proxy.retry.policy import EndpointShare
 
-#: Places that requests named, whose health is kept (contract, section 3: unmatched places that are kept).
+#: The most places named by requests whose health is kept (contract, section 3: unmatched places that are kept).
 MOST_PLACES = 1000
 
-#: Has the breaker of the endpoint with this label.
+#: Returns the breaker of the endpoint with this label, or None.
 BreakerOf = Callable[[str], CircuitBreaker | None]
 
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """Where one attempt is sent. `label` is its endpoint's; `probe`: its number, where it is one; `turn`: the endpoints
-    whose turns it counts in, empty where it takes none.
+    """The endpoint that one attempt is sent to. `label` is its endpoint's; `probe`: the number of the breaker's probe
+    that it is, 0 for none; `turn`: the endpoints among which it takes a turn, empty if it takes none.
     """
 
     index: int
@@ -41,15 +41,19 @@ class Choice:
     turn: Sequence[int] = ()
 
     def ended(self, ill: bool, sent: float, now: float) -> bool | None:
-        """The class of the attempt is known, which was sent at `sent`. Whether it opened or closed the breaker."""
+        """Report to the breaker the class of the attempt, which was sent at `sent`. Returns as `CircuitBreaker.ended`
+        does.
+        """
         return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """The attempt had ended well by its head, and was ill after all. As above."""
+        """Report to the breaker that the attempt, whose head was well, was ill after all. Returns as
+        `CircuitBreaker.ended` does.
+        """
         return None if self.breaker is None else self.breaker.turned_ill(sent, now)
 
     def undecided(self, now: float) -> None:
-        """The attempt is not sent, or was cancelled."""
+        """Report to the breaker that the attempt is not sent, or was cancelled."""
         if self.breaker is not None and self.probe:
             self.breaker.undecided(self.probe, now)
 
@@ -60,18 +64,20 @@ class Endpoints:
     def __init__(self, shares: Sequence[EndpointShare]) -> None:
         self.shares = shares
         self.breakers: list[CircuitBreaker | None] = [None] * len(shares)
-        self._standing = [0] * len(shares)  # what each has gained by its weight, and not paid yet
+        self._standing = [0] * len(
+            shares
+        )  # each endpoint's balance: what it gained by its weight less what its turns cost
         self._penalties = [Penalty() for _ in shares]
 
     def seconds_left(self, now: float) -> float:
-        """Seconds until a call may be sent to any of them; 0 where one may be now."""
+        """Seconds until a call may be sent to any of them; 0 if one may be now."""
         if None in self.breakers:
             return 0.0
         return min(breaker.seconds_left(now) for breaker in self.breakers if breaker is not None)
 
     def choose(self, avoid: Collection[int], now: float) -> Choice | None:
-        """Where an attempt goes, and its place as a probe is taken; None where every breaker is open. `avoid`: where
-        the call has failed, or flies.
+        """Choose the endpoint of an attempt, and enter its breaker, as a probe if one is due; None if every breaker is
+        open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight.
         """
         if len(self.breakers) == 1:  # there is nothing to choose
             (breaker,) = self.breakers
@@ -84,16 +90,16 @@ class Endpoints:
             probe = 0 if breaker is None else breaker.enter(now)
             if probe is not None:
                 return Choice(index, self.shares[index].label, breaker, probe, () if avoid else here)
-            able.remove(index)  # another worker was quicker
+            able.remove(index)  # another worker sent the probe first
         return None
 
     def choose_any(self, avoid: Collection[int], now: float) -> Choice:
-        """The same where no breaker holds anybody (`mode: observe` and `off`)."""
+        """Choose as `choose` does, without asking the breakers (`mode: observe` and `off`)."""
         index, here = self._best(range(len(self.shares)), avoid, now)
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
 
     def took(self, choice: Choice) -> None:
-        """The attempt is sent: its turn is over."""
+        """Settle the turn of an attempt that is sent."""
         if choice.turn:
             for index in choice.turn:
                 self._standing[index] += self.shares[index].weight
@@ -108,7 +114,9 @@ class Endpoints:
         self._penalties[index].reached()
 
     def _best(self, able: Sequence[int], avoid: Collection[int], now: float) -> tuple[int, Sequence[int]]:
-        """The endpoint to use, of those whose breakers let a call pass, and those whose turns go with it."""
+        """The endpoint to use, of those in `able`, whose breakers let a call pass; and the endpoints among which it
+        takes a turn.
+        """
         shares = self.shares
         well = [index for index in able if self._penalties[index].until <= now] or able
         first = min(shares[index].priority for index in well)
@@ -117,7 +125,7 @@ class Endpoints:
         for index in others:
             breaker = self.breakers[index]
             if breaker is not None and breaker.is_open:
-                return index, ()  # a probe is due: it takes nobody's turn
+                return index, ()  # a probe is due, and takes no turn
         return max(others, key=lambda index: self._standing[index] + shares[index].weight), here
 
 
@@ -130,7 +138,7 @@ class EndpointGroup:
         self._breaker_of: BreakerOf = lambda label: None
 
     def renew(self, breaker_of: BreakerOf) -> None:
-        """Look the breakers up again: another generation of the configuration has begun."""
+        """Look the breakers up again, for a new generation of the configuration."""
         self._breaker_of = breaker_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)

@@ -1,4 +1,4 @@
-"""The environment of every call: what the driver lends it."""
+"""The environment that a driver gives to each call."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from proxy.retry.waiting_room import WaitingRoom
 
 @dataclass(slots=True)
 class Env:
-    """The chance, the wall's clock, the waiting room and the observers of every call. The wall's clock is
-    `now + wall_offset` (seconds since the epoch). `circuit_changed` is called where a call opens a circuit breaker, or
-    closes it: upstream, endpoint, whether it is open, and the seconds until a probe may go; `credential_aside` where a
-    credential is put aside: upstream, and its number, from 1; `cooldown_began` where an answer begins a cooldown.
+    """The random source, the wall clock, the waiting room and the observers of every call.
+
+    The wall clock is `now + wall_offset` (seconds since the epoch). `circuit_changed` is called when a call opens or
+    closes a circuit breaker, with the upstream, the endpoint, whether the breaker is open, and the seconds until a
+    probe may be sent; `credential_aside` when a credential is put aside, with the upstream and the credential's number,
+    from 1; `cooldown_began` when an answer begins a cooldown.
     """
 
     rng: Chance

@@ -3,9 +3,9 @@
     IMF-fixdate  Sun, 06 Nov 1994 08:49:37 GMT       RFC 850  Sunday, 06-Nov-94 08:49:37 GMT
     asctime      Sun Nov  6 08:49:37 1994
 
-Names are case-sensitive and must be names; whether a day's name fits its date is not checked, as the date says it
-all. A two-digit year is the nearest one that is not more than 50 years in the future. A leap second counts as the
-second before it.
+Names are case-sensitive and must be names of days and months; whether a day's name fits its date is not checked, as the
+date alone determines the day. A two-digit year is the nearest one that is not more than 50 years in the future. A leap
+second counts as the second before it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def http_date(wall: float) -> str:
-    """A time, in seconds since the epoch, as IMF-fixdate."""
+    """Format a time, in seconds since the epoch, as IMF-fixdate."""
     days, seconds = divmod(int(wall), 86400)
     day = date.fromordinal(_EPOCH + days)
     named = f"{_SHORT_DAYS[day.weekday()]}, {day.day:02} {_MONTHS[day.month - 1]} {day.year:04}"
@@ -39,7 +39,9 @@ def http_date(wall: float) -> str:
 
 
 def read_http_date(text: str, wall: float) -> float | None:
-    """Seconds since the epoch, or None for anything else. `wall`, the time now, gives two-digit years their century."""
+    """Seconds since the epoch, or None if the text is no HTTP date. `wall`, the time now, gives two-digit years their
+    century.
+    """
     match = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
     if match is None:
         return None
@@ -62,7 +64,9 @@ def _seconds(year: int, month: int, day: int, seconds: int) -> float | None:
 
 
 def _nearest_century(year: int, month: int, day: int, seconds: int, wall: float) -> float | None:
-    """The latest year with these digits that is at most 50 years away in the future."""
+    """The time in the latest year with these last two digits that is at most 50 years in the future; None if there is
+    none.
+    """
     try:
         this_year = date.fromordinal(_EPOCH + int(wall // 86400)).year
     except (ValueError, OverflowError):

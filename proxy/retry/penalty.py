@@ -1,4 +1,4 @@
-"""How long an endpoint that refuses connections is passed over (contract, section 6): 5 s, doubling to 60 s."""
+"""The penalty of an endpoint that refuses connections (contract, section 6): passed over for 5 s, doubling to 60 s."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Penalty:
         self._seconds = self.until = 0.0
 
     def refused(self, now: float) -> None:
-        """The endpoint could not be connected to. Attempts that fail together count once."""
+        """Note that the endpoint could not be connected to. Attempts that fail together count once."""
         if now >= self.until:
             self._seconds = min(_LAST, self._seconds * 2 or _FIRST)
             self.until = now + self._seconds
 
     def reached(self) -> None:
-        """The endpoint could be connected to: the penalty is over, and the next one is short again."""
+        """Note that the endpoint could be connected to: the penalty ends, and the next one begins at 5 s again."""
         self._seconds = self.until = 0.0

@@ -1,6 +1,6 @@
 """The built-in strategies: the contract's table, as definitions. Every default names its source.
 
-One table. The configuration starts a `kind:` from here, and so do the classes of `proxy.retry.smithy`.
+The `kind:` of a configuration and the classes of `proxy.retry.smithy` both start from this one table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from proxy.retry.facts import FaultKind
 from proxy.retry.policy import Backoff, QuotaSpec, Strategy
 
-#: gRPC A6 names the codes by the service; these are what a proxy in front of HTTP and gRPC services can go on from.
+#: Failures after which a hedged call goes on. gRPC A6 leaves the codes to each service; these are safe for a proxy that
+#: serves HTTP and gRPC alike.
 NON_FATAL: frozenset[int | str | FaultKind] = frozenset(
     {
         "UNAVAILABLE",
@@ -39,16 +40,16 @@ LEGACY = Strategy(
     "legacy", "legacy", 4, Backoff(0.1, 20.0, throttling_base=0.5), own_bucket=QuotaSpec(throttling_cost=0)
 )
 
-# AWS SDK for Java 2.x, AdaptiveRetryStrategy in ADAPTIVE_V2: standard, behind a client-side rate limiter.
+# AWS SDK for Java 2.x, AdaptiveRetryStrategy in ADAPTIVE_V2: standard, with a client-side rate limiter.
 ADAPTIVE = Strategy("adaptive", "adaptive", 3, Backoff(0.1, 20.0), own_bucket=QuotaSpec(), paced=True)
 
 # Smithy, "Retrying Requests", the example strategy: 5 retries, timeouts cost 10, +1 on every success.
 SMITHY = Strategy("smithy", "smithy", 6, Backoff(1.0, 20.0), own_bucket=QuotaSpec(timeout_cost=10, flat_refund=True))
 
-# gRPC A6, the draft's jitter; a pushback is waited exactly, and begins the series again.
+# gRPC A6, with the draft's jitter; a pushback is waited exactly, and restarts the series.
 GRPC = Strategy("grpc", "grpc", 4, Backoff(1.0, 5.0, multiplier=3.0), exact_pushback=True)
 
-#: Contract, section 13: the share of calls that hedges are bounded to where the delay is a percentile.
+#: Contract, section 13: the share of calls that may be hedged if the hedging delay is a percentile.
 EXTRA = 0.1
 
 # gRPC A6, hedging policy.

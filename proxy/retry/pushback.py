@@ -1,9 +1,9 @@
-"""Pushback: an upstream's word on when, or whether, to retry (contract, section 5).
+"""Pushback: what an upstream says on when, or whether, to retry (contract, section 5).
 
-Law: the longest delay that is named wins, a stop beats a true, and whatever can't be read is as if it were absent -
-but in gRPC's two fields, where it says "do not retry". Nothing here makes an answer retryable, and nothing raises.
+Law: the longest delay that is named wins, a stop beats a true, and an unreadable value counts as absent - except in
+gRPC's two fields, where it means "do not retry". Nothing here makes an answer retryable, and nothing raises.
 
-What is read where:
+What is read from which answers:
 
     delay            from an answer classed transient, throttling or timeout
     stop             from any failure: status 400 and above, or a non-zero grpc-status
@@ -12,13 +12,13 @@ What is read where:
                      x-ms-retry-after-ms, a reset field or a delay in a body, on 429 and 503
 
 Clocks that disagree. Moments (HTTP dates, epochs) are counted from the answer's own `Date`, since the same clock wrote
-both; without one, from the clock on our wall. A `Date` is not believed where it puts the moment more than a day ahead
-and our own clock puts it within a day: such a Date was stuck, not skewed.
+both; without one, from our wall clock. A `Date` is not believed if it puts the moment more than a day ahead while our
+own clock puts it within a day: such a Date was stuck, not skewed.
 
 Sources: RFC 9110 section 10.2.3 (Retry-After) and 5.6.7 (dates); draft-ietf-httpapi-ratelimit-headers (the list form,
 the older dictionary, and the three fields before); gRPC A6 (pushback: repeated or unreadable means stop); azure-core
-(retry-after-ms, x-ms-retry-after-ms); AWS SDKs' retry 2.1 (x-amz-retry-after, milliseconds); the OpenAI and Stripe
-SDKs (x-should-retry, Stripe-Should-Retry).
+(retry-after-ms, x-ms-retry-after-ms); AWS SDKs' retry 2.1 (x-amz-retry-after, milliseconds); the OpenAI and Stripe SDKs
+(x-should-retry, Stripe-Should-Retry).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from proxy.retry.http_date import read_http_date
 from proxy.retry.policy import Dialect, ResetField, TimeFormat
 from proxy.retry.rules import ReplyEvidence, any_matches
 
-#: Longer than anybody means it, and still safe to add to a clock (about 31,000 years).
+#: The longest delay in seconds (about 31,000 years): longer than any that is meant, and safe to add to a clock.
 LONGEST = 1e12
 
 _WHOLE = re.compile(r"[0-9]+")
@@ -40,8 +40,8 @@ _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-#: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it. A
-#: string that nothing closes goes to the end, so that none is read from each of its quotes again.
+#: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it. An
+#: unclosed string extends to the end, so that the text is not scanned again from each of its quotes.
 _MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^",])++')
 _REMAINING = re.compile(r"(?:^|[;,\s])(?:r|remaining)\s*=\s*([0-9]{1,15})\s*(?=[;,]|$)")
 _RESET = re.compile(r"(?:^|[;,\s])(?:t|reset)\s*=\s*([0-9]+)\s*(?=[;,]|$)")
@@ -51,7 +51,7 @@ MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 _GRPC = ("grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms")
 _SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
 _DAY = 86400.0
-_LONGEST_LIST = 1024  # characters of a RateLimit field, beyond which it is not looked at
+_LONGEST_LIST = 1024  # characters; a longer RateLimit field is not read
 
 
 def read_pushback(
@@ -64,10 +64,10 @@ def read_pushback(
     trailers: Fields | None = None,
     peeked: bytes | None = None,
 ) -> Pushback:
-    """What an answer of this status and class says. `wall`: seconds since the epoch, when the answer came.
+    """The pushback of an answer of this status and class. `wall`: seconds since the epoch, when the answer came.
 
-    `trailers`: those that came with the head (gRPC sends its fields there). `peeked`: what was looked at of the body.
-    `delay` and `cooldown` are seconds.
+    `trailers`: those that came with the head (gRPC sends its fields there). `peeked`: the part of the body that was
+    peeked at, None if none was. `delay` and `cooldown` of the result are seconds.
     """
     if cls is Class.SUCCESS:
         return NO_PUSHBACK
@@ -76,7 +76,7 @@ def read_pushback(
 
 
 def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
-    """Whether the body of this failure may name a delay, or the limit that was met, and can be looked at."""
+    """Whether the body of this failure may name a delay, or the limit that was exceeded, and can be peeked at."""
     if reply.end or not ReplyEvidence(reply, None).may_look:
         return False
     if any(dialect.delays for dialect in dialects):
@@ -87,7 +87,7 @@ def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _PushbackReader:
-    """One answer being read: the fields, and the longest delay found so far."""
+    """The reading of one answer: its fields, and the longest delay found so far."""
 
     fields: Fields
     trailers: Fields | None
@@ -119,15 +119,15 @@ class _PushbackReader:
         return [*self.fields.get_all(name), *self.trailers.get_all(name)]
 
     def should_retry(self) -> tuple[str, str]:
-        """The field that says stop and the one that says retry, "" where none does; a stop beats a true."""
+        """The field that forbids a retry and the field that asks for one, each "" if none does; a stop beats a true."""
         said = [(name, {value.lower() for value in self.values(name)}) for name in _SHOULD_RETRY]
         stop = next((name for name, words in said if "false" in words), "")
-        if stop or self.status < 400:  # of a failure by its grpc-status only the stop is read
+        if stop or self.status < 400:  # a failure by its grpc-status alone can only forbid a retry
             return stop, ""
         return "", next((name for name, words in said if "true" in words), "")
 
     def grpc_delays(self) -> list[tuple[str, float]] | None:
-        """gRPC's own fields; None where they say "do not retry" (negative, unreadable, or given twice)."""
+        """The delays in gRPC's own fields; None if they say "do not retry" (negative, unreadable, or given twice)."""
         found = []
         for name in _GRPC:
             values = self.values(name)
@@ -181,7 +181,7 @@ class _PushbackReader:
         return whole if whole is not None else self.until(read_http_date(value, self.wall))
 
     def until(self, moment: float | None) -> float | None:
-        """Seconds to a moment by the sender's clock; None for one in the past."""
+        """Seconds until a moment, by the sender's clock; None for a moment in the past."""
         if moment is None:
             return None
         ours = moment - self.wall
@@ -193,12 +193,12 @@ class _PushbackReader:
         return min(theirs, LONGEST) if theirs >= 0 else None
 
     def rate_limit(self) -> Iterator[tuple[str, float]]:
-        """The IETF fields, in each of their generations, where nothing remains."""
+        """The delays in the IETF's RateLimit fields, of each generation, if nothing remains."""
         for value in self.values("ratelimit"):
             for delay in _quotas_used_up(value):
                 yield "ratelimit", delay
         remaining = self.values("ratelimit-remaining")
-        # Without a count a 429 says itself that nothing remains.
+        # Without a count, the status 429 itself means that nothing remains.
         if any(map(_is_zero, remaining)) or (not remaining and self.status == 429):
             for value in self.values("ratelimit-reset"):
                 seconds = _whole(value)
@@ -206,7 +206,9 @@ class _PushbackReader:
                     yield "ratelimit-reset", seconds
 
     def reset(self, field: ResetField) -> Iterator[float]:
-        """A dialect's own field, where nothing remains, or where the body says that this limit was met."""
+        """The delays in a dialect's own reset field, if nothing remains or the body says that this limit was
+        exceeded.
+        """
         used_up = field.remaining is None or any(_is_zero(value) for value in self.values(field.remaining.lower()))
         if not used_up and not self.is_met(field):
             return
@@ -216,14 +218,16 @@ class _PushbackReader:
                 yield delay
 
     def is_met(self, field: ResetField) -> bool:
-        """Whether the body of a 429 names this limit: the next request would not fit, whatever remains."""
+        """Whether the body of a 429 names this limit: then the next request would not fit, whatever remains."""
         evidence = self.evidence
         if evidence is None or self.status != 429:
             return False
         return any(any_matches(evidence.json(path), glob) for path, glob in field.limit)
 
     def moment(self, format_: TimeFormat, value: str) -> float | None:
-        """Seconds from now until what a value names; None where it can't be read or has passed."""
+        """Seconds from now until the moment that a value names; None if the value is unreadable or the moment has
+        passed.
+        """
         if format_ in ("seconds", "duration"):
             return _whole(value) if format_ == "seconds" else _duration(value)
         if format_ == "http_date":
@@ -232,10 +236,12 @@ class _PushbackReader:
 
 
 def _rfc3339(value: str) -> float | None:
-    """Seconds since the epoch of `2026-01-01T00:00:00Z` (RFC 3339), an offset in place of the Z allowed."""
+    """Seconds since the epoch of `2026-01-01T00:00:00Z` (RFC 3339); an offset may replace the Z. None if it is
+    unreadable.
+    """
     if _RFC3339.fullmatch(value) is None:
         return None
-    from datetime import datetime  # one provider's errors need it
+    from datetime import datetime  # imported here, since only one provider's errors need it
 
     try:
         return datetime.fromisoformat(value.upper()).timestamp()
@@ -244,12 +250,12 @@ def _rfc3339(value: str) -> float | None:
 
 
 def _whole(value: str) -> float | None:
-    """Whole seconds: digits alone, no sign, no fraction."""
+    """Seconds from a whole number: digits alone, no sign, no fraction; None for anything else."""
     return min(float(value), LONGEST) if _WHOLE.fullmatch(value) else None
 
 
 def _milliseconds(value: str) -> float | None:
-    """Seconds of so many milliseconds, which may have decimals."""
+    """Seconds from a number of milliseconds, which may have decimals; None for anything else."""
     return min(float(value) / 1000, LONGEST) if _DECIMAL.fullmatch(value) else None
 
 
@@ -258,7 +264,9 @@ def _is_zero(value: str) -> bool:
 
 
 def _duration(value: str) -> float | None:
-    """Seconds of `1m30s`, `250ms`, `1h2m3.5s`: Go's durations, as OpenAI sends them; bare seconds, as Azure does."""
+    """Seconds of `1m30s`, `250ms`, `1h2m3.5s` (Go's durations, as OpenAI sends them) or of a bare number (as Azure
+    sends it).
+    """
     if _DECIMAL.fullmatch(value):
         return min(float(value), LONGEST)
     seconds, at = 0.0, 0
@@ -268,10 +276,10 @@ def _duration(value: str) -> float | None:
 
 
 def _quotas_used_up(value: str) -> Iterator[float]:
-    """Seconds of each quota of a RateLimit field of which nothing remains.
+    """The seconds until reset of each quota of a RateLimit field of which nothing remains.
 
-    The list form has one member for each quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the dictionary before it
-    was one quota over several members (`limit=100, remaining=0, reset=30`).
+    The list form has one member for each quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the older dictionary was one
+    quota over several members (`limit=100, remaining=0, reset=30`).
     """
     if len(value) > _LONGEST_LIST:
         return

@@ -1,17 +1,18 @@
-"""Classification rules: what they can look at in an attempt's end, and how they are asked.
+"""Classification rules: what they can look at in an attempt's end, and how they are matched.
 
-`ReplyEvidence` reads each part once, and only when a rule asks. Hostile input costs time in proportion to its length
-and never raises. Values are matched by shell globs, case mattering; "*" means present. A field given several times
-matches by any of its values. JSON paths are keys; in a list a number picks an element, any other key tries all. A
-scalar is matched as JSON writes it (`true`, `null`, `42`, a string bare); an object or list only by "*". XML is
-searched for elements by local name, wherever they stand; entities are resolved, attributes passed over. Below status
-400 a rule that names the status looks at JSON, or at the first event that counts of a stream (contract, section 13).
+`ReplyEvidence` reads each part of an answer once, and only when a rule asks for it. Hostile input costs time in
+proportion to its length and never raises. Values are matched by shell globs, case-sensitively; "*" means present. A
+field given several times matches by any of its values. JSON paths are keys; in a list a number picks an element, any
+other key tries all. A scalar is matched as JSON writes it (`true`, `null`, `42`, a string bare); an object or list only
+by "*". XML is searched for elements by local name, wherever they are; entities are resolved, attributes ignored. Below
+status 400 a rule that names the status looks at JSON, or at the first event of a stream that counts (contract, section
+13).
 
-`Ruleset` is rules made ready to be asked: a pack's many values of one place are one question. The first rule that
-matches wins, and asking in groups changes nothing of that. A group is a run of neighbours with one class and one set of
-statuses, each with a single part (a header, a JSON path or an XML element): whichever of them matches, the class is the
-same. Within a group headers are asked before the body, so that no body is peeked at where a header of the same run
-decides.
+`Ruleset` holds rules prepared for matching: many rules of a pack that look at the same place are one look-up. The first
+rule that matches wins, and grouping does not change which one that is. A group is a run of neighbours with one class
+and one set of statuses, each with a single part (a header, a JSON path or an XML element): whichever of them matches,
+the class is the same. Within a group headers are matched before the body, so that no body is peeked at if a header of
+the same run decides.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _UNREAD = object()
 
 
 class ReplyEvidence:
-    """An answer. `body` is what was peeked of it, None where nobody has looked. What was looked up is kept, as packs
-    ask one place for many values. `empty`: the names of events that do not count.
+    """What rules can look at in an answer. `body` is what was peeked of it, None if nothing was. What was looked up is
+    kept, since packs ask for many values of one place. `empty`: the names of events that do not count.
     """
 
     def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:
@@ -58,12 +59,13 @@ class ReplyEvidence:
 
     @property
     def may_look(self) -> bool:
-        """Whether a failure's body may decide: where no content coding hides it but gzip or deflate."""
+        """Whether a failure's body may decide: it has no content coding, or gzip or deflate."""
         return self._reply.status >= 400 and coding_of(self._reply.fields) in READABLE
 
     def is_open_to(self, rule: Rule) -> bool:
-        """Whether what this rule asks of a body can be looked up: on status 400 and above, or where it names a status
-        below that, the first event of a stream of events, or JSON that is whole within what is looked at.
+        """Whether the parts of a body that this rule asks for can be looked up: on status 400 and above, or, if the
+        rule names a status below that, in the first event of a stream of events or in JSON that is whole within the
+        part that is peeked at.
         """
         if self._reply.status >= 400:
             return rule.event is None and self.may_look
@@ -71,7 +73,7 @@ class ReplyEvidence:
 
     @cached_property
     def _streams(self) -> bool:
-        """Whether it is a stream of events that can be read."""
+        """Whether the body is a stream of events that can be read."""
         return is_event_stream(self._reply) and coding_of(self._reply.fields) in READABLE
 
     @cached_property
@@ -80,13 +82,13 @@ class ReplyEvidence:
         return not is_event_stream(reply) and coding_of(reply.fields) in READABLE and may_be_whole_json(reply)
 
     def header(self, name: str) -> list[str]:
-        """Every value of a field."""
+        """All values of a field."""
         if name not in self._found:
             self._found[name] = list(self._reply.fields.get_all(name))
         return self._found[name]
 
     def json(self, path: tuple[str, ...]) -> list[str]:
-        """The scalars at a path of the body."""
+        """The scalars at a path of the body, as JSON writes them."""
         if path not in self._found:
             self._found[path] = self._scalars(path)
         return self._found[path]
@@ -100,12 +102,12 @@ class ReplyEvidence:
         found: list[str] = []
         try:
             _gather(self._document, path, found)
-        except RecursionError:  # lists within lists, deeper than anybody's error message
+        except RecursionError:  # lists nested deeper than in any real error message
             return []
         return found
 
     def has_event(self, rule: EventRule) -> bool:
-        """Whether the first event that counts is one that a rule names."""
+        """Whether the first event that counts is one that the rule names."""
         if self._event is _UNREAD:
             read = SseReader().feed(self.body or b"")
             self._event = next((event for event in read if event.name not in self._empty), None)
@@ -122,7 +124,7 @@ class ReplyEvidence:
 
 
 def is_named(rule: EventRule, event: Event) -> bool:
-    """Whether a rule names this event: by its name, and by what stands in its data."""
+    """Whether a rule names this event: by its name, and by what its data contains."""
     if rule.name is not None and not any_matches([event.name], rule.name):
         return False
     if not rule.json:
@@ -140,7 +142,7 @@ def is_named(rule: EventRule, event: Event) -> bool:
 
 
 def _resolved(text: str) -> str:
-    """A text with what its entities stand for: a table of thousands, read when the first one comes."""
+    """The text with its entities resolved; the table of thousands of them is loaded only if the text has any."""
     if "&" not in text:
         return text
     from html import unescape
@@ -149,7 +151,7 @@ def _resolved(text: str) -> str:
 
 
 def any_matches(values: list[str], glob: str) -> bool:
-    """Whether one of the values matches."""
+    """Whether one of the values matches the glob."""
     if glob == "*":
         return bool(values)
     if not values:
@@ -165,12 +167,12 @@ def _glob(glob: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=1024)
 def _element(name: str) -> re.Pattern[str]:
-    # No part may run over a "<", so that a body of open tags is not read once for each of them.
+    # No part may match a "<", so that a body of open tags is not scanned again from each of them.
     return re.compile(rf"<(?:[\w.-]{{1,64}}:)?{re.escape(name)}(?:\s[^<>]*)?>([^<]*)</")
 
 
 def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
-    """Add the scalars at a path, as JSON writes them; "" for an object or a list, which only "*" matches."""
+    """Append the scalars at a path, as JSON writes them; "" for an object or a list, which only "*" matches."""
     if path:
         key, rest = path[0], path[1:]
         if isinstance(document, dict):
@@ -199,7 +201,7 @@ Place = TypeVar("Place")
 
 
 class NeedsBody(Enum):
-    """The answer's body must be peeked at before its class can be told."""
+    """The answer's body must be peeked at before its class is known."""
 
     NEEDS_BODY = "needs body"
 
@@ -208,8 +210,10 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 
 class Ruleset:
-    """The user's rules, then each dialect's. Steps come with the name of their dialect, "" for the user's own.
-    `looking`: those that may look into a success, and `looks_at_events` whether all of these look at events alone.
+    """The rules of a policy, prepared for matching: the user's, then each dialect's.
+
+    `steps` come with the name of their dialect, "" for the user's own. `looking` are the steps that may look into a
+    success; `looks_at_events`: all of these look at events alone.
     """
 
     __slots__ = ("looking", "looks_at_events", "steps")
@@ -225,7 +229,7 @@ class Ruleset:
 
 
 def ruleset(classify: Classify) -> Ruleset:
-    """Made when first asked for, and kept with the definition."""
+    """The prepared rules of a definition, made when first asked for and kept with it."""
     made = classify.ruleset
     if made is None:
         made = Ruleset(classify)
@@ -244,7 +248,9 @@ class SingleRule:
         self.looks_into_success = rule.looks_into_success
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
-        """Every part given must match; the body is asked last."""
+        """The rule if every part of it matches; NEEDS_BODY if only the body is undecided; else None. `grpc`: the
+        grpc-status.
+        """
         rule = self.rule
         if not _reaches(rule, evidence.status, grpc):
             return None
@@ -262,7 +268,7 @@ class SingleRule:
         return rule if matches else None
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """By kind, for rules that name nothing of an answer."""
+        """The rule if it names the kind of the fault, and nothing of an answer; else None."""
         rule = self.rule
         if rule.statuses is not None or rule.headers or rule.needs_body:
             return None
@@ -271,7 +277,7 @@ class SingleRule:
 
 
 class RuleGroup:
-    """Neighbours of one class that differ in a single part each."""
+    """A run of rules of one class that differ in a single part each."""
 
     __slots__ = ("_headers", "_json", "_model", "_xml", "looks_into_success")
 
@@ -283,7 +289,9 @@ class RuleGroup:
         self._xml = _choices((element, glob, rule) for rule in rules for element, glob in rule.xml)
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
-        """Headers first, then the body."""
+        """The rule of the group that matches, headers before the body; NEEDS_BODY if the body must be peeked at; else
+        None.
+        """
         if not _reaches(self._model, evidence.status, grpc):
             return None
         for name, choice in self._headers:
@@ -303,12 +311,12 @@ class RuleGroup:
         return None
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """Never: each of them asks for something of an answer."""
+        """None: every rule of a group asks for a part of an answer."""
         return None
 
 
 class _Choice:
-    """Many values of one place: those without a wildcard by a look-up, the others by one expression."""
+    """Rules that look at one place: values without a wildcard are looked up, the others matched by one expression."""
 
     __slots__ = ("_any", "_exact", "_globs")
 
@@ -323,7 +331,7 @@ class _Choice:
         self._any = re.compile("|".join(translate(glob) for glob, _ in self._globs)) if self._globs else None
 
     def find(self, values: Sequence[str]) -> Rule | None:
-        """The rule that one of the values matches."""
+        """The rule that one of the values matches; None if none does."""
         for value in values:
             found = self._exact.get(value)
             if found is not None:
@@ -334,7 +342,7 @@ class _Choice:
 
 
 def _reaches(rule: Rule, status: int, grpc: int | None) -> bool:
-    """Whether the parts that are sets hold of an answer."""
+    """Whether the parts of a rule that are sets (faults, statuses, gRPC statuses) match the answer."""
     if rule.faults is not None or (rule.statuses is not None and status not in rule.statuses):
         return False
     return rule.grpc is None or grpc in rule.grpc

@@ -1,9 +1,9 @@
-"""Counting what happened in the last so-many seconds, exactly where that matters and within bounds everywhere.
+"""A count of the events of the last so-many seconds: exact for few events, and within bounds for any number.
 
 Law: an event at t counts at `now` while now - t < window. Every instant is kept by itself until there are EXACT of
 them; after that, instants closer together than window/1000 share a slice, so that the memory is bounded at any rate
-(EXACT + about 1,000 slices) and a count is off by at most what happened within window/1000. Which way it is then off
-is the counter's choice: `late` slices leave when their newest event does, others when their oldest does.
+(EXACT + about 1,000 slices) and a count is off by at most the events within window/1000. The counter chooses in which
+direction it is off: `late` slices leave when their newest event does, others when their oldest does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from copy import copy
 from dataclasses import dataclass
 
-#: Instants kept apart before any are merged.
+#: The number of instants that are kept apart before any are merged.
 EXACT = 2048
 
 
@@ -25,7 +25,7 @@ class _Slice:
 
 
 class SlidingCount:
-    """How many events the last `window` seconds held. `late` as in the module's law."""
+    """The number of events within the last `window` seconds. `late` as in the module's law."""
 
     __slots__ = ("_late", "_slices", "_total", "_width", "window")
 
@@ -37,13 +37,13 @@ class SlidingCount:
         self._total = 0
 
     def remember(self, other: SlidingCount) -> None:
-        """Begin with what another has counted."""
+        """Take over the events that another counter has counted."""
         self._slices = deque(copy(piece) for piece in other._slices)
         self._total = other._total
 
     def add(self, now: float) -> float:
-        """Count one event, now. The instant at which it counts: time does not run backwards, so an earlier `now` counts
-        as the newest known.
+        """Count one event, now. Returns the instant at which it counts: time does not run backwards, so an earlier
+        `now` counts as the newest instant known.
         """
         slices = self._slices
         self._total += 1
@@ -59,19 +59,19 @@ class SlidingCount:
         return now
 
     def count(self, now: float) -> int:
-        """Events within the window that ends now."""
+        """The number of events within the window that ends now."""
         if self._slices and self._slices[0].first + self.window <= now:
             self._expire(now)
         return self._total
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all events."""
         self._slices.clear()
         self._total = 0
 
     def remove(self, at: float | None) -> None:
-        """Undo the event that counts at `at`, as `add` says; None: the newest. One that has left the window is gone
-        already.
+        """Undo the event that counts at the instant `at`, as `add` returned it; None: the newest event. If the event
+        has left the window already, nothing changes.
         """
         slices = self._slices
         if not slices:

@@ -1,15 +1,17 @@
 """How callers that an upstream asked to wait return to it: in order of arrival, never early, by a slow start.
 
-Theory of operation. A delay that the upstream names closes the gate until it is over. Then so many places are given at
-a time. The first cooldown begins with one, and every attempt that comes back with an answer which is no failure of the
-upstream's adds one, so that they double with each round trip (RFC 5681, section 3.1, slow start). Another word to wait,
-before nobody is held any more, halves them, once for all attempts that were sent before it came; from there they grow
-by one a round trip (the same section, congestion avoidance: what was too much a moment ago is come back to with care).
-It is over when nobody is held. The figures that this was chosen by stand in docs/decisions/0008-cooldown.md.
+Theory of operation. A delay that the upstream names closes the gate until it is over. Then a limited number of places
+is given at a time, one attempt each. The first cooldown begins with one place, and every attempt that comes back with
+an answer which is no failure of the upstream's adds one, so that they double with each round trip (RFC 5681, section
+3.1, slow start). A further request to wait, while calls are still held, halves them, once for all attempts that were
+sent before it came; from there they grow by one a round trip (the same section, congestion avoidance: the rate that was
+too much a moment ago is approached with care). The cooldown is over when no call is held. The measurements behind this
+choice are in docs/decisions/0008-cooldown.md.
 
-Law: a place is in use, or free, and never less than none is; it is free again when its attempt has a head or an end, or
-`place_seconds` after it was given. Whoever is held has an alarm: the first in the queue for the next moment at which
-it may go, everybody else for the moment from which it would wait for too long, and each is told when it moves up.
+Law: a place is in use or free, and the number of free places is never negative; a place is free again when its attempt
+has a head or an end, or `place_seconds` after it was given. Every held call has an alarm: the first in the queue for
+the next moment at which it may be sent, each other one for the moment from which it would wait too long; each call is
+retimed when it moves up.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from proxy.retry.token_bucket import Waiter
 #: Contract, section 5: a place is given back after max(1 s, 2 x the delay) at the latest.
 SHORTEST_PLACE = 1.0
 DELAYS_A_PLACE = 2.0
-#: Behind others nobody waits for longer than so many delays of an upstream that answers 503: about as long as the two
-#: retries of the strategy standard would have waited (docs/decisions/0008-cooldown.md has the figures). Whoever limits
-#: calls (429) says by that that it serves some.
+#: The longest that a call waits in the queue after others, in delays of an upstream that answers 503: about as long as
+#: the two retries of the strategy standard would have waited (docs/decisions/0008-cooldown.md has the figures). It does
+#: not bound the wait for an upstream that answers 429, since a limit on calls means that some are served.
 PATIENT_DELAYS = 1.75
 
 _NEVER = float("inf")
@@ -38,50 +40,57 @@ _TOO_MANY = 429
 class SlowStart:
     """One group of callers and the cooldown that holds them. Times are seconds on the callers' clock.
 
-    `grown`: how many places it has added, in all. The queue is in order of arrival, and says since when each waits.
+    `grown` is how many places successes have added, in all. `queue` is in order of arrival, with the time from which
+    each call waits.
     """
 
     until: float = -_NEVER  # when the delay is over
     delay: float = 0.0  # how long it was
     status: int = 503  # of the answer that began it: 429 or 503
     places: float = 1.0  # how many attempts may be under way at a time after the delay; fractions do not count yet
-    begun: float = -_NEVER  # when the word came that is in force
-    share: float = _NEVER  # how many places this process may have; infinity where no other machine shares them
+    begun: float = -_NEVER  # when the answer came that began the cooldown in force
+    share: float = _NEVER  # how many places this process may have; infinity if no other machine shares them
     grown: float = 0.0
     elsewhere: bool = False  # whether another machine holds calls, as far as is known
     queue: dict[Waiter, float] = field(default_factory=dict)
-    _threshold: float = _NEVER  # up to so many places they double, above they grow by one, a round trip
-    _well: float = -_NEVER  # when somebody was served last, or the first word came
-    _round_trip: float = 0.0  # their mean, 0: none is known
-    _admitted: dict[Waiter, None] = field(default_factory=dict)  # let go, and not sent yet
+    _threshold: float = _NEVER  # with each round trip places double up to this number, and grow by one above it
+    _well: float = -_NEVER  # when a call was served last, or the first cooldown began
+    _round_trip: float = 0.0  # the mean round trip in seconds; 0 if none is known
+    _admitted: dict[Waiter, None] = field(default_factory=dict)  # calls that were given a place, and are not sent yet
     _taken: dict[Waiter, float] = field(default_factory=dict)  # places in use, and since when; in that order
-    _word_until: float = -_NEVER  # the end of the delay that the word in force names; an earlier one's may be later
-    _starter: Waiter | None = None  # who has the first place once the delay is over
-    _own_until: float = -_NEVER  # the end of the delay that the starter itself met
+    _word_until: float = (
+        -_NEVER
+    )  # the end of the delay that the answer in force named; an earlier answer's may be later
+    _starter: Waiter | None = None  # the call that has the first place once the delay is over
+    _own_until: float = -_NEVER  # the end of the delay that the starter's own attempt was given
 
-    # -- words ------------------------------------------------------------------------------------------------------
+    # -- requests to wait --------------------------------------------------------------------------------------------
 
     def start(self, delay: float, status: int, sent: float, now: float) -> bool:
-        """The upstream named a delay (seconds) in an answer with this status to an attempt sent at `sent`.
+        """Note that the upstream named a delay (seconds) in an answer with this status to an attempt sent at `sent`.
 
-        Returns whether that is a cooldown of its own, not one more answer to attempts sent before the one in force.
+        Returns whether the answer begins a cooldown of its own, rather than being one more answer to attempts that were
+        sent before the cooldown in force.
         """
         if delay <= 0:
             return False
         new = self._begin(status, sent, now)
         if new and self.share < _NEVER:
-            self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet says who was first
+            self.share, self.elsewhere = (
+                max(1.0, self.share // 2),
+                True,
+            )  # until the fleet reports which machine was first
         if new:
             self._word_until = now + delay
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
-            back = list(self._admitted)  # let go and not sent yet: held again, before all others
+            back = list(self._admitted)  # calls that have a place and are not sent yet: held again, before all others
             self._admitted.clear()
             for waiter in back:
                 self._vacate(waiter)
             self.queue = {**dict.fromkeys(back, now), **self.queue}
         for waiter in list(self.queue):
-            waiter.retime(now)  # it asks again at once: who would wait for too long now is answered now
+            waiter.retime(now)  # each asks again at once, so that a call which would now wait too long is answered
         return new
 
     def _begin(self, status: int, sent: float, now: float) -> bool:
@@ -101,13 +110,15 @@ class SlowStart:
         return True
 
     def heed(self, delay: float, status: int, now: float) -> None:
-        """Callers elsewhere were asked to wait, and have the first place, until this process gets its share."""
+        """Note a delay that callers on another machine were asked to wait: they have the first place, and this process
+        has none until it gets its share.
+        """
         if self.start(delay, status, now, now) and self.share < _NEVER:
             self.share = 0.0
 
     def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-        """There are so many places in the fleet, of which this process may have its share. Up to `threshold` they
-        double. `elsewhere`: whether another machine holds calls.
+        """Set the places of the whole fleet, and this process's `share` of them. Up to `threshold` they double with a
+        round trip. `elsewhere`: whether another machine holds calls.
         """
         self.elsewhere = elsewhere
         self.places, self.share, self._threshold = max(1.0, places), share, threshold
@@ -115,11 +126,13 @@ class SlowStart:
             self._let_go(now)
 
     def go_alone(self, now: float) -> None:
-        """Use all places in this process: there is no fleet any more."""
+        """Use all places in this process, since it is connected to no fleet any more."""
         self.allot(self.places, _NEVER, self._threshold, False, now)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
-        """The caller that met the word in force tries again at `due`. Whether that is in time for the first place."""
+        """Reserve the first place for the call whose answer began the cooldown, and which tries again at `due`
+        (seconds). Returns whether it got the place: it does if it tries again before the delay is over.
+        """
         if self._starter is None and due <= self.until:
             self._starter, self._own_until = waiter, self._word_until
             self._occupy(waiter, self.until)
@@ -128,21 +141,23 @@ class SlowStart:
     # -- callers ----------------------------------------------------------------------------------------------------
 
     def is_over(self, now: float) -> bool:
-        """Whether nobody is held."""
+        """Whether no call is held."""
         return now >= self.until and not self.queue and not self.elsewhere
 
     def ask(self, waiter: Waiter, now: float) -> float:
-        """Now: go; else when to ask again at the latest, infinity where it will be told."""
+        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if it will be
+        retimed.
+        """
         if waiter in self._admitted:
             return now
         if waiter is self._starter and self.share >= 1 and (now >= self.until or self.until == self._own_until):
-            self._starter = None  # it met the word in force itself
+            self._starter = None  # its own attempt was given the delay in force, so it does not queue
             self._admitted[waiter] = None
             self._occupy(waiter, now)
             return now
         if self.is_over(now):
             return now
-        if waiter is self._starter:  # a longer word came: it is held like the others, before them
+        if waiter is self._starter:  # a longer delay was named meanwhile: the starter is held too, before the others
             self._starter = None
             self._vacate(waiter)
             self.queue = {waiter: now, **self.queue}
@@ -154,17 +169,18 @@ class SlowStart:
         return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
 
     def has(self, waiter: Waiter) -> bool:
-        """Whether it stands in the queue, or has a place."""
+        """Whether the waiter is in the queue, or has a place."""
         return waiter in self.queue or waiter in self._taken or waiter in self._admitted
 
     def sent(self, waiter: Waiter) -> None:
-        """Its attempt is being sent."""
+        """Note that the waiter's attempt is being sent."""
         self._admitted.pop(waiter, None)
 
     def landed(self, waiter: Waiter, sent: float, now: float, *, well: bool) -> None:
-        """Its attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the upstream's.
+        """Note that the waiter's attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the
+        upstream's.
 
-        An attempt that was sent before the pushback in force describes the time before it: it adds no place.
+        An attempt that was sent before the cooldown in force began says nothing about the time since: it adds no place.
         """
         if waiter is self._starter:
             self._starter = None
@@ -181,7 +197,7 @@ class SlowStart:
             self._let_go(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Take the caller out of the queue: it sends nothing."""
+        """Remove the waiter, which sends nothing: its place in the queue and among the attempts is free."""
         if waiter is self._starter:
             self._starter = None
         self.queue.pop(waiter, None)
@@ -190,12 +206,12 @@ class SlowStart:
         self._let_go(now)
 
     def wait_of(self, waiter: Waiter, now: float) -> float:
-        """Seconds until it will go at the pace so far, as far as can be told; infinity where nobody can tell.
+        """An estimate of the seconds until the waiter is sent, at the pace so far; infinity if it would wait too long.
 
-        The first in the queue goes when the delay is over, the others as many round trips later as it takes until there
-        are places for all that are before them. But an upstream that has served nobody since before the word in force
-        is expected to go on like that for as long again (for half as long, by who is first and was held before); and
-        what PATIENT_DELAYS says bounds it.
+        The first in the queue is sent when the delay is over, the others as many round trips later as it takes until
+        there are places for all that are before them. But an upstream that has served no call since before the cooldown
+        in force is expected to go on like that for as long again (for half as long, if the waiter is first and was held
+        before); and PATIENT_DELAYS bounds the wait.
         """
         left = max(0.0, self.until - now)
         idle = now - self._well if self.begun > self._well else 0.0
@@ -230,11 +246,13 @@ class SlowStart:
         return len(self._taken)
 
     def wanted(self) -> int:
-        """How many places this process would use if it had them: those that it has, and one for each call it holds."""
+        """The number of places that this process could use: those that it has, and one for each call that it holds."""
         return len(self._taken) + len(self.queue)
 
     def _let_go(self, now: float, asking: Waiter | None = None) -> None:
-        """Give the places that are free to the first in the queue, and set the alarm of who is first after them."""
+        """Give the free places to the first calls in the queue, and set the alarm of the one that is first after
+        them.
+        """
         if now >= self.until and self.queue:
             self._expire(now)
             free = min(int(self.places) - self.in_use(), self.share - len(self._taken))
@@ -251,11 +269,11 @@ class SlowStart:
             first.retime(now if now < self.until else self._next(now))
 
     def _next(self, now: float) -> float:
-        """When the first in the queue may go, if nothing comes between."""
+        """The time at which the first in the queue may be sent, unless something changes before."""
         if now < self.until:
             return self.until
         if not self._taken and self.share < _NEVER:
-            return _NEVER  # the places are elsewhere: it gets its share
+            return _NEVER  # other machines have the places; this process is given its share later
         since = next(iter(self._taken.values()), self.until)
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
 

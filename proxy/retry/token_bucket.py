@@ -1,11 +1,12 @@
-"""Tokens that come with time, as the `rate` bucket and the adaptive limiter use them, and the gate before them.
+"""Tokens that accrue with time, for the `rate` bucket and the adaptive limiter, and the gate at which calls wait for
+them.
 
-Law: over any stretch of time no more is given than was there and came. A level is at most `capacity`; time that runs
-backwards brings nothing.
+Law: over any stretch of time no more tokens are given than were there and accrued. A level is at most `capacity`; time
+that runs backwards adds nothing.
 
-A gate is asked, never waited for. `ask(waiter, now)` grants (a time not after now) or names the time at which to
-ask again; the waiter sets an alarm and asks again when it rings, so a gate that closed further meanwhile is never
-missed. When a gate opens sooner, or later, than it had said, it moves the alarms of those that wait (`retime`).
+A gate is asked, never waited for. `ask(waiter, now)` grants (returns a time not after now) or names the time at which
+to ask again; the waiter sets an alarm and asks again when it rings, so a gate that has closed further meanwhile is
+never overlooked. If a gate opens sooner, or later, than it had said, it moves the alarms of its waiters (`retime`).
 Queues are in order of arrival.
 """
 
@@ -15,17 +16,18 @@ import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: Asked of a gate that holds nobody: the call is refused at once.
+#: What a gate returns at which no call may wait: the call is refused at once.
 REJECTED = float("inf")
-#: A waiter whose turn has come, but behind others whose turn has come too, asks again after them: one step of a
-#: microsecond is past every alarm of this instant on either clock.
+#: Seconds after which a waiter asks again if its token is due but earlier waiters, whose tokens are due too, must take
+#: theirs first: a microsecond later is after every alarm of this instant, on the real and on the virtual clock.
 STEP = 1e-6
 
 
 class TokenBucket:
-    """Tokens that come with time: `rate` a second, at most `capacity`. The classic; who finds none may wait.
+    """Tokens that accrue with time: `rate` a second, at most `capacity`. The classic token bucket, at which calls may
+    wait.
 
-    A shortfall of less than a microsecond's worth counts as none (a wait that was slept to its end must not end in
+    A shortfall of less than a microsecond's worth counts as none (a wait that was slept to its end must not lead to
     another of zero length, as smithy-rs found); the debt is kept, so that over time no token is given twice.
     """
 
@@ -42,16 +44,16 @@ class TokenBucket:
         return self._level, self._at
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Know this from now on: a `state`."""
+        """Take over a state, as `state` returns it."""
         self._level, self._at = state
 
     def level(self, now: float) -> float:
-        """Tokens there now."""
+        """The number of tokens left now, never below zero."""
         self._refill(now)
         return max(0.0, self._level)
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens will have come, if nobody else took one; 0 where they are there."""
+        """Seconds until `tokens` tokens will be there if no other call takes one meanwhile; 0 if they are there now."""
         self._refill(now)
         short = tokens - self._level
         if short <= 1e-9 or short <= min(1e-6 * self.rate, 1e-3):
@@ -59,18 +61,18 @@ class TokenBucket:
         return short / self.rate if self.rate > 0 and self.capacity >= 1 else math.inf
 
     def take(self, now: float) -> bool:
-        """One token, if there is one."""
+        """Take one token; False if there is none."""
         if TokenBucket.wait(self, now) > 0:
             return False
         self._level -= 1
         return True
 
     def withheld(self) -> str:
-        """Why no token is given at the moment, whatever the level; "" where the level decides."""
+        """Why no token is given at the moment whatever the level; "" if the level decides."""
         return ""
 
     def give_back(self, now: float) -> None:
-        """One token that was not used."""
+        """Put back one token that was not used."""
         self._refill(now)
         self._level = min(self.capacity, self._level + 1)
 
@@ -84,14 +86,14 @@ class Waiter(Protocol):
     """A call that waits at a gate, as gates see it."""
 
     def retime(self, at: float) -> None:
-        """Move the alarm: ask again at `at` (seconds)."""
+        """Move the waiter's alarm, so that it asks again at `at` (seconds)."""
 
 
 @dataclass(slots=True, eq=False)
 class TokenGate:
-    """The queue before a rate bucket or an adaptive limiter: one token an attempt, in order of arrival.
+    """The queue for a rate bucket or an adaptive limiter: one token an attempt, in order of arrival.
 
-    `asking`: the bucket is kept elsewhere and has been asked; until it has answered nobody is turned away.
+    `asking`: the bucket is kept outside this process and has been asked; until it answers, no call is rejected.
     """
 
     bucket: TokenBucket
@@ -100,7 +102,7 @@ class TokenGate:
     queue: dict[Waiter, None] = field(default_factory=dict)
 
     def ask(self, waiter: Waiter, now: float) -> float:
-        """Now, with one token taken; or the time to ask again; or REJECTED."""
+        """Take one token for the waiter and return `now`; else return the time to ask again, or REJECTED."""
         queue = self.queue
         if (not queue or waiter is next(iter(queue))) and self.bucket.take(now):
             queue.pop(waiter, None)
@@ -113,16 +115,16 @@ class TokenGate:
         return max(now + self.bucket.wait(now, place), now + STEP)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Give up one's place; those behind move up."""
+        """Remove the waiter from the queue; those after it move up."""
         if waiter in self.queue:
             del self.queue[waiter]
             self.retime(now)
 
     def retime(self, now: float) -> None:
-        """Tokens come faster or slower: tell everybody in line when to ask again."""
+        """Move the alarms of all waiters, since tokens now accrue faster or slower."""
         for place, other in enumerate(list(self.queue), start=1):
             other.retime(now + self.bucket.wait(now, place))
 
     def seconds_left(self, now: float) -> float:
-        """The seconds that a new caller would wait for a token."""
+        """Seconds that a new caller would wait for a token."""
         return self.bucket.wait(now, len(self.queue) + 1)

@@ -1,8 +1,8 @@
-"""The room that all waiting calls share: how many may wait at one time, and how much of it one upstream may have.
+"""The waiting room that all calls share: how many may wait at one time, and how many of one upstream's.
 
 Law: whatever gate holds them (a cooldown, a rate bucket, the adaptive limiter), one upstream's held calls take at most
-half of `limits.waiting`, so that one provider's bad day, or one slow rate, does not close the room to the others. A
-call's own backoff is no hold: it has been paid for, and takes a place of the whole room (contract, sections 4 and 5).
+half of `limits.waiting`, so that one slow provider, or one slow rate, does not fill the room for the others. A call's
+own backoff is not a hold: it has been paid for, and takes a place of the whole room (contract, sections 4 and 5).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ class WaitingRoom:
         self._held: dict[str, int] = {}
 
     def enter(self, upstream: str, held: bool = False) -> bool:
-        """Take a place, if there is one. `held`: a gate holds the call, so that the upstream's share counts."""
+        """Take a place; False if the room is full. `held`: a gate holds the call, so that the upstream's share counts
+        too.
+        """
         return self._enter(upstream, held, 0, 0)
 
     def leave(self, upstream: str, held: bool = False) -> None:
-        """Give back a place that was taken with the same words."""
+        """Free a place that `enter` took with the same arguments."""
         self.waiting -= 1
         if held:
             left = self._held[upstream] - 1
@@ -37,7 +39,9 @@ class WaitingRoom:
         return self._held.get(upstream, 0)
 
     def _enter(self, upstream: str, held: bool, waiting: int, holding: int) -> bool:
-        """`enter`, where other processes have `waiting` places, `holding` of them for held calls of this upstream."""
+        """Do what `enter` does if other processes use `waiting` places, `holding` of them for held calls of this
+        upstream.
+        """
         if self.waiting + waiting >= self.capacity:
             return False
         if held:
