@@ -1,1 +1,1 @@
-"""Floor 1: YAML to frozen policies, every error with its line."""
+"""Floor 1: the configuration, from YAML to frozen policies; every error has its file and line."""

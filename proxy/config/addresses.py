@@ -1,6 +1,7 @@
-"""How addresses and names are read: addresses, urls, host patterns, networks, header names.
+"""Readers of addresses and names: addresses, urls, host patterns, networks, header names.
 
-As in units.py, each reader takes a scalar's text and returns a value, or raises ValueError with what would be right.
+As in units.py, each reader takes a scalar's text and returns a value, or raises ValueError with a message that says
+what would be right.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _REDIS_URL = re.compile(
     r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"
     r"|(redis|valkey)s?\+sentinel://[^/?#]+/[^/?#]+(/\d*)?(\?.*)?|(redis|valkey)s?\+cluster://[^/?#]+/?(\?.*)?"
 )
-#: RFC 9110, section 5.6.2.
+#: A token (RFC 9110, section 5.6.2).
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-#: Fields that frame a message or steer the proxy itself; editing them would break the exchange.
+#: Fields that frame a message or control the proxy itself; editing them would break the exchange.
 _OURS = NOT_EDITED | {"x-attempt-count", "x-redrive-loop"}
-#: Fields of a request that are cut or written by the proxy: what an app says in one of them, no upstream sees.
+#: Request fields that the proxy removes or writes itself: no upstream gets an app's value of them.
 _NOT_THE_APPS = _OURS | {"via"} | {name.decode() for name in REQUEST_CUT}
-#: A fully qualified protobuf name, in which `*` stands for any run.
+#: A fully qualified protobuf name, in which `*` stands for any characters.
 _SERVICE = re.compile(r"[A-Za-z_*][\w*-]*(\.[\w*-]+)*", re.ASCII)
 
 _PORT = "a port is a number from 1 to 65535"
@@ -38,11 +39,11 @@ def _text(wanted: str) -> Callable[[Any], str]:
     return lambda value: str(scalar(value, wanted))
 
 
-#: A method, or any other RFC 9110 token.
+#: A reader of a method, or any other RFC 9110 token.
 token = checked(_text("a method such as GET"), TOKEN.fullmatch, "{} is not a method")
-#: A header field's name, in the user's spelling.
+#: A reader of a header field's name, which keeps the user's spelling.
 header_name = checked(_text("a header's name"), TOKEN.fullmatch, "{} is not a header name")
-#: What a user may call an upstream, a bucket or a strategy.
+#: A reader of the name of an upstream, a bucket or a strategy.
 name = checked(
     _text("a name"),
     re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}").fullmatch,
@@ -51,7 +52,7 @@ name = checked(
 
 
 def editable_header(value: Any) -> str:
-    """The name of a field that may be set or removed: not one that the proxy itself writes."""
+    """The name of a header field that may be set or removed. Fields that the proxy itself writes are refused."""
     found = header_name(value)
     if found.lower() in _OURS:
         raise ValueError(f"{found} is written by the proxy itself and cannot be changed")
@@ -59,7 +60,9 @@ def editable_header(value: Any) -> str:
 
 
 def key_header(value: Any) -> str:
-    """The name of the field that carries an idempotency key: not one that never reaches the upstream as it came."""
+    """The name of the field that carries an idempotency key. Fields that no upstream gets as the app sent them are
+    refused.
+    """
     found = header_name(value)
     if found.lower() in _NOT_THE_APPS:
         raise ValueError(f"{found} never reaches an upstream as the app sent it; name a field of its own")
@@ -80,14 +83,14 @@ def _without_edges(found: str) -> bool:
     return found == found.strip()
 
 
-#: A glob of a text that comes without space around it: a header field's value, an XML element's text.
+#: A reader of a glob for texts that never have space around them: a header field's value, an XML element's text.
 trimmed_glob = checked(text, _without_edges, "has space at its beginning or end, which nothing that it is to match has")
-#: The admin token: `Bearer` is followed by it, without space around.
+#: A reader of the admin token: it follows `Bearer `, and has no space around it.
 admin_token = checked(text, _without_edges, "has space at its beginning or end; remove it")
 
 
 def credential(value: Any) -> str:
-    """A credential's value, which no message repeats: visible ASCII, no space around it."""
+    """A credential's value: visible ASCII, without space around it. No error message repeats it."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("is empty")
     if value != value.strip():
@@ -98,7 +101,7 @@ def credential(value: Any) -> str:
 
 
 def credential_format(value: Any) -> str:
-    """The form in which a header field carries a credential: {} stands for it, once. No message repeats it."""
+    """The text of a header field that carries a credential, with {} in its place, once. No error message repeats it."""
     if not isinstance(value, str) or value.count("{}") != 1:
         raise ValueError("must contain {} once, where the value goes, as in 'Bearer {}'")
     if value != value.strip() or not all(" " <= character <= "~" for character in value):
@@ -107,7 +110,9 @@ def credential_format(value: Any) -> str:
 
 
 def no_credentials(value: Any) -> str:
-    """The word none; what else stands there may be a credential, and is not repeated."""
+    """The word none. Any other value is refused, and not repeated in the error message, because it may be a
+    credential.
+    """
     if value != "none":
         raise ValueError("must be none, or a mapping: {header: …, values: […]}")
     return "none"
@@ -136,7 +141,7 @@ def address(value: Any) -> Address:
 
 
 def _socket(found: str) -> str:
-    """The path behind unix:, with two slashes more or without."""
+    """The path after `unix:` or `unix://`."""
     path = found.removeprefix("unix:").removeprefix("//")
     if not path or len(os.fsencode(path)) > LONGEST_SOCKET:
         raise ValueError(f"unix: takes a path of at most {LONGEST_SOCKET} bytes")
@@ -147,7 +152,7 @@ address_or_off = or_off(address)
 
 
 def admin_name(value: Any) -> str:
-    """A name that the admin listener answers to, with a port or for any; names are compared whole."""
+    """A name that the admin listener answers to, with a port or for any port; names are compared whole."""
     found = word(value)
     if "/" in found:
         hint = found.partition("://")[2].split("/")[0] or found.split("/")[0]
@@ -161,7 +166,7 @@ def admin_name(value: Any) -> str:
 
 
 def workers(value: Any) -> int | None:
-    """A number of processes; None is auto, one a core."""
+    """The number of worker processes; None for `auto`, one for each core."""
     found = scalar(value, "a whole number or auto")
     if found == "auto":
         return None
@@ -196,9 +201,9 @@ def parent_proxy(value: Any) -> str | None:
 
 
 def redis_url(value: Any) -> str:
-    """Where Redis is: `redis://`, `rediss://`, `unix://`, or the places of Sentinel or of a Cluster.
+    """The address of Redis: `redis://`, `rediss://`, `unix://`, or the addresses of Sentinel or of a Cluster.
 
-    `valkey` means `redis`, `valkeys` `rediss`. What the client library makes of the rest it says itself.
+    `valkey` means `redis`, `valkeys` `rediss`. Errors in the rest of the url are reported by the client library.
     """
     found = word(value)
     if _REDIS_URL.fullmatch(found) is None:
@@ -240,14 +245,14 @@ def endpoint(value: Any) -> Endpoint:
     if port == 0:
         raise ValueError(f"{written(value)} has port 0; {_PORT}")
     written_path = str(getattr(value, "raw", value)).partition("://")[2].partition("/")[2]
-    # On the wire, other scripts are UTF-8, percent-encoded.
+    # On the wire, characters of other scripts are percent-encoded UTF-8.
     path = "".join(char if char.isascii() else quote(char) for char in parts.path).rstrip("/")
     port = port or (443 if scheme == "https" else 80)
     return Endpoint(scheme, _host(host or "", value), port, path, private="${" in written_path)
 
 
 def host_pattern(value: Any) -> HostPattern:
-    """A host, exact or with `*`, with or without a port."""
+    """A host pattern, exact or with `*`, with or without a port."""
     found = word(value)
     if "/" in found:
         hint = found.partition("://")[2].split("/")[0] or found.split("/")[0]
@@ -280,7 +285,7 @@ def service_pattern(value: Any) -> str:
 
 
 def prefix(value: Any) -> str:
-    """A path that reverse use begins with; without a slash at its end."""
+    """The path prefix of an upstream for reverse use, without a slash at its end."""
     found = word(value)
     if not found.startswith("/"):
         raise ValueError(f"{written(value)} must begin with / (did you mean /{found}?)")
@@ -295,8 +300,8 @@ prefix_or_off = or_off(prefix)
 
 
 def route_path(value: Any) -> str:
-    """A route's path glob: one that a path can match, which begins with a slash and has no dot segments. `*` alone is
-    that of `OPTIONS *`.
+    """A route's path glob. Globs that no path can match are refused: one begins with a slash and has no dot segments.
+    `*` alone matches `OPTIONS *`.
     """
     found = word(value)
     if not found.startswith(("/", "**")) and found != "*":
@@ -309,7 +314,7 @@ def route_path(value: Any) -> str:
             why = "must begin with /: it is a glob, not a regular expression"
         elif _PLAIN.match(found):
             glob = f"/{found}"
-        if "${" in str(getattr(value, "raw", value)):  # what the environment put in is not repeated
+        if "${" in str(getattr(value, "raw", value)):  # a value from the environment is not repeated
             glob = ""
         raise ValueError(f"{written(value)} {why}{f' (did you mean {glob}?)' if glob else ''}")
     if any(segment in (".", "..") for segment in found.split("/")):
@@ -317,12 +322,12 @@ def route_path(value: Any) -> str:
     return found
 
 
-#: What a path may begin with where its slash was forgotten.
+#: The first character of a path whose slash was probably forgotten.
 _PLAIN = re.compile(r"[\w*{.~-]")
 
 
 def as_glob(regex: str) -> str:
-    """The glob that a regular expression of a path was probably meant to be, "" where that can't be told."""
+    """The glob that a regular expression of a path was probably meant to be, "" if that is not clear."""
     glob = regex.removeprefix("^").removesuffix("$").replace("\\/", "/").replace("\\.", ".")
     glob = re.sub(
         r"\(\?:?|\\[dwS][+*]|\[\^/\][+*]|\[[\w-]+\][+*]", lambda found: "*" if found[0][0] != "(" else "(", glob
@@ -361,6 +366,6 @@ def _is_host(host: str) -> bool:
 
 
 def _masked(value: Any) -> str:
-    """A url for a message, without its credentials and what stands in its query, however it is misspelt."""
-    hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may hold a slash that is not escaped
+    """A url for a message, without its credentials and its query, even if it is malformed."""
+    hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may contain a slash that is not escaped
     return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"(?<![^/\s'\"])[^/\s'\"]*@", "…@", hidden))

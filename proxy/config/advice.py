@@ -1,7 +1,7 @@
 """Settings that are valid but have no effect, or not the expected one: `redrive check` and `explain` report them.
 
-Advice refuses nothing. What many upstreams inherit is reported once, where it was written. If there are errors, advice
-is given only for upstreams that contain none and inherit none.
+Advice never refuses a configuration. A setting that many upstreams inherit is reported once, where it was written. If
+there are errors, advice is given only for upstreams that contain none and inherit none.
 
 When a quota drains. Let each attempt fail with probability p, independently, with at most n attempts, a price c for a
 retry and a refund r for a success at the first attempt. Retry k is made with probability p^k and pays c; the last price
@@ -11,7 +11,7 @@ comes back when a retried call succeeds, which is p - p^n of all calls. So a cal
 
 and the level falls if the loss is greater than the gain. For r = 1 and n = 3 the two are equal at p = 32.1 % for c = 5,
 at 24.6 % for c = 10 and at 21.5 % for c = 14. With `refund: flat` nothing comes back and every success, 1 - p^n of all
-calls, returns r: the two are equal where r·(1 - p^n) = c·(p + … + p^(n-1)).
+calls, returns r: the two are equal if r·(1 - p^n) = c·(p + … + p^(n-1)).
 """
 
 from __future__ import annotations
@@ -34,47 +34,52 @@ from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, Rule, ThrottleSpec
 from proxy.retry.routing import HostPattern, Upstream, shadows
 
-#: Attempts that need no wait between them to do little harm.
+#: The number of attempts that do little harm even without waits between them.
 FEW_ATTEMPTS = 3
-#: Seconds, all waits of a call together at the most, that are no backoff.
+#: Seconds: if all waits of a call together are shorter than this, they are not a backoff.
 NO_TIME = 0.1
-#: Waits that are looked at: more than that many attempts are an error of another kind.
+#: The most waits that are added up: more attempts than that are an error of another kind.
 MOST_WAITS = 1000
-#: Attempts whose share in what a quota pays is counted: those behind them change no figure that is shown.
+#: The most attempts whose cost to a quota is counted: further ones change no figure that is shown.
 MOST_TERMS = 1_000_000
-#: The share of failures above which there is no success left that could keep a quota up.
+#: The share of failures above which almost no success is left to refill a quota.
 ALL = 0.999
 #: Seconds from which a `max_delay` is longer than any app's patience.
 LONG_DELAY = 3600.0
-#: A share of failures below this comes from a user who means `0.5` to be a half.
+#: A share of failures below this was probably written as a fraction: `0.5`, meant to be a half, is 0.5 %.
 SMALL_RATIO = 0.01
-#: What stands in regular expressions and hardly ever in a path.
+#: Characters that are usual in regular expressions and rare in paths.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
 
-#: An octet as urls write it.
+#: A percent-encoded octet.
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
-#: Keys of a file, an error in which changes nothing of its policies.
+#: Keys of a file that do not affect its policies, even if they contain an error.
 _APART = FILE.keys.keys() - {"include", "buckets", "strategies", "defaults", "upstreams", "via_proxy", "redis"}
 
-#: Earlier routes that each is compared with: more than a file by hand has, and no square of thousands.
+#: The most earlier routes that each is compared with: more than a file written by hand has. Without a bound, the work
+#: would grow with the square of thousands of routes.
 MOST_EARLIER = 200
 
 
-#: A warning about a key of a policy, and one about a place.
+#: Warnings about keys of a policy (key, message), and warnings about places in a file (place, path, message).
 _Said = Iterator[tuple[KeyPath, str]]
 _Placed = Iterator[tuple[Mark, KeyPath, str]]
 
 
 def advise(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree: Map, problems: Problems) -> None:
-    """Tell all there is to say of what was compiled, each policy with its place. `tree` holds included ones too."""
+    """Report all advice about a compiled configuration. `placed` has each policy with its place; `tree` contains the
+    included files too.
+    """
     errors = [error.path for error in problems.errors]
     if all(path.startswith("upstreams.") or path.partition(".")[0] in _APART for path in errors):
         _Advice(settings, placed, tree, problems).all(errors)
 
 
 class _Advice:
-    """Each method but the last ones is one piece of advice: it yields what there is to be told."""
+    """The advice about one configuration. Each method but `all` and the helpers at the end gives one piece of advice:
+    it yields what is to be reported.
+    """
 
     def __init__(
         self, settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree: Map, problems: Problems
@@ -90,7 +95,7 @@ class _Advice:
         self._routes_at = {policy: (at, path) for policy, at, path in self._placed if "routes" in path}
 
     def all(self, errors: list[str]) -> None:
-        """Tell everything of the upstreams in which none of these paths of errors is."""
+        """Report all advice about the upstreams to which none of `errors`, the paths of errors, belongs."""
         names = (each.name for each in self._upstreams)
         wrong = {name for name in names if any(path.startswith(f"upstreams.{name}") for path in errors)}
         of_policies = (self._timeouts, self._hedging, self._spread, self._bucket, self._drains, self._backoff)
@@ -144,7 +149,7 @@ class _Advice:
             yield ("concurrency", "max"), "leaves no room for a hedge: nothing is sent during an attempt"
 
     def _reads(self) -> _Placed:
-        """A dialect that knows reads, listed where no policy that has it gains anything by that."""
+        """Warn of a dialect that knows reads if none of the policies that list it gains anything by that."""
         listed: dict[Mark, tuple[KeyPath, list[str]]] = {}
         for policy, at, path in self._placed:
             if policy.classify.reads:
@@ -157,7 +162,7 @@ class _Advice:
                 yield mark, path, whys[0]
 
     def _why_no_read_helps(self, policy: Policy) -> str:
-        """Why a policy gains nothing by a dialect that knows reads; "" where it does."""
+        """Why a policy gains nothing by a dialect that knows reads; "" if it does gain."""
         pack, methods = policy.classify.reads[0][0], self._methods_of(policy)
         if methods is not None and "POST" not in methods:
             return f"{pack} has no effect: its reads are POSTs, and this route takes none"
@@ -176,7 +181,7 @@ class _Advice:
         return next((route.match.methods for route in routes if route.policy is policy), None)
 
     def _spread(self, policy: Policy) -> _Said:
-        """A key of earlier versions."""
+        """Warn of `pushback.spread`, a key of earlier versions."""
         if "spread" in self._tree_of(policy)["pushback"]:
             message = "no longer has an effect: held calls return by a slow start, and pushback.hold limits the wait"
             yield ("pushback", "spread"), message
@@ -221,7 +226,7 @@ class _Advice:
             yield ("bucket",), "grants no retry: percent and min_per_second are both 0"
 
     def _drains(self, policy: Policy) -> _Said:
-        """A note that says at which share of failures a quota sinks."""
+        """Note the share of failures at which a quota drains."""
         bucket, attempts = policy.bucket, policy.strategy.max_attempts
         if bucket is None or policy.strategy.custom is not None or policy.strategy.hedging_delay is not None:
             return
@@ -250,7 +255,7 @@ class _Advice:
             yield where, "has no effect: jitter decorrelated does not multiply"
 
     def _breaker(self, policy: Policy) -> _Said:
-        """A circuit breaker that opens for next to nothing."""
+        """Warn of a circuit breaker that opens after very few failures."""
         breaker, most = policy.circuit_breaker, policy.strategy.max_attempts
         if breaker is None or policy.route:
             return
@@ -263,7 +268,7 @@ class _Advice:
             yield ("circuit_breaker", "minimum_attempts"), message
 
     def _attempts(self, policy: Policy) -> _Said:
-        """Many attempts within less time than any trouble takes to pass."""
+        """Warn of many attempts with almost no wait between them: no outage is over in so short a time."""
         strategy = policy.strategy
         if strategy.max_attempts <= FEW_ATTEMPTS or strategy.custom is not None or strategy.hedging_delay is not None:
             return
@@ -274,14 +279,14 @@ class _Advice:
             yield ("strategy",), message
 
     def _max_delay(self, policy: Policy) -> _Said:
-        """A pushback that no app waits for."""
+        """Warn of a pushback limit that is longer than any app waits."""
         longest = policy.pushback.max_delay
         if longest >= LONG_DELAY:
             message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before that: try 60s"
             yield ("pushback", "max_delay"), message
 
     def _keys(self, policy: Policy) -> _Said:
-        """Credentials in a field that something else is to be told by."""
+        """Warn of credentials in a field that another setting reads."""
         credentials = policy.credentials
         if credentials is None:
             return
@@ -295,14 +300,14 @@ class _Advice:
             yield ("credentials", "header"), message
 
     def _lists(self, policy: Policy) -> _Said:
-        """A status below 400 among failures."""
+        """Warn of a status below 400 in a list of failures."""
         statuses = policy.classify.statuses
         if statuses and (least := min(statuses)) < 400:
             message = f"{least} is not a failure, and would be retried: remove what is below 400 from the list"
             yield ("classify", statuses[least].value), message
 
     def _rules(self, policy: Policy) -> _Said:
-        """A rule that an earlier one takes every answer or fault of."""
+        """Warn of a rule that never applies, because an earlier one takes every answer or fault that it matches."""
         rules = policy.classify.rules
         for number, rule in enumerate(rules):
             earlier = next((each for each in rules[: min(number, MOST_EARLIER)] if takes_all(each, rule)), None)
@@ -310,7 +315,9 @@ class _Advice:
                 yield ("classify", "rules", number), f"is never reached: {earlier.because} takes all that it matches"
 
     def _routes(self, upstream: Upstream) -> _Placed:
-        """A route that an earlier one takes every call of. Service config methods were put in the right order."""
+        """Warn of a route that is never reached, because an earlier one takes all its calls. Methods of a service
+        config are not examined: they are in the right order already.
+        """
         for number, route in enumerate(upstream.routes):
             before = upstream.routes[: min(number, MOST_EARLIER)]
             earlier = next((each for each in before if shadows(each.match, route.match)), None)
@@ -321,7 +328,7 @@ class _Advice:
                 yield *self._routes_at[route.policy], message
 
     def _paths(self, upstream: Upstream) -> _Placed:
-        """A route's path that is written as a regular expression, or as a url has it."""
+        """Warn of a route's path that is written as a regular expression, or as it is encoded in urls."""
         for route in upstream.routes:
             for path in route.match.paths if route.policy in self._routes_at else ():
                 if sign := _REGEX.search(path):
@@ -340,7 +347,7 @@ class _Advice:
                 at, where = self._routes_at[route.policy]
                 where = (*where, "match", "path")
                 mark = place(self._tree, where)
-                near = mark.file == at.file and mark.line >= at.line  # else the route is one of defaults
+                near = mark.file == at.file and mark.line >= at.line  # else the route is inherited from defaults
                 yield mark if near else at, where, message
 
     def _reach(self, upstream: Upstream) -> _Placed:
@@ -362,7 +369,7 @@ class _Advice:
                 yield mark, path, f"needs the local CA, {ca.cert}: redrive ca init makes it"
 
     def _keys_in_tunnels(self, upstream: Upstream) -> _Placed:
-        """Credentials that never get to a call, since nothing in a tunnel can be read."""
+        """Warn of credentials that no call gets, since nothing in a blind tunnel can be read or changed."""
         if upstream.policy.credentials is not None and upstream.connect == "tunnel":
             tree, path = self._written(upstream)
             message = "carries no credentials: nothing in a blind tunnel can be read; make it intercept"
@@ -370,7 +377,7 @@ class _Advice:
             yield mark, (*path, "connect"), message
 
     def _without_tls(self, upstream: Upstream) -> _Placed:
-        """What TLS would need, of an upstream that is spoken to without."""
+        """Warn of TLS settings of an upstream whose urls are all without TLS."""
         endpoints, (tree, path) = upstream.target.endpoints, self._written(upstream)
         if not endpoints or any(end.scheme == "https" for end in endpoints):
             return
@@ -379,7 +386,7 @@ class _Advice:
                 yield tree.keys_at[key], (*path, key), "has no effect: no url of it is https"
 
     def _in_the_clear(self, upstream: Upstream) -> _Placed:
-        """A host written for https, of an upstream that is spoken to without TLS."""
+        """Warn of a host pattern for https (port 443) of an upstream whose url is not https."""
         if not all(end.scheme == "https" or end.unix for end in upstream.target.endpoints):
             for mark, where, host in self._written_hosts(upstream):
                 if host.port == 443:
@@ -387,7 +394,7 @@ class _Advice:
                     yield mark, where, message
 
     def _grpc(self, upstream: Upstream) -> _Placed:
-        """An upstream of gRPC services that no gRPC call gets to, or none of whose failures has a name."""
+        """Warn of an upstream of gRPC services that no gRPC call can reach, or for which no gRPC status is retried."""
         if not upstream.services:
             return
         tree, path = self._written(upstream)
@@ -402,7 +409,9 @@ class _Advice:
             yield mark, (*path, "services"), message
 
     def _hosts(self) -> _Placed:
-        """A host that an earlier upstream has already. Of those that share the hosts of their urls it is told once."""
+        """Warn of a host that an earlier upstream has already. Upstreams that lose the hosts of their urls to the same
+        others are reported together.
+        """
         first: dict[HostPattern, str] = {}
         by_prefix: dict[tuple[str, ...], list[tuple[Mark, KeyPath, str, str]]] = {}
         for upstream in self._upstreams:
@@ -435,7 +444,9 @@ class _Advice:
             yield mark, path, f"{message}: {alone}"
 
     def _taken_hosts(self) -> _Placed:
-        """A host written for any port, whose usual ports another upstream has by its url: the longer pattern wins."""
+        """Warn of a host written for any port if another upstream has its usual ports by its url: the longer pattern
+        wins.
+        """
         implied: dict[str, list[tuple[Upstream, HostPattern]]] = {}
         for upstream in self._upstreams:
             for host in upstream.hosts if "hosts" not in self._written(upstream)[0] else ():
@@ -449,7 +460,7 @@ class _Advice:
                     yield mark, where, f"{names} takes {patterns} first, the hosts of its url; give it hosts of its own"
 
     def _services(self) -> _Placed:
-        """A gRPC service that an earlier upstream has already."""
+        """Warn of a gRPC service that an earlier upstream has already."""
         first: dict[str, str] = {}
         for upstream in self._upstreams:
             taken = {service: first[service] for service in upstream.services if service in first}
@@ -461,7 +472,7 @@ class _Advice:
                 yield tree.values_at["services"], (*path, "services"), f"{owners} already has {names}: it comes first"
 
     def _redis(self) -> _Placed:
-        """Report buckets in Redis where no client for Redis is installed."""
+        """Warn of buckets in Redis if no Redis client is installed."""
         if not self._settings.uses_redis or is_installed("redis"):
             return
         stores: Iterator[tuple[Mark, KeyPath]] = (
@@ -476,7 +487,7 @@ class _Advice:
         return self._tree["upstreams"][upstream.name], ("upstreams", upstream.name)
 
     def _written_hosts(self, upstream: Upstream) -> list[tuple[Mark, KeyPath, HostPattern]]:
-        """The entries of a written `hosts`, each with its place; none where `hosts` is the default."""
+        """The entries of a written `hosts`, each with its place; none if `hosts` is the default."""
         tree, path = self._written(upstream)
         written, path = tree.get("hosts"), (*path, "hosts")
         if not isinstance(written, Seq):
@@ -488,7 +499,9 @@ class _Advice:
         return self._settings.provenance.policies[policy.upstream, policy.route]
 
     def _tell(self, policy: Policy, at: Mark, path: KeyPath, key: KeyPath, message: str, severity: Severity) -> None:
-        """Report at the key; where the file does not have it, at the upstream or route. The same is reported once."""
+        """Report advice at its key or, if the file does not have the key, at the upstream or route. Equal advice for a
+        place is reported once.
+        """
         mark = place(self._tree_of(policy), key)
         mark = mark if mark.line else at
         if mark.line and (mark, key, message) not in self._told:
@@ -497,7 +510,9 @@ class _Advice:
 
 
 def takes_all(earlier: Rule, later: Rule) -> bool:
-    """Whether every answer and fault that `later` matches is one that `earlier` matches. A yes is sure."""
+    """Whether every answer and fault that `later` matches is one that `earlier` matches. True is certain; False may be
+    wrong.
+    """
     for wide, narrow in (
         (earlier.statuses, later.statuses),
         (earlier.grpc, later.grpc),
@@ -510,12 +525,12 @@ def takes_all(earlier: Rule, later: Rule) -> bool:
             return False
     if earlier.event is not None and earlier.event != later.event:
         return False
-    # Below 400 a body is looked at only for a rule that names the status.
+    # Below 400, a body is read only if a rule names the status.
     return not (earlier.needs_body and earlier.statuses is None and min(later.statuses or (400,)) < 400)
 
 
 def _names_grpc(policy: Policy) -> bool:
-    """Whether anything classes a grpc-status, or nothing is to be retried at all."""
+    """Whether a policy gives any grpc-status a class, or retries nothing at all."""
     rules = policy.classify
     return (
         policy.strategy.max_attempts == 1
@@ -527,7 +542,7 @@ def _names_grpc(policy: Policy) -> bool:
 
 
 def _too_small(spec: QuotaSpec) -> str:
-    """Which retries a quota can never pay for, in one line; "" where it can pay for all."""
+    """The retries that a quota can never pay for, as one line; "" if it can pay for all."""
     prices = {"": spec.retry_cost, " after a timeout": spec.timeout_cost}
     prices[" after a throttling error"] = spec.throttling_cost
     if len(set(prices.values())) == 1:
@@ -538,7 +553,7 @@ def _too_small(spec: QuotaSpec) -> str:
 
 @lru_cache(maxsize=1024)
 def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool = False) -> float | None:
-    """The share of failing attempts, from 0 to 1, above which a quota drains; None where it never does."""
+    """The share of failing attempts, from 0 to 1, above which a quota drains; None if it never does."""
     if cost <= 0 or attempts < 2:
         return None
 

@@ -1,7 +1,7 @@
 """The class of a failure: the lists, rules and dialect packs of a policy, compiled.
 
 Precedence is decided here, once, and not at each answer: if several lists name a failure, throttling wins over timeout,
-and timeout over transient. People see a rule's number or its text.
+and timeout over transient. Logs and answers name a rule by its number or its text.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from proxy.retry.policy import (
 )
 
 _PACKS = Path(__file__).parent / "dialects"
-#: Where a pack's codes may stand, and what they may be classed.
+#: The places of an answer that can contain a pack's codes, and the classes that codes can have.
 _CODE_PLACES = ("header", "json", "xml")
 _CODE_CLASSES = ("throttling", "timeout", "transient", "fatal")
-#: The later one wins.
+#: The classes of the lists; if several lists name a failure, the later class wins.
 _PRECEDENCE = (Class.TRANSIENT, Class.TIMEOUT, Class.THROTTLING)
 
 
@@ -49,8 +49,9 @@ def classify(
     *,
     credentials: bool = False,
 ) -> Classify:
-    """The compiled classification out of a policy's read `classify` section. `retried`: by a service config's;
-    `own_dialects`: the upstream itself names them; `key`: the policy's idempotency key; `credentials`: it has some.
+    """Compile the classification from a policy's `classify` section, which was read already. `service_codes` are the
+    codes that a gRPC service config names for the method, and `retried` says that it has a retryPolicy; `own_dialects`:
+    the upstream itself names the dialects; `key`: the policy's idempotency key; `credentials`: the policy has some.
     """
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}
@@ -74,7 +75,9 @@ def classify(
 
 
 def rule(typed: Mapping[str, Any], because: str) -> Rule:
-    """One compiled rule. JSON that stands beside an event is that event's data."""
+    """Compile a rule. `because` names it in logs. A rule's JSON, if it has an event too, applies to that event's
+    data.
+    """
     statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
     json, event = typed.get("json", {}), None
     if "event" in typed:
@@ -95,7 +98,7 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
 
 
 def _all(named: Any) -> frozenset[Any] | None:
-    """A word's or a list's failures as one set."""
+    """All failures of a word or of a list, as one set; None if neither is given."""
     if named is None:
         return None
     return named if isinstance(named, frozenset) else frozenset().union(*named)
@@ -106,12 +109,12 @@ def _all(named: Any) -> frozenset[Any] | None:
 
 @lru_cache(maxsize=1)
 def built_in_names() -> list[str]:
-    """The packs that come with redrive: one file each, so that a further one needs no code."""
+    """The names of the packs that come with redrive: one file each, so that a further one needs no code."""
     return sorted(path.stem for path in _PACKS.glob("*.yaml"))
 
 
 def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problems: Problems) -> tuple[Dialect, ...]:
-    """The packs of a policy, in order. A name that ends in .yaml is a user's own file."""
+    """Read the packs of a policy, in order. A name that ends in .yaml or .yml is a user's own file."""
     found: list[Dialect] = []
     for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
         own = name.endswith((".yaml", ".yml"))
@@ -148,7 +151,7 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
 
 
 def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> None:
-    """Tell of codes that can stand nowhere, and of places for no code."""
+    """Report codes without a place that can contain them, and places without a code."""
     if not any(codes.get(place) for place in _CODE_PLACES):
         problems.add(at, "codes", f"there is no place that holds them: add {', '.join(_CODE_PLACES)}")
     if not any(codes.get(cls) for cls in _CODE_CLASSES):
@@ -156,7 +159,7 @@ def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> No
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
-    """A pack. The rules of a user's own file are numbered: what they hold fields against may be no thing to be told."""
+    """Compile a pack. The rules of a user's own file are named by number, since their text may contain secrets."""
     rules = [rule(each, f"rule {n}" if own else _words(each)) for n, each in enumerate(typed["rules"], 1)]
     if "codes" in typed:
         rules += _code_rules(typed["codes"])
@@ -198,7 +201,7 @@ def _by_path(globs: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...
 
 
 def _words(typed: Mapping[str, Any]) -> str:
-    """A rule of a pack, as people see it."""
+    """The text of a pack's rule for logs and answers."""
     if "event" in typed:
         event = typed["event"]
         return " ".join([event.get("event", "event"), *map(str, event.get("json", {}).values())])
@@ -212,7 +215,7 @@ def _words(typed: Mapping[str, Any]) -> str:
 
 
 def _code_rules(codes: dict[str, Any]) -> list[Rule]:
-    """Header fields first, since they need no look at the body."""
+    """Make the rules for a pack's codes. Rules for header fields come first, since they do not need the body."""
     statuses = _all(codes.get("status")) or frozenset(range(400, 600))
     spellings = codes.get("spelled", ("{}",))
     named = [(cls, code) for cls in _CODE_CLASSES for code in codes.get(cls, ())]

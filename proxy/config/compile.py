@@ -1,7 +1,7 @@
-"""A checked tree becomes settings: the router with its policies, and everything else that the process is built from.
+"""The compiler of a checked tree into settings: the router with its policies, and all that the process is built from.
 
-What one key's value means for another is decided here and reported with its place: references, kinds, defaults that
-depend on the listeners. Nothing stops at the first mistake. The first route that matches wins, so routes keep the
+Rules between keys are applied here, and their errors reported with a place: references, kinds, defaults that depend on
+the listeners. All mistakes are collected, not only the first. The first route that matches wins, so routes keep the
 file's order: a user's routes, then the methods of a gRPC service config, which are routes too, then the upstream's own
 policy.
 """
@@ -52,8 +52,9 @@ def compile_tree(
     environ: Mapping[str, str],
     problems: Problems,
 ) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
-    """A checked tree, compiled, but for what is wrong, which was told, and every policy with its place; None where
-    nothing holds without what is wrong. `found` is what its keys read as; `files` gets what else was read.
+    """Compile a checked tree. Return the settings and every policy with its place, leaving out parts whose errors were
+    reported; None if the errors leave no valid settings. `found` has the typed values of the tree's keys. Files that
+    are read here are added to `files`.
     """
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
@@ -112,7 +113,7 @@ def compile_tree(
 
 
 def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthority:
-    """The defaults are relative to the main file, like everything it says."""
+    """The paths of the local CA. The defaults are relative to the main file, like everything that it contains."""
     here = DEFAULT if file is None else Mark(file, 1, 1)
     marks = (tree.values_at[key] for key in ("cert", "key"))
     cert, key = (mark if mark.line else here for mark in marks)
@@ -120,7 +121,7 @@ def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthor
 
 
 def _beside(address: Address, mark: Mark) -> Address:
-    """A socket's path is relative to the file that names it."""
+    """The address, with a socket's path made absolute: it is relative to the file that names it."""
     return address if address.unix is None else Address(unix=relative_to(mark, address.unix))
 
 
@@ -141,11 +142,11 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
 def _one_door_each(
     listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
 ) -> None:
-    """Refuse an address that is named twice."""
+    """Refuse an address that two listeners name."""
     taken: dict[Address, str] = {}
     doors = [*(("listen", each) for each in listen), ("admin", admin.listen if admin is not None else None)]
     for key, address in (*doors, ("probe", probe)):
-        if address is None or (address.unix is None and address.port == 0):  # off, or whichever port is free
+        if address is None or (address.unix is None and address.port == 0):  # off, or a port that the system chooses
             continue
         if address in taken:
             mark = next((top.values_at[name] for name in (key, taken[address]) if top.values_at[name].line), DEFAULT)
@@ -154,7 +155,7 @@ def _one_door_each(
 
 
 def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map]) -> Map:
-    """The built-in defaults, the environment's word on the strategy, the file's `defaults`."""
+    """The built-in defaults, with the strategy that the environment names and the file's `defaults` laid over them."""
     base = DEFAULTS.defaults
     via = top.get("via_proxy")
     if not is_off(via) and via != "none":
@@ -167,7 +168,9 @@ def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map]
 
 
 def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
-    """What AWS_RETRY_MODE and AWS_MAX_ATTEMPTS say of a policy: a strategy's name, and what is laid over it."""
+    """The layers of policy that AWS_RETRY_MODE and AWS_MAX_ATTEMPTS stand for: a strategy's name, and keys laid over
+    it.
+    """
     layers: list[Map] = []
     mode, attempts = environ.get("AWS_RETRY_MODE", "").strip(), environ.get("AWS_MAX_ATTEMPTS", "").strip()
     if mode.lower() in _AWS_MODES:
@@ -186,28 +189,30 @@ def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
 
 #: The label of upstreams that no configuration names.
 UNMATCHED = "unmatched"
-#: A credential's format that is shown: a scheme's name at most.
+#: A credential's format that may be shown: {} with at most a scheme's name before it.
 _PLAIN_FORMAT = re.compile(r"([A-Za-z][A-Za-z-]{0,15} )?\{\}")
-#: What stands in the place of one that is not.
+#: The text that replaces a format that may not be shown.
 MASK = "***"
 
 
 class Upstreams:
-    """Makes the upstreams of a file. `placed` says where each policy was written, `files` what else was read."""
+    """A maker of a file's upstreams. `placed` has each policy with the place where it was written, `files` the further
+    files that were read.
+    """
 
     def __init__(self, defaults: Map, policies: Policies, problems: Problems) -> None:
         self._defaults = defaults
         self._policies = policies
         self._problems = problems
         self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
-        self._reachable: dict[str, bool] = {}  # whether an upstream has a url, even a wrong one, by its name
-        self._refused: Container[str] = ()  # the names of upstreams that could not be read, which was told
-        self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # where each falls back to, and where that is said
+        self._reachable: dict[str, bool] = {}  # by upstream: whether it has a url, even a wrong one
+        self._refused: Container[str] = ()  # the names of upstreams that could not be read, which was reported
+        self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # by upstream: its fallbacks, with their places
         self.files: list[str] = []
         self.placed: list[tuple[Policy, Mark, Path]] = []
 
     def named(self, trees: Map, typed: Mapping[str, Any]) -> list[Upstream]:
-        """Every named upstream, in file order. `typed` is what the keys of each read as."""
+        """Make every named upstream, in file order. `typed` has the typed values of each upstream's keys."""
         found: list[Upstream] = []
         prefixes: dict[str, str] = {}
         self._reachable = {name: "url" in keys or "url" in trees[name].keys_at for name, keys in typed.items()}
@@ -245,7 +250,7 @@ class Upstreams:
         )
         credentials = self._credentials(merged, typed.get("credentials"), endpoints, path)
         made = self._routed(merged, name, endpoints, path, at, shares, credentials)
-        prefix = typed.get("prefix", f"/{name}") if endpoints else None  # else there would be nowhere to go
+        prefix = typed.get("prefix", f"/{name}") if endpoints else None  # a prefix names no host to send a call to
         services = _several(typed, "services")
         if services and not endpoints and not _is_refused(tree, "url"):
             message = "needs a url: a call by its service has nowhere to go without one"
@@ -258,7 +263,7 @@ class Upstreams:
         return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, routes, services)
 
     def _credentials(self, merged: Map, typed: Any, endpoints: tuple[Endpoint, ...], path: Path) -> Credentials | None:
-        """An upstream's credentials. In the tree their numbers take the place of their values, which is shown."""
+        """An upstream's credentials. In the tree, which pages and commands show, numbers replace their values."""
         if not isinstance(typed, dict):
             return None
         full = CREDENTIALS.filled(typed)
@@ -268,7 +273,7 @@ class Upstreams:
         for number, mark in enumerate(written.marks, 1):
             hidden.put(Text.make(f"key {number}"), mark)
         tree.put("values", hidden, tree.keys_at["values"], tree.values_at["values"])
-        if "format" in tree and not _PLAIN_FORMAT.fullmatch(full["format"]):  # it may hold what is no scheme
+        if "format" in tree and not _PLAIN_FORMAT.fullmatch(full["format"]):  # it may contain a secret
             tree.put("format", Text.make(MASK), tree.keys_at["format"], tree.values_at["format"])
         merged["credentials"] = tree
         if not endpoints and not _is_refused(merged, "url"):
@@ -277,7 +282,9 @@ class Upstreams:
         return Credentials(full["header"], values, full["pick"])
 
     def fallback(self) -> Upstream | None:
-        """The pattern of upstreams for hosts that none names. Their cooldown is off unless `defaults` sets it."""
+        """Make the pattern of upstreams for hosts that no upstream names. Their cooldown is off unless `defaults` sets
+        it. None if its policy is wrong.
+        """
         tree = lay(Map.of({"fallback": []}), self._defaults)  # no other upstream may answer a call for any host
         if not tree.sub("pushback").values_at["cooldown"].line:
             tree = lay(Map.of({"pushback": {"cooldown": "off"}}), tree)
@@ -298,7 +305,7 @@ class Upstreams:
         shares: tuple[EndpointShare, ...] = (),
         credentials: Credentials | None = None,
     ) -> tuple[Policy, tuple[Route, ...]] | None:
-        """The policy of an upstream and of each of its routes; None where one of them is wrong."""
+        """The policy of an upstream and those of its routes; None if one of them is wrong."""
         labels: dict[str, int] = {}
         under = merged.without("routes")
         start = PolicyPlace(name, "", endpoints, path, at, shares=shares, credentials=credentials)
@@ -318,7 +325,9 @@ class Upstreams:
         return (rest.policy, fine) if rest is not None and len(fine) == len(routes) + len(methods) else None
 
     def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
-        """A policy as a route; under a service config one for each of its methods, that for all the rest at the end."""
+        """Make the routes of a policy: one, or under a service config one for each of its methods, and last one for all
+        other calls.
+        """
         found: list[Route | None] = []
         self._look_at_fallbacks(tree, place)
         for method in self._methods(tree, place.path):
@@ -334,7 +343,7 @@ class Upstreams:
         return found
 
     def _look_at_fallbacks(self, tree: Map, place: PolicyPlace) -> None:
-        """Tell of every entry of `fallback` that leads nowhere, and remember where the others lead."""
+        """Report every entry of `fallback` that cannot be used, and remember the targets of the others."""
         entries = tree["fallback"]
         for number, entry in enumerate(entries):
             path: Path = (*place.path, "fallback", number)
@@ -353,10 +362,10 @@ class Upstreams:
                 self._falls.setdefault(place.upstream, {}).setdefault(name, (at, path))
 
     def _refuse_circles(self) -> None:
-        """Tell of every way back to an upstream by entries of `fallback`, once, at the entry that leads back."""
+        """Report every circle of `fallback` entries once, at the entry that closes it."""
         done: set[str] = set()
         for first in self._falls:
-            way = {first: iter(self._falls[first].items())}  # from upstream to upstream, with what is left of each list
+            way = {first: iter(self._falls[first].items())}  # the path so far, and what is left of each list
             while way:
                 name, left = next(reversed(way.items()))
                 to, (at, path) = next(left, ("", (DEFAULT, ())))
@@ -371,13 +380,13 @@ class Upstreams:
                     way[to] = iter(self._falls.get(to, {}).items())
 
     def _methods(self, tree: Map, path: Path) -> list[MethodPolicy] | list[None]:
-        """The service config's methods; without one, or where it is wrong, just the policy itself."""
+        """The methods of the service config; [None], for the policy itself, if there is none or it is wrong."""
         value = tree.get("service_config")
         if value is None:
             return [None]
         known = self._services.get(id(value))
         if known is None:
-            from proxy.config import service_config  # few files name one
+            from proxy.config import service_config  # imported late: few files name one
 
             mark = tree.values_at["service_config"]
             found = service_config.read(value, mark, (*path, "service_config"), self._problems)
@@ -400,19 +409,21 @@ class Upstreams:
 
 
 def _is_refused(tree: Map, key: str) -> bool:
-    """Whether a key was there but could not be read, which was told: it is not to be told as missing."""
+    """Whether a key was written but could not be read. That was reported, so the key must not be reported as missing
+    too.
+    """
     return key in tree.keys_at and key not in tree
 
 
 def _several(typed: Mapping[str, Any], key: str) -> tuple[Any, ...]:
-    """What a word or a list of words was read as."""
+    """The typed values of a key that takes a word or a list of words."""
     found = typed.get(key, ())
     return found if isinstance(found, tuple) else (found,)
 
 
 def _hosts(endpoints: tuple[Endpoint, ...]) -> tuple[HostPattern, ...]:
-    """The hosts of url, each for the url's own port, for 80, and for 443 where the url is https: what an app asks for
-    as https never leaves in the clear by default (contract, section 3).
+    """The host patterns of an upstream's urls, each for the url's own port, for 80, and for 443 if the url is https: by
+    default, a call that the app makes as https never leaves in the clear (contract, section 3).
     """
     found: dict[HostPattern, None] = {}
     for end in endpoints:
@@ -422,9 +433,9 @@ def _hosts(endpoints: tuple[Endpoint, ...]) -> tuple[HostPattern, ...]:
 
 
 def _label(match: Match, path: Any, number: int) -> str:
-    """A route's name in metrics and logs, made of what it asks for, as it was written before ${NAME} was replaced.
+    """A route's name in metrics and logs, made of what it matches, as it was written before ${NAME} was replaced.
 
-    One that asks for header fields alone is named by them and its place in the file: their values may be secrets.
+    A route that matches header fields alone is named by them and its place in the file: their values may be secrets.
     """
     parts = [",".join(sorted(match.methods))] if match.methods else []
     parts += [str(getattr(path, "raw", path))] if path is not None else []
@@ -434,7 +445,7 @@ def _label(match: Match, path: Any, number: int) -> str:
 
 
 def _endpoint_labels(endpoints: Sequence[Endpoint]) -> list[str]:
-    """What each endpoint's circuit breaker is called: host:port, with the path behind it where several have that."""
+    """The name of each endpoint's circuit breaker: host:port, followed by the path if several endpoints share that."""
     labels, taken = [end.label for end in endpoints], dict[str, int]()
     return [
         _unique(label if labels.count(label) == 1 else label + end.shown_path, taken)
@@ -455,5 +466,7 @@ def _unique(label: str, taken: dict[str, int]) -> str:
 
 
 def _per_host(policy: Policy) -> Policy:
-    """An unmatched place is an upstream of its own: what is kept by upstream is kept by host there."""
+    """The policy of an unmatched host, which is an upstream of its own: state that is kept by upstream is kept by host
+    there.
+    """
     return replace(policy, scope=Scope("host")) if policy.scope.by == "upstream" else policy

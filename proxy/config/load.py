@@ -1,7 +1,8 @@
-"""A configuration file becomes settings, or a list of everything that is wrong with it.
+"""The loader of a configuration file: it returns settings, or a list of everything that is wrong with the file.
 
-Nothing raises for a user's mistake, and nothing is half loaded: there are settings only if there is no error. The
-steps: text, a tree with marks, ${NAME}, the table of keys (schema.py), includes, compiled (compile.py), advice.
+A user's mistake never raises an exception, and no configuration is half loaded: there are settings only if there is no
+error. The steps are: read the text, parse it to a tree with marks, replace ${NAME}, check it against the table of keys
+(schema.py), include other files, compile (compile.py), give advice.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ from proxy.config.settings import Settings
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
 
-#: Where a configuration is looked for, the first that is there (contract, section 2).
+#: The files that are tried, in this order, if no file is named (contract, section 2).
 PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """`settings` is None where any problem is an error; warnings and notes come beside settings.
+    """The result of loading. `settings` is None if any problem is an error; warnings and notes do not refuse settings.
 
-    `files` were read or should have been, `patterns` are the include globs, absolute: what a watcher looks at.
+    `files` are those that were read or should have been, `patterns` the include globs, absolute: a watcher watches
+    both.
     """
 
     settings: Settings | None
@@ -48,7 +50,7 @@ class LoadResult:
 
 
 def load(path: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:
-    """Read, check and compile a file; None stands for the defaults. See `find` for which file a command takes. `edit`
+    """Read, check and compile a file; None stands for the defaults. `find` says which file a command uses. `edit`
     changes the tree of each file that is read, before its ${NAME} are replaced.
     """
     problems = Problems()
@@ -58,7 +60,9 @@ def load(path: str | None, environ: Mapping[str, str], edit: Edit | None = None)
 
 
 def trees(path: str) -> list[Map]:
-    """The trees of a file and of those that it includes, as they were written; what can't be read is left out."""
+    """The trees of a file and of those that it includes, as they were written; files that can't be read are left
+    out.
+    """
     problems, found = Problems(), []
     main = _parsed(path, problems)
     if main is not None:
@@ -73,19 +77,19 @@ def _parsed(file: str, problems: Problems) -> Map | None:
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
-    """Load a configuration that stands inside another file, where relative paths then start; or Python data."""
+    """Load a configuration that is part of another file, or Python data. Relative paths start at `file`."""
     problems = Problems()
     return _finished(_checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems), file, environ, problems)
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
-    """The file a command works on: `-c`, $REDRIVE_CONFIG, the first of PLACES that is there, None for the defaults."""
+    """The file that a command uses: `-c`, $REDRIVE_CONFIG, the first of PLACES that exists, None for the defaults."""
     named = path or environ.get("REDRIVE_CONFIG")
     return named or next((place for place in PLACES if Path(place).exists()), None)
 
 
 def taken(path: str | None, environ: Mapping[str, str]) -> str:
-    """The line that tells people which file `find` gives for the same arguments."""
+    """The line that says which file `find` returns for the same arguments."""
     file = find(path, environ)
     if file is None:
         return f"redrive: configuration: the defaults (there is no {', no '.join(PLACES)})"
@@ -93,9 +97,9 @@ def taken(path: str | None, environ: Mapping[str, str]) -> str:
     return f"redrive: configuration: {file}{named}"
 
 
-#: Changes a file's tree in place.
+#: A function that changes a file's tree in place.
 Edit = Callable[[Map], None]
-#: A file's tree, and what its keys read as.
+#: A file's tree, and the typed values of its keys.
 _Read = tuple[Map, dict[str, Any]]
 
 
@@ -118,7 +122,7 @@ def _finished(
     compiled = compile_tree(tree, found, file, files, environ, problems)
     if compiled is not None:
         advise(*compiled, tree, problems)
-    let_go(tree.sub("upstreams"))  # merged copies are in the settings
+    let_go(tree.sub("upstreams"))  # the settings contain merged copies
     settings = None if compiled is None or problems.fatal else compiled[0]
     patterns = (str((Path(mark.file).parent / pattern).absolute()) for pattern, mark in _patterns(tree))
     return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(patterns))
@@ -133,7 +137,7 @@ def _patterns(tree: Map) -> list[tuple[str, Mark]]:
 def _read(
     file: str, form: Section, environ: Mapping[str, str], problems: Problems, edit: Edit | None = None
 ) -> _Read | None:
-    """A file, checked; None where it cannot be read at all."""
+    """Read and check a file; None if it cannot be read at all."""
     text = read_text(file, problems)
     if text is None:
         return None
@@ -164,8 +168,8 @@ def _checked(tree: Any, file: str, form: Section, environ: Mapping[str, str], pr
 
 
 def _is_readable(tree: Map, problems: Problems) -> bool:
-    """Whether the file is not of a later format: of one that is, nothing else is said, for what its keys mean is not
-    known.
+    """Whether the file has the format of this version. For a file of a later format, no other error is reported,
+    because the meaning of its keys is not known.
     """
     version = tree.get("version")
     if not isinstance(version, Text) or not re.fullmatch("[1-9][0-9]*", version) or version == VERSION:
@@ -192,12 +196,14 @@ def _included(tree: Map, problems: Problems) -> Iterator[str]:
 
 
 def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[str, Any], problems: Problems) -> None:
-    """The definitions of an included file, added to the main one's; a name defined twice is told with both places."""
+    """Add the definitions of an included file to those of the main one; report a name that both define, with both
+    places.
+    """
     for section, definitions in other.items():
         if not isinstance(tree.get(section), Map):
             tree.put(section, Map(other.mark), other.keys_at[section], other.values_at[section])
         ours: Map = tree[section]
-        for name in definitions.keys_at.keys() - definitions.keys():  # refused, which was told
+        for name in definitions.keys_at.keys() - definitions.keys():  # refused, which was reported
             ours.keys_at.setdefault(name, definitions.keys_at[name])
         for name in definitions:
             if name in ours:
@@ -209,13 +215,13 @@ def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[s
                 found.setdefault(section, {})[name] = other_found[section][name]
 
 
-# -- the environment: replaced after parsing, so that no value can bring structure with it -----------------------------
+# -- the environment: replaced after parsing, so that a value cannot add keys or lists ---------------------------------
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-#: Of a credential that is told whose text it may be.
+#: The message for a credential with a wrong reference, which is not repeated because it may be a secret.
 _UNREPEATED = "contains a ${ that does not begin a reference; write ${NAME} or ${NAME:-default} ($${ for a plain ${)"
 
 
@@ -224,7 +230,9 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
     seen: set[int] = set()
 
     def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
-        """The value replaced; nothing at all where that cannot be done, so that it is told once."""
+        """The value with its references replaced; None if that fails, which is reported here, so that it is reported
+        once.
+        """
         if isinstance(tree, Text) and "${" in tree:
             replaced, wrong = _replaced(tree, environ)
             if wrong and "credentials" in path and "values" in path:
@@ -232,21 +240,21 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
             for message in wrong:
                 problems.add(mark, path, message)
             return None if wrong else replaced
-        if not isinstance(tree, Map | Seq) or id(tree) in seen:  # an alias is done already
+        if not isinstance(tree, Map | Seq) or id(tree) in seen:  # an alias of a value that was replaced already
             return tree
         seen.add(id(tree))
         if isinstance(tree, Map):
             for key, item in list(tree.items()):
                 tree[key] = value(item, tree.values_at[key], (*path, key))
                 if tree[key] is None and item is not None:
-                    del tree[key]  # reported: it is not to be asked for again
+                    del tree[key]  # an error, which was reported
         else:
             kept = Seq(tree.mark)
             for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):
                 found = value(item, at, (*path, number))
                 if found is not None or item is None:
                     kept.put(found, at)
-            if tree and not kept:  # all of them were told: it is not to be told that it is empty
+            if tree and not kept:  # all items were reported: the list must not be reported as empty too
                 return None
             tree[:], tree.marks = kept, kept.marks
         return tree

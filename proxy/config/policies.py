@@ -1,4 +1,4 @@
-"""One policy made from its merged tree: what applies to a call, frozen.
+"""The maker of policies: a merged tree becomes a frozen policy, which says what applies to a call.
 
 Every key is read by the form that the file was checked against, so a policy cannot contain what a file could not say.
 Sections that no layer changes are the same object everywhere and are read once.
@@ -42,16 +42,17 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 
-#: What is a name or a mapping laid over what the inherited one stands for.
+#: Keys whose value is a name or a mapping; a mapping is merged into the definition that the inherited value stands for.
 _KINDS = ("strategy", "bucket", "rate")
-#: Keys of an upstream or route that are worked out elsewhere.
+#: Keys of an upstream or route that `Policies.make` does not read: other functions do.
 _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "prefix", "services", "match"})
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """The policy that is made: its labels, its place in the file, and the buckets that are its own and not inherited.
-    `shares`: the endpoints' weights and priorities.
+    """Where a policy belongs: its labels, its place in the file (`path`, `at`), its endpoints and credentials. `own`
+    names the buckets and limits that are set here and not inherited; `shares` are the endpoints' weights and
+    priorities.
     """
 
     upstream: str
@@ -65,7 +66,7 @@ class PolicyPlace:
 
 
 class Policies:
-    """Makes policies, and keeps the effective tree of each for `explain`."""
+    """A maker of policies, which keeps the effective tree of each for `explain`."""
 
     def __init__(self, kinds: Kinds, problems: Problems) -> None:
         self._kinds = kinds
@@ -75,12 +76,12 @@ class Policies:
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
         self._parts: dict[tuple[type, Any], Any] = {}
-        self._told: set[Mark] = set()  # of what a route would say again
+        self._told: set[Mark] = set()  # places of errors that were reported, which routes inherit
         self.trees: dict[tuple[str, str], Map] = {}
-        self.defaults: Map | None = None  # what every upstream inherits; None while that is put together
+        self.defaults: Map | None = None  # the layer that every upstream inherits; None until it is made
 
     def layer(self, over: Map, under: Map, path: KeyPath) -> Map:
-        """One layer of a policy over the one it inherits (contract, section 3)."""
+        """Lay one layer of a policy over the one it inherits (contract, section 3)."""
         if "service_config" in over:
             for key in ("strategy", "bucket"):
                 if key in over:
@@ -102,11 +103,13 @@ class Policies:
         return result
 
     def make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None = None) -> Policy | None:
-        """The policy of a merged tree under a service config's method; None where it is wrong, which was told."""
+        """Make the policy of a merged tree, with a service config's method if there is one. None if it is wrong, which
+        was reported.
+        """
         path, groups = place.path, dict.fromkeys(place.own, place.route)
         if method is not None:
             layer = method.layer
-            if "bucket" in tree:  # named above the service config, so it is meant to replace its throttling
+            if "bucket" in tree:  # named in a higher layer than the service config, so it replaces its throttling
                 named = Map(tree.mark)
                 named.take("bucket", tree)
                 layer = self.layer(named, layer, path)
@@ -115,7 +118,7 @@ class Policies:
             tree = self.layer(layer, tree, path)
         at = tree.values_at["strategy"]
         found, whole = self._kinds.strategy(tree["strategy"], at, (*path, "strategy"))
-        strategy = found if found is not None else STANDARD  # what else is wrong is told all the same
+        strategy = found if found is not None else STANDARD  # so that further errors are reported too
         if method is not None and method.hedged:
             strategy = replace(strategy, safe_methods=True)
         buckets: dict[str, FoundBucket] = {}
@@ -160,8 +163,8 @@ class Policies:
         return policy
 
     def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
-        """Refuse a field that `headers` sets or removes, where credentials carry it or the app's idempotency key comes
-        in it: a call is repeated on the word of that key, which the upstream then never saw.
+        """Refuse a field that `headers` sets or removes if it carries credentials or the app's idempotency key: a call
+        is repeated because of that key, which the upstream then would not get.
         """
         credentials, edits = place.credentials, tree.sub("headers").sub("request")
         written, removed = edits.sub("set"), edits.get("remove")
@@ -180,7 +183,7 @@ class Policies:
             self._problems.add(mark, (*path, "headers", "request", name), message)
         if credentials is not None and credentials.name == key.header.lower():
             mark = tree.sub("idempotency_key").values_at.get("header", place.at)
-            if mark.line == 0 and not place.route:  # its default, which routes inherit
+            if mark.line == 0 and not place.route:  # the default, which routes inherit
                 mark = place.at
             if mark.line and mark not in self._told:
                 self._told.add(mark)
@@ -188,8 +191,8 @@ class Policies:
                 self._problems.add(mark, (*path, "idempotency_key", "header"), message)
 
     def _read_fields_edited(self, tree: Map, rules: Classify, place: PolicyPlace, path: KeyPath) -> None:
-        """Refuse a field that `headers` edits or credentials carry, where a dialect's reads are known by it: a call is
-        repeated on the word of the field as the app sent it.
+        """Refuse a field that `headers` edits or credentials carry if a dialect recognises reads by it: a call is
+        repeated because of the field's value as the app sent it.
         """
         named = {
             each: pack for pack, reads in rules.reads for each in (reads.field, *(name for name, _ in reads.headers))
@@ -209,7 +212,7 @@ class Policies:
             self._problems.add(place.at, (*path, "credentials", "header"), message)
 
     def _one(self, part: Part) -> Part:
-        """The first that was equal to this: thousands of routes differ in little."""
+        """The first part that was equal to this one: thousands of routes differ in little, and share equal parts."""
         known: Part = self._parts.setdefault((type(part), part), part)
         return known
 
@@ -232,7 +235,7 @@ class Policies:
         *,
         credentials: bool,
     ) -> Classify:
-        """Lists, rules and packs; the same ones are compiled once."""
+        """Compile lists, rules and packs; the same ones are compiled once."""
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
         timed = method is not None and method.timed
@@ -242,7 +245,7 @@ class Policies:
         if known is None:
             named = tree["dialects"]
             marks = named.marks if isinstance(named, Seq) else [tree.values_at["dialects"]]
-            if method is not None and codes is None and "grpc" not in names:  # gRPC's own UNAVAILABLE is a failure here
+            if method is not None and codes is None and "grpc" not in names:  # so that gRPC's UNAVAILABLE is a failure
                 names, marks = (*names, "grpc"), [*marks, tree.values_at["dialects"]]
             packs = self._packs.get(names) if not any(name.endswith(("yaml", "yml")) for name in names) else None
             if packs is None:
@@ -260,7 +263,7 @@ class Policies:
             path = (*path, "client_cert")
             missing = [key for key in ("cert", "key") if key not in cert]
             for key in missing:
-                if key not in cert.keys_at:  # one that is there and wrong has been told
+                if key not in cert.keys_at:  # a wrong value was reported already
                     self._problems.add(
                         tree.values_at["client_cert"], (*path, key), "is missing: write {cert: FILE, key: FILE}"
                     )
@@ -269,11 +272,13 @@ class Policies:
         return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])
 
     def _concurrency(self, tree: Map, typed: str | dict[str, Any], place: PolicyPlace) -> Concurrency | None:
-        """A route that says anything of it has a limit of its own, besides that of its upstream."""
+        """The limit of attempts under way; None if there is none. A route that sets any key of it has a limit of its
+        own, besides its upstream's.
+        """
         if isinstance(typed, str):
             return None
         if "max" not in typed:
-            if "max" not in tree["concurrency"].keys_at:  # one that is there and wrong has been told
+            if "max" not in tree["concurrency"].keys_at:  # a wrong value was reported already
                 message = "is missing: the attempts that may be under way at a time, as in {max: 8}"
                 self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
             return None
@@ -281,7 +286,9 @@ class Policies:
         return Concurrency(**CONCURRENCY.filled(typed), group=group)
 
     def _file(self, tree: Map, key: str, path: KeyPath) -> str:
-        """A file that another names: relative to that one, and there."""
+        """The absolute path of a file that a key names, relative to the file of that key; reported if there is no such
+        file.
+        """
         file = relative_to(tree.values_at[key], str(tree[key]))
         if not is_file(file):
             self._problems.add(tree.values_at[key], (*path, key), f"there is no file {file}")
@@ -289,12 +296,12 @@ class Policies:
 
 
 def _is_chosen(share: EndpointShare) -> bool:
-    """Whether an endpoint's turns are not simply those of any other."""
+    """Whether an endpoint has a weight or priority other than the default."""
     return share.weight != 1 or share.priority != 0
 
 
 def _without_overruled(over: Map, under: Map) -> Map:
-    """`under` without the header fields that `over` removes or spells otherwise: it would put them in again."""
+    """`under` without the header fields that `over` removes or spells differently; merging would set them again."""
     for side in ("request", "response"):
         edits = over.sub("headers").sub(side)
         names = {name.lower() for name in (*(edits.get("remove") or ()), *edits.sub("set"))}
@@ -309,7 +316,9 @@ def _without_overruled(over: Map, under: Map) -> Map:
 
 
 def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -> Map:
-    """What `explain` shows of a policy. `shown`: a key, the name of its strategy or bucket, the whole mapping."""
+    """The tree that `explain` shows of a policy. `shown` has for each key the name of its strategy or bucket, and its
+    whole mapping.
+    """
     result = tree.without("routes", "match", "service_config")
     for key, name, found in shown:
         if found is None:
@@ -325,7 +334,7 @@ def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -
 
 
 def relative_to(mark: Mark, name: str) -> str:
-    """An absolute path: names in a file are relative to it, others to where we are."""
+    """An absolute path: a name in a file is relative to that file, any other to the working directory."""
     base = Path(mark.file).parent if mark.line else Path()
     return str((base / name).absolute())
 
@@ -339,6 +348,8 @@ def _fallback(typed: str | dict[str, Any]) -> Fallback:
 
 
 def _edits(typed: dict[str, Any]) -> HeaderEdits:
-    """Names are one in any case: what a route sets takes the place of what its upstream does."""
+    """The edits of header fields. Names are compared without case: a field that a route sets replaces its
+    upstream's.
+    """
     fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
     return HeaderEdits(tuple(fields.values()), frozenset(name.lower() for name in typed["remove"]))

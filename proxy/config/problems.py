@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where.
+"""Problems of a configuration: what is wrong, and where.
 
 A problem is a value. Nothing in this room raises for a user's mistake; every mistake in a file is collected and
 reported in one line, with the place where the user can fix it. That line, `FILE:LINE:COLUMN: path: what`, is the same
@@ -25,7 +25,9 @@ Severity = Literal["error", "warning", "note"]
 
 
 class Mark(NamedTuple):
-    """A place in a file, counted from 1. Line 0: no file says so; `file` then names the source (`AWS_RETRY_MODE`)."""
+    """A place in a file, counted from 1. Line 0 means that the value is not from a file; `file` then names its source
+    (`AWS_RETRY_MODE`).
+    """
 
     file: str
     line: int = 0
@@ -35,11 +37,11 @@ class Mark(NamedTuple):
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-#: Known words that a wrong one is compared with, so that many mistakes beside many names cost no square.
+#: The most known words that a wrong one is compared with: many mistakes in a file with many names would take too long.
 MOST_KNOWN = 1000
-#: Words beyond this are cut in messages: they are a mistake themselves, or a path that its ends tell.
+#: Words longer than this are cut in messages: they are a mistake themselves, or a path whose ends identify it.
 _LONGEST = 240
-_TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # looked for at the beginning of a word alone
+_TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # only matched at the beginning of a word
 #: The place of a value that no file contains.
 DEFAULT = Mark("default")
 
@@ -49,7 +51,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One line for people. `path` is the key's dotted path, "" where the whole file is meant.
+    """A problem, shown to people as one line. `path` is the key's dotted path, "" if the whole file is meant.
 
     Only errors refuse a configuration. A warning names a setting without effect, a note a figure worth knowing.
     """
@@ -68,14 +70,16 @@ class Problem:
 
 
 class Problems:
-    """The collected problems of one load. What many inherit is told once, where it was written."""
+    """The collected problems of one load. A problem that many upstreams inherit is reported once, where it was
+    written.
+    """
 
     def __init__(self) -> None:
         self._found: list[Problem] = []
         self._seen: set[tuple[Mark, str, str]] = set()
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
-        """Note one problem at a place. A word of the user's that no line has room for is cut short."""
+        """Add a problem at a place. Words of the user's that are too long for a line are cut short."""
         where, message = (
             _TOO_LONG.sub(lambda word: f"{word[0][:120]}...{word[0][-60:]}", text)
             for text in (path if isinstance(path, str) else dotted(path), message)
@@ -111,8 +115,8 @@ class Problems:
 
 
 def printable(text: str) -> str:
-    """A text with every control character, line break and lone surrogate of it escaped (`\\x1b`, `\\u2028`): what is
-    told of a file must not move a terminal's cursor, nor begin a line of its own.
+    """A text with every control character, line break and lone surrogate escaped (`\\x1b`, `\\u2028`): a name in a file
+    must not be able to move a terminal's cursor, or to begin a line of its own.
     """
     if text.isprintable():
         return text
@@ -120,7 +124,7 @@ def printable(text: str) -> str:
 
 
 def dotted(path: Path) -> str:
-    """`routes[0].match.path`: keys joined by dots, positions in brackets."""
+    """A path as text, such as `routes[0].match.path`: keys joined by dots, positions in brackets."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -131,8 +135,8 @@ def dotted(path: Path) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is nearest to one, None where none is near. Case and dashes count for little."""
-    import difflib  # most files have nothing to be mended
+    """The known word that is most similar to this one, None if none is similar. Case and dashes count for little."""
+    import difflib  # imported late: most files have no mistakes
 
     names = {name.lower().replace("-", "_"): name for name in islice(known, MOST_KNOWN)}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
@@ -140,42 +144,46 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean …?)` for the nearest known word, or nothing."""
+    """` (did you mean …?)` with the most similar known word; "" if none is similar."""
     near = nearest(word, known)
     return "" if near is None else f" (did you mean {near}?)"
 
 
 def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The nearest known word; where none is near, what else would help, or all of a few."""
+    """A hint for an unknown word: the most similar known one; if none is similar, `otherwise`, or all known words if
+    they are few.
+    """
     names = list(known)
     few = f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else ""
     return did_you_mean(word, names) or (f"; {otherwise}" if otherwise else few)
 
 
-# -- as `redrive check` tells them -------------------------------------------------------------------------------------
+# -- the output of `redrive check` -------------------------------------------------------------------------------------
 
-#: What each severity looks like on a terminal, and what GitHub calls it.
+#: Each severity's style on a terminal, and GitHub's name of it.
 _SEVERITIES: dict[Severity, tuple[str, str]] = {
     "error": ("bold red", "error"),
     "warning": ("yellow", "warning"),
     "note": ("cyan", "notice"),
 }
-#: What a caret underlines: a quoted text, a word of its own, or the one character.
+#: The text that carets underline: a quoted text or a word.
 _WORD = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,\[\]{}#]+")
-#: Columns of a line that are shown in front of the place that is meant, where the line is too long.
+#: Columns of a line that are shown before the place of a problem if the line is too long.
 _BEFORE = 30
 #: The fewest columns that an excerpt gets.
 _NARROWEST = 40
 
 
 def counted(problems: Sequence[Problem]) -> str:
-    """`1 error, 2 warnings`; "" where there is none. Notes are counted last."""
+    """The numbers of problems, such as `1 error, 2 warnings`, notes last; "" if there are none."""
     found = Counter(problem.severity for problem in problems)
     return ", ".join(f"{found[kind]} {kind}{'' if found[kind] == 1 else 's'}" for kind in _SEVERITIES if found[kind])
 
 
 def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
-    """One line: whether the file is taken, and how much there was to say. `upstreams` is None where it is refused."""
+    """One line that says whether the file is accepted, and how many problems it has. `upstreams` is None if it is
+    refused.
+    """
     if upstreams is None:
         return f"{file}: refused, {counted(problems)}"
     parts = [f"{upstreams} upstream{'' if upstreams == 1 else 's'}"]
@@ -184,7 +192,9 @@ def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]
 
 
 def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
-    """One object: what was checked, whether it is taken, and every problem. `upstreams` is None where it is refused."""
+    """One JSON object: what was checked, whether it is accepted, and every problem. `upstreams` is None if it is
+    refused.
+    """
     found = Counter(problem.severity for problem in problems)
     told = {
         "file": file,
@@ -201,7 +211,7 @@ def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]
 
 
 def as_github(problem: Problem) -> str:
-    """A workflow command that puts the problem beside its line in a pull request."""
+    """A workflow command that shows the problem beside its line in a pull request."""
     places = [("file", problem.file), ("line", problem.line), ("col", problem.column), ("title", problem.path)]
     escaped = ((name, printable(str(value)).replace("%", "%25")) for name, value in places if value)
     said = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in escaped)
@@ -210,7 +220,7 @@ def as_github(problem: Problem) -> str:
 
 
 def to_terminal(problems: Sequence[Problem]) -> None:
-    """Print problems to standard error, a terminal: in colour (but for NO_COLOR), each with its excerpt."""
+    """Print problems to standard error, a terminal: in colour (unless NO_COLOR is set), each with its excerpt."""
     from rich.console import Console
 
     plain = bool(os.environ.get("NO_COLOR"))
@@ -221,8 +231,8 @@ def to_terminal(problems: Sequence[Problem]) -> None:
 
 
 def on_terminal(problem: Problem, width: int) -> Iterator[Text]:
-    """The problem's line, and under it the line of the file with a caret, where there is one to show."""
-    from rich.cells import cell_len  # for terminals alone
+    """The problem's line, followed by the line of the file with a caret, if there is one to show."""
+    from rich.cells import cell_len  # imported late: only needed on a terminal
     from rich.text import Text
 
     line, style = Text(str(problem)), _SEVERITIES[problem.severity][0]
@@ -254,13 +264,13 @@ def on_terminal(problem: Problem, width: int) -> Iterator[Text]:
 
 
 def _plain(text: str) -> str:
-    """As a terminal shows it in one line: a tab is a blank, what is not printable is escaped."""
+    """A text as a terminal can show it in one line: a tab becomes a space, unprintable characters are escaped."""
     return printable(text.replace("\t", " "))
 
 
 @lru_cache(maxsize=16)
 def _lines(file: str) -> list[str]:
-    """The lines of a file, none where it can't be read (any more)."""
+    """The lines of a file, none if it can't be read (any more)."""
     try:
         return pathlib.Path(file).read_bytes().decode("utf-8-sig", "replace").split("\n")
     except (OSError, ValueError):

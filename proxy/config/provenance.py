@@ -1,7 +1,7 @@
 """Where each effective value comes from: file and line, an environment variable, or the default.
 
-It costs nothing at run time. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree itself
-is the record; it is read only on request. Until then a process that serves may keep it folded.
+It costs calls nothing. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree itself is the
+record; it is read only on request. Until then, a process that serves keeps it compressed ("folded").
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from proxy.config.yaml_tree import Map, Seq
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` who says so.
+    """An effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` the place that sets
+    it.
 
-    `plain` is the value as plain data; `argument`: it is handed to a custom strategy, so it may be a secret.
+    `plain` is the value as plain data; `argument`: the value is passed to a custom strategy, so it may be a secret.
     """
 
     path: str
@@ -50,7 +51,7 @@ class Provenance:
         return list(_leaves(self.top, "", self.top.mark))
 
     def origin(self, upstream: str, route: str, path: str) -> EffectiveValue | None:
-        """The value at a dotted path of a policy, and who says so."""
+        """The value at a dotted path of a policy, with the place that sets it."""
         return next((each for each in self.of(upstream, route) if each.path == path), None)
 
     def effective(self) -> dict[str, Any]:
@@ -63,23 +64,25 @@ class Provenance:
         return plain
 
     def folded(self) -> Provenance:
-        """This provenance with the trees of all policies folded; its own trees are used up."""
+        """This provenance with the trees of all policies compressed. Its own trees are emptied."""
         folded = Folded(fold(self.policies))
         if isinstance(self.policies, dict):
             let_go(self.policies)
         return Provenance(self.top, folded)
 
     def parts(self) -> list[object]:
-        """The parts that it is made of, for a caller that frees them a little at a time."""
+        """The parts of this object, for a caller that frees them a few at a time."""
         return list(self.policies.pages.values() if isinstance(self.policies, Folded) else self.policies.values())
 
 
-#: The trees of an upstream, folded: its label, its routes' labels, the bytes.
+#: The trees of an upstream, compressed: its label, its routes' labels, the bytes.
 Page = tuple[str, tuple[str, ...], bytes]
 
 
 class Folded(Mapping[tuple[str, str], Map]):
-    """The merged trees of all policies in some hundred bytes each, by upstreams; unfolded when a caller asks."""
+    """The merged trees of all policies, compressed to some hundred bytes each and grouped by upstream; the trees of an
+    upstream are unpacked when one of them is read.
+    """
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self.pages = {page[0]: page for page in pages}
@@ -89,7 +92,7 @@ class Folded(Mapping[tuple[str, str], Map]):
         upstream, route = key
         name, trees = self._open
         if name != upstream:
-            trees = pickle.loads(zlib.decompress(self.pages[upstream][2]))  # noqa: S301  our own
+            trees = pickle.loads(zlib.decompress(self.pages[upstream][2]))  # noqa: S301  bytes that `fold` made
             self._open = upstream, trees
         return trees[route]
 
@@ -118,7 +121,7 @@ def _leaves(value: Any, path: str, mark: Mark, *, argument: bool = False) -> Ite
 
 
 def shown(value: Any) -> str:
-    """A value in one line, as YAML's flow style writes it; what came from the environment as its ${NAME}."""
+    """A value in one line, as YAML's flow style writes it; a value from the environment as its ${NAME}."""
     if isinstance(value, Map):
         return "{" + ", ".join(f"{key}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Seq):
@@ -134,15 +137,17 @@ def _plain(value: Any) -> Any:
     return None if value is None else str(getattr(value, "raw", value))
 
 
-# -- large configurations, made and let go of in a thread while calls go on --------------------------------------------
+# -- large configurations, made and freed in a thread while calls go on ------------------------------------------------
 #
-# A thread leaves the interpreter to calls between two steps of Python code. What it does not come out of in between
-# holds calls up: a collection that looks through all that was made, the end of a tree whose parts go with it.
+# A thread releases the interpreter to calls between two steps of Python code. A single step that takes long holds calls
+# up: a garbage collection that examines all new objects, or freeing a tree at once with all its parts.
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the collector from what is made meanwhile, and from then on: it has no cycles, so that nothing is lost."""
+    """Turn the garbage collector off, and exempt the objects made meanwhile from it for good: they have no cycles, so
+    that it would find nothing to free.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -154,7 +159,7 @@ def uncollected() -> Iterator[None]:
 
 
 def let_go(parts: list[Any] | dict[Any, Any]) -> None:
-    """Empty a container whose parts no other object holds, one after the other."""
+    """Empty a container, one part after the other. No other object holds the parts, so that each is freed at once."""
     drop = parts.pop if isinstance(parts, list) else parts.popitem
     while parts:
         drop()

@@ -2,8 +2,8 @@
 
 One table (schema.py) is the file format, the check of it and its JSON Schema. Reading never stops at the first mistake:
 each one is reported with its place, the key that contains it is dropped, and the rest is read, so that one pass
-collects everything. A key with nothing after it counts as absent where a list or a mapping belongs, as in `upstreams:`
-with all upstreams commented out; where a word may stand, it is a mistake.
+collects everything. A key with nothing after it counts as absent if its value is a list or a mapping, as in
+`upstreams:` with all upstreams commented out; if its value can be a word, it is a mistake.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from proxy.config.units import guess, written
 from proxy.config.units import word as any_word
 from proxy.config.yaml_tree import Map, Seq, adopt
 
-#: What a value that was refused reads as.
+#: The result of reading a value that was refused.
 BAD = object()
-#: Takes the place, the path and what is wrong.
+#: A function that reports an error: it takes the place, the path and what is wrong.
 Tell = Callable[[Mark, Path, str], None]
-#: What is wrong with a key that has nothing after it, where a word may stand.
+#: The error for a key with nothing after it if its value can be a word.
 EMPTY = "has nothing after it: write a value, or leave the key out"
-#: Words that stand for nothing elsewhere in the file, where a list has [].
+#: Words that elsewhere in the file mean "none"; for a list, that is [].
 _NOTHING = ("off", "no", "none", "false")
 #: Named parts of a JSON Schema, filled while it is made.
 Definitions = dict[str, Any]
 
 
 def may_be_empty(form: Form) -> bool:
-    """Whether a key of this form may have nothing after it: lists and mappings may, what could be a word may not."""
+    """Whether a key of this form may have nothing after it: true of lists and mappings, false if the value can be a
+    word.
+    """
     return isinstance(form, Section | MapOf | ListOf | Secrets | Anything)
 
 
 def told_already(mark: Mark, path: Path, message: str) -> None:
-    """Take what is wrong with a value that was read before: it has been told."""
+    """Ignore an error: the value was read before, and its errors were reported then."""
 
 
 class Form(Protocol):
     """What a value must look like."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """The typed value, or BAD where something was told. What is bad in a mapping is dropped from the tree too."""
+        """The typed value, or BAD if an error was reported. A mapping's bad values are dropped from the tree too."""
 
     def schema(self, named: Definitions) -> dict[str, Any]:
         """The JSON Schema of the value."""
@@ -53,7 +55,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A scalar, read by `reader`; `json` is its JSON Schema, where one is written out."""
+    """A scalar, read by `reader`. `json` is its JSON Schema; {} allows anything."""
 
     reader: Callable[[Any], Any]
     json: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +73,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, read as a tuple; one bad item makes all of it bad. `empty` says what is wrong with one of no items."""
+    """A list, read as a tuple; one bad item makes all of it bad. `empty` is the error for a list without items; ""
+    allows it.
+    """
 
     item: Form
     empty: str = ""
@@ -94,7 +98,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """A list of texts that no message repeats, read by `reader` as a tuple; each is there once."""
+    """A list of texts, each different, read by `reader` as a tuple. No error message repeats them."""
 
     reader: Callable[[Any], str]
 
@@ -122,8 +126,9 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A mapping with names of the user's own, a dict by the names as written. `key` reads them; `caseless`: a name is
-    one in any case, and there once. `required`: keys of a value that are checked for elsewhere.
+    """A mapping whose keys are names of the user's own, read as a dict by the names as written. `key` checks the names;
+    `caseless`: names that differ only in case are duplicates. `required` are keys that each value must have; only the
+    JSON Schema uses them, since the check is made elsewhere.
     """
 
     value: Form
@@ -133,7 +138,7 @@ class MapOf:
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         if not isinstance(tree, Map):
-            # A text is not repeated: where header values belong, it may well be one, and a secret.
+            # A text is not repeated: it may be a header value, and so a secret.
             tell(at, path, f"must be a mapping, not {'text' if isinstance(tree, str) else written(tree)}")
             return BAD
         found: dict[str, Any] = {}
@@ -169,7 +174,7 @@ class MapOf:
 
 
 def _or_nothing(part: dict[str, Any]) -> dict[str, Any]:
-    """The schema of what this one takes, and of nothing."""
+    """The schema of a value that matches `part` or is null."""
     if isinstance(part.get("type"), str):
         return part | {"type": [part["type"], "null"]}
     return {"anyOf": [part, {"type": "null"}]} if part else part
@@ -177,7 +182,7 @@ def _or_nothing(part: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """A mapping that is judged elsewhere."""
+    """A mapping that is checked elsewhere."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         return tree
@@ -203,7 +208,9 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section. `default` is spelled as a user would, None is none; `null`: nothing behind it is read."""
+    """A key of a section. `default` is spelled as a user would write it, None if there is none; `null`: a key with
+    nothing after it is read as null.
+    """
 
     form: Form
     default: Any = None
@@ -214,8 +221,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping whose every key is known (unless `open`: the others are judged elsewhere). `belongs`: where keys that
-    people look for here are to be written.
+    """A mapping whose every key is known (unless `open`: the others are checked elsewhere). `belongs` says where keys
+    belong that people look for here.
     """
 
     name: str
@@ -230,23 +237,23 @@ class Section:
             tell(at, path, f"must be a mapping, not {written(tree)}")
             return BAD
         found: dict[str, Any] = {}
-        lookup = "redrive schema lists all keys" if len(self.keys) > 12 else ""  # else one line has room for them
+        lookup = "redrive schema lists all keys" if len(self.keys) > 12 else ""  # fewer are listed in the message
         for name in list(tree):
             key = self.keys.get(name)
             if key is None:
                 if not self.open:
                     there = self.belongs.get(name)
                     head = name.partition(":")[0].strip()
-                    if head != name and head in self.keys:  # `url:http://…`, or a blank too many
+                    if head != name and head in self.keys:  # `url:http://…`, or a stray space
                         there = f"{head}: …, with a space after the colon" if ":" in name else head
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
                     tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
                     near = head if head in self.keys else nearest(name, self.keys)
-                    if near is not None:  # what it was to be is not to be told as missing
+                    if near is not None:  # the key that was probably meant is not reported as missing
                         tree.keys_at.setdefault(near, tree.keys_at[name])
             elif tree[name] is None and not key.null:
-                if may_be_empty(key.form) or key.required:  # which is reported as missing
+                if may_be_empty(key.form) or key.required:  # a required key is reported as missing below
                     del tree.keys_at[name]
                 else:
                     tell(tree.keys_at[name], (*path, name), EMPTY)
@@ -259,7 +266,7 @@ class Section:
                     found[name] = value
         missing = {name: key for name, key in self.keys.items() if key.required and name not in found}
         for name, key in missing.items():
-            if name not in tree.keys_at:  # what was there and bad has been told
+            if name not in tree.keys_at:  # a wrong value was reported already
                 tell(at, (*path, name), f"is missing: {key.doc}" if key.doc else "is missing")
         return BAD if missing else found
 
@@ -283,13 +290,15 @@ class Section:
 
     @cached_property
     def _sections(self) -> dict[str, Section]:
-        """The sections in it, by their keys."""
+        """The sections among its keys, by key."""
         forms = ((name, getattr(key.form, "mapping", key.form)) for name, key in self.keys.items())
         return {name: form for name, form in forms if isinstance(form, Section)}
 
     @cached_property
     def defaults(self) -> Map:
-        """The defaults of all keys, as a user would spell them, not to be changed; keys without one are left out."""
+        """The defaults of all keys, as a user would spell them; keys without one are left out. The tree must not be
+        changed.
+        """
         tree = Map()
         for name, key in self.keys.items():
             inner = self._sections[name].defaults if name in self._sections else None
@@ -300,19 +309,19 @@ class Section:
 
     @cached_property
     def default_values(self) -> dict[str, Any]:
-        """The typed values of `defaults`, not to be changed either."""
+        """The typed values of `defaults`. The dict must not be changed."""
         tree = self.defaults
         return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), told_already) for name in tree}
 
     def filled(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """What was read of such a mapping, with the default values of the keys that are not there."""
+        """The values read from such a mapping, with the default values of the keys that are absent."""
         inner = {name: each for name, each in self._sections.items() if isinstance(found.get(name), dict)}
         return {**self.default_values, **found, **{name: each.filled(found[name]) for name, each in inner.items()}}
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """A value whose shape says what it is."""
+    """A value that is a word, a list or a mapping; its shape decides which form reads it."""
 
     word: Form | None = None
     list: Form | None = None
@@ -332,7 +341,7 @@ class Either:
         return {"anyOf": [form.schema(named) for form in forms if form is not None]}
 
 
-# -- blanks that do not belong where they stand, and are hard to see ---------------------------------------------------
+# -- stray blanks, which are hard to see -------------------------------------------------------------------------------
 
 _BLANKS = re.compile(r"\s+")
 _JOINTS = frozenset(":/.@,-")
@@ -340,7 +349,9 @@ _CALLED = {"\t": "a tab", "\n": "a line break", "\r": "a carriage return", "\u00
 
 
 def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
-    """What is wrong with a text that `reader` would take without its blanks, "" if it would not; it may be a secret."""
+    """The error for a text that `reader` would accept without its blanks, "" if it would not. The text is not repeated,
+    since it may be a secret.
+    """
     blank = _BLANKS.search(value) if isinstance(value, str) else None
     if blank is None:
         return ""
@@ -356,7 +367,7 @@ def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
     if takes(value.strip()):
         where = "at its end" if before else "at its beginning"
     elif not takes(_BLANKS.sub("", value)) or not {before, after} & _JOINTS:
-        return ""  # of words beside each other it can't be told what they were to be
+        return ""  # several words: it is not clear what was meant
     else:
         where = f"before {after!r}" if after in _JOINTS else f"after {before!r}"
     return f"{_CALLED.get(blank[0][0], 'a space')} {where} does not belong there; remove it"

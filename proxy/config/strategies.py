@@ -212,7 +212,7 @@ class Kinds:
         whole = None
         if "kind" in tree or (what == "strategy" and name in BUILT_IN):
             whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
-        elif "kind" not in tree.keys_at:  # one that is there and wrong has been told
+        elif "kind" not in tree.keys_at:  # a wrong value was reported already
             self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {', '.join(kinds)}")
         if whole is None:
             table.pop(name)
@@ -395,7 +395,7 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
     elif kind == "budget":
         return BudgetSpec(**typed)
     elif "rate" not in typed:
-        if "rate" not in tree.keys_at:  # one that is there and wrong has been told
+        if "rate" not in tree.keys_at:  # a wrong value was reported already
             problems.add(tree.mark if tree.mark.line else mark, (*path, "rate"), "is missing; write it as 100/s")
         return None
     elif typed.get("burst", 1.0) < 1:
