@@ -20,7 +20,7 @@ _NO_STREAM = {
 
 @dataclass(frozen=True)
 class RuleSection(Section):
-    """A rule; one with an event is about a stream, which only a success can be."""
+    """The section of a rule. A rule with an event is about a stream, and only a successful answer can be a stream."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """Read a rule, and check its parts against each other."""
@@ -37,7 +37,7 @@ class RuleSection(Section):
             if other in found:
                 tell(tree.keys_at[other], (*path, other), f"cannot be combined with event: {why}")
         if "status" not in found:
-            if "status" not in tree.keys_at:  # a bad one has been told
+            if "status" not in tree.keys_at:  # a wrong value was reported already
                 tell(
                     mark, place, "needs a status below 400 next to it, such as status: 200: only a success is a stream"
                 )

@@ -1,9 +1,9 @@
-"""The file's format, key by key: what every file is checked against, and what `redrive schema` prints.
+"""The file's format, key by key: the table that every file is checked against, and that `redrive schema` prints.
 
 One table is the check, the defaults and the JSON Schema. Each key has one reader, one default, written as a user would
-write it, and one line for the editor's help; the keys are in the contract's order. What one key's value means for
-another (a kind's own keys, references, overlaps) is decided in strategies.py, compile.py and advice.py; which parts of
-a rule exclude each other, in rule_section.py.
+write it, and one line for the editor's help; the keys are in the contract's order. Rules between keys (a kind's own
+keys, references, overlaps) are in strategies.py, compile.py and advice.py; those between the parts of a classification
+rule, in rule_section.py.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from proxy.config.schema_language import (
 )
 from proxy.config.settings import MOST_WORKERS
 
-# -- scalars: each a reader with its JSON Schema, which takes whatever the reader takes, and lets a ${NAME} pass -------
+# -- scalars: each a reader with its JSON Schema, which accepts all that the reader accepts, and any text with a ${NAME}
 
 _ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
 
 
 def like(expression: str, *types: str) -> dict[str, Any]:
-    """The schema of text of a certain form, of any text with a ${NAME}, or of the other types named."""
+    """The schema of a text of a certain form, of any text with a ${NAME}, or of a value of one of `types`."""
     return {"type": [*types, "string"] if types else "string", "pattern": f"^({expression}|{_ENV})$"}
 
 
 def one_word(*words: str) -> Word:
-    """One word out of several; a bare off is a false to some editors."""
+    """One of several words. If `off` is one of them, false is valid too: some editors read a bare off as false."""
     also: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
     return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
 
 
 def off_or_mapping(key: str, such_as: str) -> Word:
-    """`off`, of a key that is a mapping where it is on."""
+    """The word `off`, of a key that is otherwise a mapping. `such_as` is an example of the mapping for the error
+    message.
+    """
 
     def read(value: Any) -> str:
         if not units.is_off(value):
@@ -118,7 +120,7 @@ header_globs = MapOf(trimmed_glob, key=addresses.header_name)
 route_path = Word(addresses.route_path, TEXT)
 
 
-#: What is wrong with an empty list that a call or an answer would have to be in.
+#: The error for an empty list of values of which a call or an answer must have one.
 NOTHING_MATCHES = "must not be empty: nothing would match; leave the key out to match anything"
 
 
@@ -128,7 +130,7 @@ def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
 
 
 def several(form: Form, empty: str = "") -> Either:
-    """One, or a list of them; `empty` says what is wrong with a list of none, where that is."""
+    """A value or a list of such values. `empty` is the error for an empty list; "" allows it."""
     return Either(word=form, list=ListOf(form, empty))
 
 
@@ -196,7 +198,7 @@ STRATEGY = replace(
     open=True,
 )
 
-#: What well-known clients call what a strategy has: urllib3, requests, botocore, axios-retry, tenacity, Envoy, Polly.
+#: Other clients' names for a strategy's keys: urllib3, requests, botocore, axios-retry, tenacity, Envoy, Polly.
 IN_STRATEGY = {
     **dict.fromkeys(
         ("retries", "max_retries", "num_retries", "retry_count", "retry_limit", "attempts", "retry_attempts", "tries",
@@ -215,7 +217,7 @@ IN_STRATEGY = {
     **dict.fromkeys(("exponential_base", "backoff_multiplier", "backoff_rate"), "backoff.multiplier"),
     **dict.fromkeys(("backoff_jitter",), "backoff.jitter"),
 }  # fmt: skip
-#: And what they call what a policy has, with the place of it here.
+#: Their names for a policy's keys, with the key's path here.
 ELSEWHERE = {
     **{name: f"strategy.{there}" for name, there in IN_STRATEGY.items()},
     **{name: f"strategy.{name}" for name in ("max_attempts", "backoff")},
@@ -424,7 +426,7 @@ MATCH = section(
     headers=Key(header_globs, doc="name: glob; * means present"),
 )
 
-#: Keys that an upstream alone has: routes inherit them, and hosts that requests choose must not get them.
+#: Keys that only an upstream has: routes inherit them, and hosts that requests choose must not get them.
 _UPSTREAM_ALONE = {"credentials": "upstreams.NAME.credentials, next to its url"}
 
 ROUTE = Section(
@@ -453,7 +455,8 @@ _PLACELESS: dict[str, Key] = {
     "routes": Key(ListOf(ROUTE), [], "the first match wins"),
 }
 
-#: A mapping in the place of a word, of which a partial one keeps what is inherited, or else these defaults.
+#: Keys that are a word or a mapping, with the mapping's section: a partial mapping keeps the other keys of the
+#: inherited one, or else gets these defaults.
 FILLED = {"circuit_breaker": CIRCUIT_BREAKER}
 
 DEFAULTS = Section(
@@ -602,15 +605,15 @@ ADMIN = section(
     hosts=Key(ListOf(admin_name), [], "names it answers to, besides addresses and localhost"),
 )
 
-#: The format that is read (docs/guides/upgrading.md).
+#: The version of the format that is read (docs/guides/upgrading.md).
 VERSION = "1"
-#: What a top-level key begins with that is the user's own, for anchors say, as in a compose file: it is left alone.
+#: The prefix of top-level keys that are ignored: users have anchors there, for example, as in a compose file.
 EXTENSION = "x-"
 _LEFT_ALONE: dict[str, Any] = {"patternProperties": {f"^{EXTENSION}": {}}}
 
 
 def _version(value: Any) -> str:
-    """The file's format. A later one is refused before any key is read (`load`)."""
+    """The version of the file's format. A later one is refused before any key is read (`load`)."""
     found = units.scalar(value, f"{VERSION}, the only format of the file")
     if found != VERSION:
         raise ValueError(f"{units.written(value)} must be {VERSION}, the only format of the file")

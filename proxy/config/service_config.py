@@ -1,9 +1,9 @@
-"""A gRPC service config becomes layers of policy: one for each method it names, one for all the rest.
+"""The reader of a gRPC service config: it makes layers of policy, one for each method it names and one for all others.
 
-A6's validation rules, each field named by its path in the user's own spelling. The draft of A6 is read too:
-`max_retry_attempts: n` is n + 1 attempts, `max_requests: n` is n, `*_ms` are milliseconds. A layer is an ordinary
-configuration tree whose values keep their places in the service config, so that merging and `explain` need know nothing
-of it.
+The config is checked by A6's validation rules; errors name a field by its path in the user's own spelling. The draft of
+A6 is read too: `max_retry_attempts: n` is n + 1 attempts, `max_requests: n` is n, `*_ms` are milliseconds. A layer is
+an ordinary configuration tree whose values keep their places in the service config, so that merging and `explain` need
+know nothing of it.
 
 Lenient where gRPC's own parsers are (proto3 JSON): names in camelCase, snake_case or any case, numbers as strings,
 unknown fields (warned about). Sources: gRPC A6; grpc/doc/service_config.md; grpc-core's retry_service_config.cc.
@@ -40,12 +40,14 @@ MOST_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class MethodPolicy:
-    """One method's policy: the path glob it holds for, None for all the rest; the layer it lays over the upstream's.
+    """The policy of a method. `glob` matches its path, None is for all other calls; `layer` is laid over the upstream's
+    tree.
 
-    `codes` take the place of the lists; None where there is neither policy, so that nothing is named again and the one
-    attempt of `none` is judged as it would be elsewhere. `retried`: there is a retryPolicy, under which an attempt that
-    timed out is retried whatever the codes are; `timed`: it sets perAttemptRecvTimeout, and so says that for every
-    method. `hedged`: the config says that these methods are safe to hedge.
+    `codes` replace the lists; None if there is neither a retryPolicy nor a hedgingPolicy: then the service config names
+    no failure, and the one attempt of `none` is judged as it would be without a service config. `retried`: there is a
+    retryPolicy, under which an attempt that timed out is retried whatever the codes are; `timed`: it sets
+    perAttemptRecvTimeout, which allows that for every method. `hedged`: the config says that these methods are safe to
+    hedge.
     """
 
     glob: str | None
@@ -57,8 +59,10 @@ class MethodPolicy:
 
 
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
-    """The policies of a service config, a mapping or a file: methods, services, the rest. None where it is wrong."""
-    told = Problems()  # apart, to know whether there is an error among it
+    """Read the policies of a service config, which is a mapping or a file's name: methods, services, the rest. None if
+    it is wrong, which was reported.
+    """
+    told = Problems()  # separate, to know whether this config has an error
     if isinstance(value, str):
         file = str((Path(mark.file).parent if mark.line else Path()) / value)
         text = read_text(file, problems, named_at=mark, path=dotted(path))
@@ -74,7 +78,7 @@ def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[Meth
 
 
 class _Object:
-    """One object of the config: its fields by their published names, whatever their spelling."""
+    """An object of the config: its fields by their published names, whatever their spelling."""
 
     def __init__(self, tree: Map, path: KeyPath, problems: Problems) -> None:
         self.tree = tree
@@ -86,12 +90,12 @@ class _Object:
         return _plain(name) in self._spelled
 
     def get(self, name: str) -> Any:
-        """A field's value, None where it is absent."""
+        """A field's value, None if it is absent."""
         key = self._spelled.get(_plain(name))
         return None if key is None else self.tree[key]
 
     def at(self, name: str) -> Mark:
-        """The place of a field's value; the object's, where the field is absent."""
+        """The place of a field's value; that of the object, if the field is absent."""
         key = self._spelled.get(_plain(name))
         return self.tree.mark if key is None else self.tree.values_at[key]
 
@@ -103,7 +107,7 @@ class _Object:
         self.problems.add(self.at(name), self.path_of(name), message)
 
     def inner(self, name: str) -> _Object | None:
-        """An object that must be there."""
+        """Read a field that must be an object; report it if it is not, and return None."""
         value = self.get(name)
         if isinstance(value, Map):
             return _Object(value, self.path_of(name), self.problems)
@@ -111,7 +115,7 @@ class _Object:
         return None
 
     def array(self, name: str, *, required: bool = False) -> Seq | None:
-        """A list; None where it is absent, or none, which is told."""
+        """A field that is a list; None if it is absent, or if it is not a list, which is reported."""
         value = self.get(name)
         if isinstance(value, Seq):
             return value
@@ -120,7 +124,7 @@ class _Object:
         return None
 
     def field(self, name: str, reader: Callable[[Any], Any], *, required: bool = True) -> Any:
-        """What a reader makes of a field; None where it is absent, or wrong, which is told."""
+        """The result of a reader for a field; None if the field is absent, or wrong, which is reported."""
         value = self.get(name)
         if value is None and not required:
             return None
@@ -135,7 +139,7 @@ class _Object:
     def positive(
         self, name: str, reader: Callable[[Any], float], into: Map, key: str, *, required: bool = False
     ) -> None:
-        """A number or a duration above zero as one of our own keys."""
+        """Read a number or a duration above zero, and put it into `into` as one of our own keys."""
         value = self.field(name, reader, required=required)
         if value is not None and value <= 0:
             self.error(name, "must be greater than 0")
@@ -143,7 +147,7 @@ class _Object:
             _put(into, key, repr(value) if reader is _as_float else _spelled_seconds(value), self.at(name))
 
     def known(self, names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
-        """Warn of fields that gRPC knows and we do not act on, and of those that nothing knows."""
+        """Warn of fields that gRPC knows but that have no effect here, and of unknown fields."""
         published = {_plain(name): name for name in names}
         for short, key in self._spelled.items():
             name = published.get(short)
@@ -172,7 +176,7 @@ def _read_config(tree: Any, mark: Mark, path: KeyPath, problems: Problems) -> li
             problems.add(top.at("methodConfig"), path, f"is not an object but {written(each)}")
     if None not in found:
         found[None] = MethodPolicy(None, _layer(Map(), throttling), None)
-    # Method before service before all; the one for all the rest ends the list.
+    # Methods come before services; the policy for all other calls is the last.
     return sorted(found.values(), key=lambda each: (each.glob is None, (each.glob or "").endswith("/*")))
 
 
@@ -222,7 +226,7 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
-    """What a methodConfig is for: path globs, None for all the rest; each with its place."""
+    """The calls that a methodConfig is for: path globs, None for all calls that no other names; each with its place."""
     names, problems = section.array("name"), section.problems
     if names is None and "name" in section:
         return
@@ -248,7 +252,7 @@ def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
 
 
 def _layer(strategy: Map, throttling: Map | None) -> Map:
-    """What a method's policy lays over its upstream's."""
+    """The layer that a method's policy lays over its upstream's."""
     layer = Map(strategy.mark)
     if "kind" not in strategy:
         strategy.put("kind", adopt("none"), DEFAULT)
@@ -261,7 +265,9 @@ def _layer(strategy: Map, throttling: Map | None) -> Map:
 
 
 def _retry(inner: _Object, strategy: Map) -> frozenset[int]:
-    """A method's retryPolicy laid into `strategy`, and its codes; `_hedging` is the same of a hedgingPolicy."""
+    """Lay a method's retryPolicy into `strategy`, and return its codes. `_hedging` does the same with a
+    hedgingPolicy.
+    """
     draft = "maxRetryAttempts" in inner or "exponentialBackoff" in inner
     strategy.put("kind", adopt("grpc"), DEFAULT, strategy.mark)
     inner.known(_DRAFT_RETRY if draft else _RETRY)
@@ -287,7 +293,7 @@ def _hedging(inner: _Object, strategy: Map) -> frozenset[int]:
     delay = inner.field(name, as_time, required=False)
     if delay is not None and delay < 0:
         inner.error(name, "must not be below 0")
-    # A6: without a delay all requests go at once.
+    # A6: without a delay, all requests are sent at once.
     at = DEFAULT if delay is None else inner.at(name)
     _put(strategy, "hedging_delay", _spelled_seconds(max(0.0, delay or 0.0)), at)
     codes = _codes(inner, "nonFatalStatusCodes")
@@ -326,20 +332,20 @@ def _codes(inner: _Object, name: str, *, required: bool = False) -> frozenset[in
 # -- values in proto3's JSON forms: a reader returns one, or raises ValueError with what is wrong ----------------------
 
 _NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-#: proto3's JSON form of a Duration; grpc-go takes the leading zero as said.
+#: proto3's JSON form of a Duration; as in grpc-go, the leading zero may be missing.
 _DURATION = re.compile(r"(-?)([0-9]*)(\.[0-9]{1,9})?s")
-_LONGEST = 315_576_000_000  # seconds, as proto3 has it
-#: The longest that our own durations take (units.py): no call lasts long enough to show the difference.
+_LONGEST = 315_576_000_000  # seconds, proto3's limit of a Duration
+#: The most seconds of our own durations (units.py); longer ones are cut to it, since no call lasts that long.
 _LONGEST_SPELLED = 1000 * 365 * 24 * 3600
 
 
 def _plain(name: str) -> str:
-    """A field's name without what spellings differ in."""
+    """A field's name without the differences between spellings."""
     return name.replace("_", "").lower()
 
 
 def _is_string(value: Any) -> bool:
-    """Whether JSON would call it one: a bare number or true is not, a bare word in YAML is."""
+    """Whether a value is a string in JSON: a bare number or true is not, a bare word in YAML is."""
     return isinstance(value, str) and isinstance(guess(value), str)
 
 
@@ -361,7 +367,7 @@ def _as_whole(value: Any) -> int:
 
 
 def _as_duration(value: Any) -> float:
-    """Seconds out of proto3's Duration: `1s`, `0.25s`."""
+    """Read a Duration of proto3, `1s` or `0.25s`, as seconds."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None or not (match[2] or match[3]):
         raise ValueError(f"is not a duration but {written(value)}; write seconds with an s, as 1s or 0.25s")
@@ -372,12 +378,12 @@ def _as_duration(value: Any) -> float:
 
 
 def _as_milliseconds(value: Any) -> float:
-    """Seconds out of the draft's milliseconds."""
+    """Read the draft's milliseconds as seconds."""
     return _as_float(value) / 1000
 
 
 def _as_code(value: Any) -> int:
-    """A status by name, in any case, or by number (A6)."""
+    """Read a status by name, in any case, or by number (A6)."""
     if isinstance(value, str):
         number = GRPC_STATUS_NUMBERS.get(value.upper())
         if number is not None:

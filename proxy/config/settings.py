@@ -1,7 +1,7 @@
-"""A whole configuration, compiled: what a process is built from.
+"""The settings: a whole compiled configuration, from which a process is built.
 
-Frozen, and free of YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new settings; the old
-ones stay with the calls that began under them.
+Settings are frozen, and contain no YAML. Durations are seconds, sizes bytes, paths absolute. A new file makes new
+settings; calls that began under the old ones keep those.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from proxy.retry.routing import Router
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: Contract, section 3: never reached through the proxy unless an upstream's url names the address (cloud metadata).
+#: Networks that no call reaches unless an upstream's url names the address: cloud metadata (contract, section 3).
 ALWAYS_DENIED: tuple[Network, ...] = tuple(
     ipaddress.ip_network(text)
     for text in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "168.63.129.16/32", "100.100.100.200/32")
 )
-#: Contract, section 3: `connect_ports` off loopback.
+#: The default of `connect_ports` for listeners that other machines can reach (contract, section 3).
 OPEN_PORTS = frozenset({80, 443})
-#: Bytes of a unix socket's path at most (unix(7): 108, with the zero behind it).
+#: The most bytes of a unix socket's path (unix(7): 108, including the zero at its end).
 LONGEST_SOCKET = 107
-#: Processes at most: half of those that the shared memory has rows for (`proxy.stores.shared_memory.records.WORKERS`),
-#: so that each can be replaced while the one before it drains.
+#: The most worker processes: half of those that the shared memory has rows for
+#: (`proxy.stores.shared_memory.records.WORKERS`), so that each can be replaced while the one before it drains.
 MOST_WORKERS = 127
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen: host (without brackets) and port, or a unix socket's path. Port 0 lets the system choose."""
+    """An address to listen on: host (without brackets) and port, or a unix socket's path. Port 0 lets the system
+    choose.
+    """
 
     host: str = ""
     port: int = 0
@@ -43,7 +45,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         if self.unix is not None or self.host == "localhost":
             return True
         try:
@@ -53,7 +55,9 @@ class Address:
 
     @property
     def nearby(self) -> Address:
-        """The address by which a program on this machine reaches it: loopback's for a wildcard address."""
+        """The address under which a program on this machine reaches the listener: for a wildcard address, that of
+        loopback.
+        """
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return Address(host, self.port, self.unix)
 
@@ -65,7 +69,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The admin listener. `token` is "" where none is asked for; `hosts` are further names it answers to."""
+    """The admin listener. `token` is "" if none is needed; `hosts` are further names it answers to."""
 
     listen: Address
     token: str = field(default="", repr=False)
@@ -74,7 +78,7 @@ class Admin:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Replay buffers, in bytes: for one call, and for all."""
+    """Limits of the replay buffers, in bytes: for one call, and for all."""
 
     per_request: int
     total: int
@@ -82,9 +86,12 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`header_bytes` and `headers` bound a head, `waiting` the parked calls. `connect_ports`: None is any; where nobody
-    set them (`ports_set`), they are the strictest listener's (see `Settings.connect_ports_on`). Of one HTTP/2
-    connection of an app: `streams` in flight, and `resets`, frames a second that carry nothing.
+    """The limits on calls and connections.
+
+    `header_bytes` and `headers` bound a head, `waiting` the calls that are held. `connect_ports` are the ports that a
+    CONNECT may name, None for any; if the file does not set them (`ports_set`), they are those of the strictest
+    listener (see `Settings.connect_ports_on`). For an HTTP/2 connection of an app, `streams` bounds the streams in
+    flight, and `resets` the frames a second that carry nothing.
     """
 
     header_bytes: int
@@ -99,8 +106,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Idle upstream connections: how long and how many for each place; how long an address is trusted. `http2_idle`:
-    how long an HTTP/2 connection without streams is kept.
+    """Limits of idle upstream connections: for how long and how many are kept for each origin. `dns_ttl`: how long a
+    resolved address is used; `http2_idle`: how long an HTTP/2 connection without streams is kept.
     """
 
     idle: float
@@ -111,7 +118,7 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class Redis:
-    """`url` may hold a password: mask it wherever it is shown."""
+    """The connection to Redis. `url` may contain a password: mask it wherever it is shown."""
 
     url: str = field(repr=False)
     prefix: str
@@ -129,7 +136,7 @@ class CertificateAuthority:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The access log's form and the least level written."""
+    """The access log's form and the lowest level that is written."""
 
     format: Literal["auto", "json", "console"]
     level: Literal["debug", "info", "warning", "error"]
@@ -137,11 +144,12 @@ class Log:
 
 @dataclass(frozen=True)
 class Settings:
-    """Every top-level key of the file. `workers`: None is one a core (`auto`). `deny_destinations` includes the
-    built-in ones. `buckets` are the named ones. `files` are what a watcher has to watch: every file that was read.
-    `uses_redis`: whether any bucket lives in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares
-    their cooldowns too. `unmatched`, where the file does not set it (`unmatched_set`), is the strictest listener's;
-    `unmatched_on` tells for each.
+    """Every top-level key of the file.
+
+    `workers`: None is one for each core (`auto`). `deny_destinations` includes the built-in ones. `buckets` are the
+    named ones. `files` are all files that were read, which a watcher has to watch. `uses_redis`: whether any bucket is
+    in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares their cooldowns too. `unmatched` is
+    that of the strictest listener if the file does not set it (`unmatched_set`); `unmatched_on` gives it for each.
     """
 
     file: str | None
@@ -168,7 +176,9 @@ class Settings:
     redis_upstreams: frozenset[str] = frozenset()
 
     def unmatched_on(self, *, loopback: bool) -> Literal["forward", "deny"]:
-        """What happens to hosts that no upstream names: on loopback listeners forward by default, deny on others."""
+        """The rule for hosts that no upstream names; by default, loopback listeners forward such calls, and others deny
+        them.
+        """
         return self.unmatched if self.unmatched_set else "forward" if loopback else "deny"
 
     def connect_ports_on(self, *, loopback: bool) -> frozenset[int] | None:
@@ -178,14 +188,14 @@ class Settings:
         return None if loopback else OPEN_PORTS
 
 
-# -- on their way from the parent to its workers: both ends are this program -------------------------------------------
+# -- settings as bytes, from the parent to its workers: both ends are this program -------------------------------------
 #
-# Pickling and unpickling go through Python code for every dataclass, so that a thread that does it leaves the
-# interpreter to calls in between. The trees of `Provenance` stay behind; own strategies are made again there.
+# Pickling and unpickling run Python code for every dataclass, so that a thread that does it releases the interpreter to
+# calls in between. The trees of `Provenance` are not sent; a worker makes users' own strategies again.
 
 
 def pack(settings: Settings) -> bytes:
-    """Settings as bytes for `unpack`, without provenance but for the top level's."""
+    """The settings as bytes for `unpack`. Of the provenance, only the top level is included."""
     router = settings.router
     policies = (policy for upstream in (*router.upstreams, router.fallback) for policy in upstream.policies)
     remakes = {id(each.custom): each.remake for each in (policy.strategy for policy in policies) if each.remake}
@@ -195,15 +205,19 @@ def pack(settings: Settings) -> bytes:
 
 
 def unpack(packed: bytes) -> Settings:
-    """The settings again, laid out for calls. Raises whatever a user's own strategy does as it is made."""
+    """Restore the settings, and lay them out for calls. Raises whatever the constructor of a user's own strategy
+    raises.
+    """
     with uncollected():
-        settings: Settings = pickle.loads(packed)  # noqa: S301  our parent's
+        settings: Settings = pickle.loads(packed)  # noqa: S301  bytes that our parent made
         settings.router.lay_out()
     return settings
 
 
 class _Pickler(pickle.Pickler):
-    """`remakes` make users' strategies again, by the identity of the one here."""
+    """A pickler that stores a user's own strategy as the function that makes it again. `remakes` has these functions,
+    by the strategy's id.
+    """
 
     def __init__(self, out: io.BytesIO, remakes: dict[int, Callable[[], Any]]) -> None:
         super().__init__(out, pickle.HIGHEST_PROTOCOL)

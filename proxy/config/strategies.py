@@ -1,10 +1,10 @@
-"""Strategies and buckets: what a name or a mapping in a file stands for.
+"""The strategies and buckets that a name or a mapping in a file stands for.
 
-A mapping that names `kind` replaces what was inherited; one without `kind` is merged into what the inherited name or
-mapping stands for. So each layer's value is resolved against the one below it, into a name or a whole mapping, and the
-last one is compiled. A user's name hides a built-in kind of that name; `kind` always means the built-in one. The values
-of the kinds are proxy.retry's own (presets.py, policy.py); here they are only written out, so that a user's keys can be
-merged into them and `explain` can show them.
+A mapping that names `kind` replaces what was inherited; one without `kind` is merged into the definition that the
+inherited name or mapping stands for. So each layer's value is resolved against the one below it, into a name or a whole
+mapping, and the last one is compiled. A user's name hides a built-in kind of that name; `kind` always means the
+built-in one. The values of the kinds are proxy.retry's own (presets.py, policy.py); here they are only written out, so
+that a user's keys can be merged into them and `explain` can show them.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ BUCKET_KEYS: dict[str, tuple[str, ...]] = {
     "budget": ("percent", "min_per_second", "window", "store"),
     "rate": ("rate", "burst", "when_empty", "initial", "store"),
 }
-#: grpc's own spellings of backoff's keys.
+#: The kind grpc's own spellings of backoff's keys.
 ALIASES = {"initial_backoff": "base", "max_backoff": "max", "multiplier": "multiplier", "jitter": "jitter"}
 
 
 def plain_backoff(tree: Map) -> Map:
-    """A strategy's mapping with grpc's spellings moved into `backoff`."""
+    """A strategy's mapping with gRPC's spellings of backoff moved into `backoff`."""
     if ":" in str(tree.get("kind", "")) or not any(key in tree for key in ALIASES):
         return tree
     result = tree.copy()
@@ -103,14 +103,14 @@ def _spelled(key: str, value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def spelled(strategy: Strategy) -> Map:
-    """A built-in kind's keys and defaults as a mapping that is not to be changed."""
+    """A built-in kind's keys and defaults as a mapping, which must not be changed."""
     values = {key: getattr(strategy, key, None) for key in ("kind", *STRATEGY_KEYS[strategy.kind])}
     return Map.of({key: _spelled(key, value) for key, value in values.items() if value is not None})
 
 
 @lru_cache(maxsize=256)
 def spelled_bucket(spec: BucketSpec) -> Map:
-    """A bucket's keys as a mapping. Costs that are no other than retry_cost are left out: they follow it."""
+    """A bucket's keys as a mapping. Costs equal to retry_cost are left out, since retry_cost is their default."""
     values = {key: getattr(spec, key, None) for key in ("kind", *BUCKET_KEYS[spec.kind])}
     if isinstance(spec, QuotaSpec):
         values["refund"] = "flat" if spec.flat_refund else "last"
@@ -125,13 +125,13 @@ _BUCKETS: dict[str, Map] = {
     **{spec.kind: spelled_bucket(spec) for spec in (QuotaSpec(), ThrottleSpec(), BudgetSpec())},
     "rate": Map.of({"kind": "rate", "when_empty": "wait", "store": "memory"}),
 }
-#: What was worked out, and its whole mapping; None where there is none.
+#: A compiled bucket or strategy, and its whole mapping; None if there is none.
 FoundBucket = tuple[BucketRef | None, Map | None]
 FoundStrategy = tuple[Strategy | None, Map | None]
 
 
 def described(tree: Map) -> str:
-    """A name for an inline mapping, the same for the same definition: `standard(max_attempts=5)`."""
+    """A name for an inline mapping, the same for equal definitions: `standard(max_attempts=5)`."""
     kind = str(tree["kind"])
     base = spelled(BUILT_IN[kind]) if kind in BUILT_IN else Map()
     known = dict(_flat(base, ""))
@@ -153,10 +153,12 @@ def _flat(tree: Map, path: str) -> Iterable[tuple[str, str]]:
 
 
 class Kinds:
-    """The named strategies and buckets of one configuration, and what happens to every value that uses them."""
+    """The named strategies and buckets of one configuration, and the resolver of every value that uses them."""
 
     def __init__(self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = ()) -> None:
-        """`refused`: which of the sections `strategies` and `buckets` could not be read at all, which was told."""
+        """`refused` names which of the sections `strategies` and `buckets` could not be read at all, which was
+        reported.
+        """
         self._problems = problems
         self._refused = refused
         self._raw = {"strategy": strategies, "bucket": buckets, "rate": buckets}
@@ -174,12 +176,13 @@ class Kinds:
             self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
     def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
-        """`value` laid over the inherited `below`: a name, or a whole mapping with its kind. A bucket without `kind`
-        over nothing stays as it is: it waits for the strategy's own bucket.
+        """Lay `value` over the inherited `below`. Return a name or a whole mapping with its kind; None if the value is
+        wrong, which was reported. A bucket without `kind` that inherits none is returned unchanged: it is later merged
+        into the strategy's own bucket.
         """
         if not isinstance(value, Map) or "kind" in value:
             return value
-        if "kind" in value.keys_at:  # it was refused: of what kind the other keys are is not known
+        if "kind" in value.keys_at:  # the kind was refused, so it is not known which keys are right
             return None
         if what == "bucket" and below is None:
             return value
@@ -191,14 +194,14 @@ class Kinds:
             self._problems.add(mark, path, f"needs a kind: the inherited {what} is off")
             return None
         base = below if isinstance(below, Map) else self._definition(what, str(below))
-        if base is None:  # which is told where the name is used
+        if base is None:  # reported when the name is resolved (`strategy`, `bucket`)
             return None
         if "kind" in base and not self._knows(what, value, str(base["kind"]), path):
             return None
         return lay(plain_backoff(value), plain_backoff(base))
 
     def _definition(self, what: str, name: str) -> Map | None:
-        """A name's mapping, laid over its kind's defaults."""
+        """The mapping of a name, laid over its kind's defaults."""
         known = self._whole.get(f"{what} {name}")
         if known is not None:
             return known
@@ -221,7 +224,7 @@ class Kinds:
         return whole
 
     def _with_kind(self, what: str, tree: Map, kind: str, path: Path) -> Map | None:
-        """A mapping laid over the defaults of its kind; None where kind or keys are wrong."""
+        """A mapping laid over the defaults of its kind; None if the kind or a key is wrong, which is reported."""
         if what != "strategy":
             return lay(tree, _BUCKETS[kind]) if self._knows(what, tree, kind, path) else None
         if ":" in kind:
@@ -236,7 +239,7 @@ class Kinds:
         return lay(plain_backoff(tree), spelled(BUILT_IN[kind])) if self._knows(what, tree, kind, path) else None
 
     def _knows(self, what: str, tree: Map, kind: str, path: Path) -> bool:
-        """Whether every key of a mapping is one of its kind's; each that is not is told."""
+        """Whether every key of a mapping is one of its kind's; other keys are reported."""
         if what == "strategy" and (":" in kind or kind not in STRATEGY_KEYS):
             return True
         table = STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS
@@ -260,7 +263,9 @@ class Kinds:
         return not wrong and not twice
 
     def strategy(self, value: Any, mark: Mark, path: Path) -> FoundStrategy:
-        """A worked-out value, compiled, and the mapping that it stands for, with every key of its kind."""
+        """Compile a resolved strategy. Return it with the mapping that it stands for, which has every key of its
+        kind.
+        """
         if isinstance(value, Map):
             tree = self._with_kind("strategy", value, str(value["kind"]), path)
             return None if tree is None else self._compile(tree, None, mark, path), tree
@@ -303,18 +308,18 @@ class Kinds:
         made = self._customs[key]
         if made is None:
             return None
-        if name is None:  # none of its arguments is told, since any of them may be a secret
+        if name is None:  # the name has no arguments, since any of them may be a secret
             alike = sum(each.startswith(f"{kind} ") for each in self._names)
             name = self._names.setdefault(key, f"{kind} #{alike + 1}" if alike else kind)
         attempts = made.max_attempts if isinstance(made.max_attempts, int) else 1
-        waits = Backoff(0.0, 0.0, jitter="none")  # its own affair
+        waits = Backoff(0.0, 0.0, jitter="none")  # the custom strategy chooses its waits itself
         again = partial(_imported, kind, tree, at)
         return Strategy("custom", name, attempts, waits, custom=made, remake=again)
 
     def bucket(
         self, what: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
     ) -> FoundBucket:
-        """A worked-out `bucket` or `rate` (`what`). A bucket that the file does not write is the strategy's own."""
+        """Compile a resolved `bucket` or `rate` (`what`). If the file sets no bucket, it is the strategy's own."""
         own = strategy.own_bucket if what == "bucket" else None
         if value is None:
             return (None, None) if own is None else (BucketRef(own), spelled_bucket(own))
@@ -325,7 +330,7 @@ class Kinds:
         whole = "kind" in value
         if not whole:
             if own is None:
-                if strategy.max_attempts >= 2:  # else there is nothing to pay for
+                if strategy.max_attempts >= 2:  # else there are no retries to pay for
                     message = f"needs a kind: {strategy.name} has no bucket of its own to merge it into"
                     self._problems.add(mark, path, message)
                 return None, None
@@ -343,7 +348,8 @@ class Kinds:
         if what == "rate" and not isinstance(spec, RateSpec):
             self._problems.add(mark, path, f"takes a bucket of kind rate, not {spec.kind}")
             return None, None
-        # Laid over the strategy's own, it stays that strategy's; written whole, it is one for all that inherit it.
+        # A bucket that was laid over the strategy's own belongs to that strategy; one that was written whole is shared
+        # by all policies that inherit it.
         return BucketRef(spec, group=group or ("inline" if whole else None)), tree
 
     def _named_bucket(self, what: str, name: str, mark: Mark, path: Path) -> FoundBucket:
@@ -374,7 +380,7 @@ def _is_rate(text: str) -> bool:
 
 
 def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> BucketSpec | None:
-    """A whole mapping as a spec."""
+    """Compile a whole mapping of a bucket; None if it is wrong, which is reported."""
     typed: dict[str, Any] = BUCKET.read(tree, mark, path, told_already)
     kind = typed.pop("kind")
     spec: BucketSpec
@@ -384,7 +390,7 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
             typed.setdefault(key, typed["retry_cost"])
         spec, most = QuotaSpec(**typed), typed["capacity"]
     elif kind == "throttle":
-        # gRPC A6: decimals of token_ratio beyond the third are dropped, and so they are for max_tokens.
+        # gRPC A6: decimals of token_ratio beyond the third are dropped; the same is done for max_tokens.
         for key in ("max_tokens", "token_ratio"):
             typed[key] = int(typed[key] * 1000 + 1e-6) / 1000
             if typed[key] <= 0:
@@ -402,7 +408,7 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
         problems.add(tree.values_at["burst"], (*path, "burst"), "must be at least 1: an attempt takes one")
         return None
     else:
-        typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and one attempt at the least
+        typed.setdefault("burst", max(1.0, typed["rate"]))  # one second's worth, and at least one attempt
         spec, most = RateSpec(**typed), typed["burst"]
     if typed.get("initial", 0.0) > most:
         message = f"must not be above what the bucket holds, {most:g}"
@@ -413,16 +419,18 @@ def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> Bucket
 
 # -- a user's own strategy, named as "module:Class" (contract, section 7), made while a file is checked ----------------
 #
-# Whatever a module does while it is imported or called becomes one clear line, and never happens during a call.
+# Any exception while a module is imported or called becomes one clear line; neither happens during a call.
 
 
-#: What a strategy must have, and how messages name that.
+#: The attributes that a strategy must have, and how messages name them.
 _METHODS = ("acquire_initial_retry_token", "refresh_retry_token_for_retry", "record_success", "max_attempts")
 _INTERFACE = "the methods of proxy.retry.RetryStrategy"
 
 
 def _imported(kind: str, tree: Map, at: Mark) -> Any:
-    """A user's own strategy, made; modules beside the file are found too. Raises ValueError with one line why not."""
+    """Import and make a user's own strategy; modules beside the file are found too. Raises ValueError with the reason
+    in one line.
+    """
     module_name, _, class_name = kind.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
         raise ValueError(f"{kind!r} names no class; write module:Class, as in my_retries:Patient")
@@ -456,7 +464,7 @@ def _imported(kind: str, tree: Map, at: Mark) -> Any:
 
 
 def _without(arguments: Any, text: str) -> str:
-    """A text without what it repeats of the arguments, which may be secrets of any name."""
+    """A text with every argument that it repeats removed: an argument of any name may be a secret."""
     if isinstance(arguments, Mapping):
         arguments = list(arguments.values())
     if isinstance(arguments, (list, tuple)):

@@ -1,7 +1,8 @@
-"""How a scalar's text is read: durations, sizes, rates, shares, numbers, switches, the names of failures.
+"""Readers of a scalar's text: durations, sizes, rates, shares, numbers, switches, the names of failures.
 
-The key decides, not the form of the value; a unit is never guessed. Each reader takes the text of a scalar and returns
-the value, in seconds, in bytes or per second, or raises ValueError with a message that says what would be right.
+The key decides how a value is read, not its form; a unit is never guessed. Each reader takes the text of a scalar and
+returns the value, in seconds, in bytes or per second, or raises ValueError with a message that says what would be
+right.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _TRUE = frozenset({"true", "yes", "on"})
 _FALSE = frozenset({"false", "no", "off"})
-#: The longest duration that is a duration still: 1,000 years. What is longer is a slip of the pen.
+#: The longest duration, in seconds: 1,000 years. A longer one is a typing mistake.
 _LONGEST = 1000 * 365 * 24 * 3600.0
 
 
 def written(value: Any) -> str:
-    """How a message names a value: as it stands in the file, never what the environment put in."""
+    """A value as a message names it: as the file has it, never with a value from the environment."""
     if value is None:
         return "nothing"
     if isinstance(value, Map):
@@ -48,24 +49,24 @@ def written(value: Any) -> str:
 
 
 def scalar(value: Any, wanted: str) -> str:
-    """The text of a scalar; a mapping, a list or nothing at all is refused."""
+    """The text of a scalar. Raises ValueError for a mapping, a list or nothing at all."""
     if not isinstance(value, str):
         raise ValueError(f"must be {wanted}, not {written(value)}")
     return value
 
 
 def is_off(value: Any) -> bool:
-    """Whether a value switches something off. YAML 1.1 readers hand a bare `off` on as false."""
+    """Whether a value switches something off. YAML 1.1 readers pass a bare `off` on as false."""
     return isinstance(value, str) and value.lower() in ("off", "false")
 
 
 def is_flag(value: Any) -> bool:
-    """Whether a value is a switch, where it may be something else."""
+    """Whether a value is a switch, for a key that can also have other values."""
     return isinstance(value, str) and value.lower() in _TRUE | _FALSE
 
 
 def text(value: Any) -> str:
-    """Any scalar, as it was written; free of control characters."""
+    """Any scalar, as it was written; control characters are refused."""
     found = scalar(value, "text")
     if _CONTROL.search(found):
         raise ValueError("must not contain control characters")
@@ -73,7 +74,9 @@ def text(value: Any) -> str:
 
 
 def checked(read: Callable[[Any], Value], fine: Callable[[Value], object], otherwise: str) -> Callable[[Any], Value]:
-    """A reader of what `read` takes and `fine` lets pass; the rest is told `otherwise`, {} being what was written."""
+    """Make a reader that calls `read` and refuses values for which `fine` is false. The error is `otherwise`, in which
+    {} stands for the text that was written.
+    """
 
     def read_fine(value: Any) -> Value:
         found = read(value)
@@ -85,16 +88,16 @@ def checked(read: Callable[[Any], Value], fine: Callable[[Value], object], other
 
 
 def or_off(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
-    """A reader of what `read` takes, and of `off`, which is None."""
+    """Make a reader that calls `read`, but returns None for `off`."""
     return lambda value: None if is_off(value) else read(value)
 
 
-#: A text that is not empty.
+#: A reader of a text that is not empty.
 word = checked(text, str.strip, "must not be empty")
 
 
 def spelling(value: Any) -> str:
-    """How a place of a dialect pack spells a code: a text in which {} stands for it."""
+    """A pack's spelling of a code at some place of an answer: a text in which {} stands for the code."""
     found = word(value)
     if "{}" not in found:
         raise ValueError(f"{written(value)} must contain {{}}, which stands for the code")
@@ -102,7 +105,7 @@ def spelling(value: Any) -> str:
 
 
 def duration(value: Any) -> float:
-    """Seconds: `250ms`, `2s`, `1m`, `1h`. Zero needs no unit."""
+    """A duration in seconds: `250ms`, `2s`, `1m`, `1h`. Zero needs no unit."""
     found = scalar(value, "a duration such as 250ms, 2s, 1m, 1h")
     match = _DURATION.fullmatch(found)
     if match is None:
@@ -120,7 +123,7 @@ def duration(value: Any) -> float:
     return seconds
 
 
-#: What people write for a unit, and what they mean.
+#: Wrong spellings of units, by the unit that is meant.
 _SPELLINGS = {
     "s": ("sec", "secs", "second", "seconds"),
     "m": ("min", "mins", "minute", "minutes"),
@@ -143,12 +146,12 @@ def _above_zero(found: float) -> bool:
 
 positive_duration = checked(duration, _above_zero, "must be longer than 0")
 duration_or_off = or_off(checked(duration, _above_zero, "must be longer than 0 (did you mean off?)"))
-#: A duration, zero too, or None for `off`.
+#: A reader of a duration, zero included, or None for `off`.
 clamp = or_off(duration)
 
 
 _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
-#: What people write for p95: P95, p95ms, 95%, p 95, 95th, 95p.
+#: Wrong spellings of p95: P95, p95ms, 95%, p 95, 95th, 95p.
 _NEAR_PERCENTILE = re.compile(r"[pP]\s?(\d+(?:\.\d+)?)\s?(?:ms|s|%|th)?|(\d+(?:\.\d+)?)\s?(?:%|th|p)")
 
 
@@ -170,7 +173,7 @@ def delay_or_percentile(value: Any) -> float | Percentile:
 
 
 def size(value: Any) -> int:
-    """Bytes: `512B`, `64KiB`, `1MiB`, `1GiB`. Zero needs no unit."""
+    """A size in bytes: `512B`, `64KiB`, `1MiB`, `1GiB`. Zero needs no unit."""
     found = scalar(value, "a size such as 64KiB or 1MiB")
     match = _SIZE.fullmatch(found)
     if match is None:
@@ -189,7 +192,7 @@ positive_size = checked(size, _above_zero, "must be above 0")
 
 
 def refill(value: Any) -> float:
-    """A second, nothing too: `10/s`, `30/m`, `0/s`, `0`."""
+    """A rate per second that may be zero: `10/s`, `30/m`, `0/s`, `0`."""
     return 0.0 if isinstance(value, str) and _NOTHING.fullmatch(value) else rate(value)
 
 
@@ -209,7 +212,7 @@ def rate(value: Any) -> float:
 
 
 def percent(value: Any) -> float:
-    """Percent: `20` and `20%` are the same."""
+    """A percentage: `20` and `20%` are the same."""
     found = scalar(value, "a percentage such as 20%")
     match = _PERCENT.fullmatch(found)
     if match is None or not math.isfinite(float(match[1])):
@@ -245,7 +248,7 @@ positive_number = checked(number, _above_zero, "must be above 0")
 
 
 def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
-    """A reader of whole numbers within bounds."""
+    """Make a reader of whole numbers within bounds."""
 
     def read(value: Any) -> int:
         found = scalar(value, "a whole number")
@@ -267,7 +270,7 @@ def flag(value: Any) -> bool:
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
-    """A reader of one word out of several; where `off` is one of them, false is too."""
+    """Make a reader of one of several words; if `off` is one of them, false is read as off."""
 
     def read(value: Any) -> str:
         found = scalar(value, "one of " + ", ".join(words))
@@ -281,7 +284,9 @@ def one_of(*words: str) -> Callable[[Any], str]:
 
 
 def concurrency_off(value: Any) -> str:
-    """`off`, where a mapping would stand. A number is most likely the mapping's `max`."""
+    """The word `off`, of a key that is otherwise a mapping. The error for a number says that it is probably the
+    mapping's `max`.
+    """
     found = scalar(value, "off or a mapping")
     if not is_off(found):
         hint = f" (did you mean {{max: {found}}}?)" if found.isascii() and found.isdigit() else ""
@@ -291,14 +296,14 @@ def concurrency_off(value: Any) -> str:
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 
-#: What one word names.
+#: The failures that one word names.
 Failures = frozenset[int | str | FaultKind]
 _FAULTS = frozenset(kind.value for kind in FaultKind)
 _GRPC_STATUSES = frozenset(GRPC_STATUS_NUMBERS)
 
 
 def failure(value: Any) -> Failures:
-    """What one word of a list names: an HTTP status, 5xx, 520-527, a gRPC status, a fault kind."""
+    """The failures that one word of a list names: an HTTP status, 5xx, 520-527, a gRPC status, a fault kind."""
     found = scalar(value, "an HTTP status, a range such as 5xx or 520-527, a gRPC status or a fault kind")
     if re.fullmatch(r"[1-5]\d\d", found):
         return frozenset({int(found)})
@@ -320,7 +325,7 @@ def failure(value: Any) -> Failures:
 
 
 def status(value: Any) -> Failures:
-    """HTTP statuses alone: 400, 5xx, 520-527."""
+    """The HTTP statuses that a word names: 400, 5xx, 520-527. Other failures are refused."""
     found = scalar(value, "an HTTP status, or a range such as 5xx or 520-527")
     if not re.fullmatch(r"[1-5](\d\d|[xX][xX]|\d\d\s?-\s?[1-5]\d\d)", found):
         others = " (grpc_status and fail name the others)" if found in _FAULTS | _GRPC_STATUSES else ""
@@ -329,7 +334,7 @@ def status(value: Any) -> Failures:
 
 
 def fault(value: Any) -> Failures:
-    """Fault kinds alone."""
+    """The fault kind that a word names. Other failures are refused."""
     found = scalar(value, "a fault kind such as reset")
     if found not in _FAULTS:
         raise ValueError(f"{written(value)} is not a fault kind{meant(found, sorted(_FAULTS))}")
@@ -337,7 +342,7 @@ def fault(value: Any) -> Failures:
 
 
 def grpc_status(value: Any) -> Failures:
-    """gRPC status names alone, OK too."""
+    """The gRPC status that a word names, OK too. Other failures are refused."""
     found = scalar(value, "the name of a gRPC status such as UNAVAILABLE")
     if found not in _GRPC_STATUSES and found != "OK":
         number = next((name for name, number in GRPC_STATUS_NUMBERS.items() if str(number) == found), None)
@@ -350,11 +355,13 @@ def grpc_status(value: Any) -> Failures:
     return frozenset({"OK"}) if found == "OK" else failure(value)
 
 
-# -- where no key says how to read a value -----------------------------------------------------------------------------
+# -- values for which no key says how to read them ---------------------------------------------------------------------
 
 
 def guess(value: Any) -> Any:
-    """Plain data for where no key says how to read it (a custom strategy's arguments): YAML 1.2's core schema."""
+    """Plain data of a value for which no key says how to read it (a custom strategy's arguments), by YAML 1.2's core
+    schema.
+    """
     if isinstance(value, Map):
         return {key: guess(item) for key, item in value.items()}
     if isinstance(value, Seq):
@@ -366,7 +373,7 @@ def guess(value: Any) -> Any:
     if value in ("false", "False", "FALSE"):
         return False
     if re.fullmatch(r"[-+]?(0|[1-9]\d{0,308})", value):
-        return int(value)  # exact, as far as a double reaches: ids have 19 digits and more
+        return int(value)  # exact up to a double's range: ids can have 19 digits and more
     if _FLOAT.fullmatch(value) and not re.match(r"[-+]?0\d", value):
         return float(value)
     return str(value)

@@ -1,11 +1,11 @@
-"""A configuration that changes on disk is loaded again.
+"""The watcher of a configuration: it loads the files again when they change on disk.
 
-The file that the name leads to is polled a few times a second, and its content decides, not its times: an editor saves
-by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system reports all of that, for every file
-system and for any number of files. A change is read once the file has stayed the same from one poll to the next; the
-content is read every second in any case. Its digest is taken before and after the file is read: a file that changed in
-between is read again. A file that is suddenly empty is probably being written: it is polled once more before it counts
-as the defaults. Loading runs in a thread, and the loop continues to serve.
+The watcher polls a file's size, times and inode a few times a second, but only a change of its content counts: an
+editor saves by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system reports all of that, for
+every file system and for any number of files. A change is read once the file has stayed the same from one poll to the
+next; the content is read every second in any case. Its digest is taken before and after the file is read: a file that
+changed in between is read again. A file that is suddenly empty is probably being written: it is polled once more before
+it counts as the defaults. Loading runs in a thread, and the loop continues to serve.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from proxy.config.load import LoadResult, load
 from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import read_start
 
-#: Seconds between looks at how the files stand, and between looks at what they hold in any case.
+#: Seconds between looks at the files' stamps, and the most seconds between looks at their contents.
 GLANCE, LOOK = 0.2, 1.0
-#: How often a file that changes all the time is read before it is taken as it was.
+#: How many times a file that changes all the time is read before the last result is used.
 _READS = 10
 
-#: Takes what a load gave and why it was made: "file", "SIGHUP", "POST /reload", as the caller of `reload` says.
+#: A function that takes the result of a load and its reason: "file", or what the caller of `reload` gave: "SIGHUP",
+#: "POST /reload".
 OnLoad = Callable[[LoadResult, str], None]
 
 
-#: A file as it stands, its size, time of change and inode: one that is written again has another.
+#: A file's size, time of change and inode, at least one of which changes when the file is written.
 _Stamp = tuple[int, int, int]
 
 
 class Watcher:
-    """Loads a file again when it changes, or when asked. `on_load` is called on the loop, once for each load. `loaded`
-    is the result that the process runs on; it says which files to watch.
+    """A watcher that loads a file again when it changes, or on request. `on_load` is called on the loop, once for each
+    load. `loaded` is the result that the process runs on; it says which files to watch.
     """
 
     def __init__(self, file: str | None, environ: Mapping[str, str], loaded: LoadResult, on_load: OnLoad) -> None:
@@ -57,13 +58,13 @@ class Watcher:
             return result
 
     async def run(self) -> None:
-        """Watch until cancelled. Without a file there is nothing to watch."""
+        """Watch until cancelled; without a file, return at once."""
         if self._file is None:
             return
         stood: list[tuple[str, _Stamp]] = []
         read, unread = stood, 0.0
         while True:
-            await asyncio.sleep(GLANCE)  # noqa: TID251  nothing reports a change: it is looked for
+            await asyncio.sleep(GLANCE)  # noqa: TID251  no event reports a change: it must be polled
             stands = await asyncio.to_thread(_stamps, self._files, self._patterns)
             unread += GLANCE
             if stood == stands != read or unread >= LOOK:
@@ -72,7 +73,7 @@ class Watcher:
             stood = stands
 
     async def look(self) -> None:
-        """Load if the content is another. Empty counts from the second look that finds it so."""
+        """Load if the content has changed. An empty file counts only when a second look finds it unchanged."""
         async with self._one_at_a_time:
             if await asyncio.to_thread(digest, self._files, self._patterns) == self._digest:
                 return
@@ -82,7 +83,9 @@ class Watcher:
             self._seen_empty = stamp
 
     async def _read(self) -> tuple[LoadResult, bytes, _Stamp]:
-        """What the files say when they stand still, their digest, and the first one's stamp."""
+        """Load the files, again if they changed meanwhile. Return the result, the files' digest, and the first file's
+        stamp.
+        """
         for _ in range(_READS):
             stamp = _stamp(self._file or "")
             known = await asyncio.to_thread(digest, self._files, self._patterns)
@@ -102,7 +105,9 @@ class Watcher:
 
 
 def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResult:
-    """What `load` gives, laid out for calls and folded, made in a thread so that it holds no call up."""
+    """Load a configuration in a thread without holding up calls: return the result of `load`, laid out for calls, with
+    folded provenance.
+    """
     with uncollected():
         result = load(file, environ)
         settings = result.settings
@@ -126,12 +131,14 @@ def _stamp(file: str) -> _Stamp:
     try:
         found = Path(file).stat()
     except OSError:
-        return -1, 0, 0  # what can't be looked at is not empty
+        return -1, 0, 0  # a file that can't be examined does not count as empty
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
-    """What the files hold and which files the patterns find; a file that cannot be read counts as such."""
+    """The digest of the files' contents and of which files the patterns find; a file that cannot be read counts as
+    such.
+    """
     found = hashlib.blake2b(digest_size=16)
     for file in _watched(files, patterns):
         found.update(file.encode("utf-8", "surrogateescape") + b"\0")

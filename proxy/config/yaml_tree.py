@@ -2,8 +2,8 @@
 
 Nothing is guessed from a scalar's form. YAML 1.1 reads `off` as false, `12:30` as 750, `1e3` as text and `010` as 8;
 here every scalar stays the text that was written, and its key decides how to read it (units.py). A duplicate key is
-refused, because YAML would drop one of the two silently. Anchors and merge keys work; what they expand to is counted,
-so that a few lines cannot stand for billions of values.
+refused, because YAML would drop one of the two silently. Anchors and merge keys work; the values that they expand to
+are counted, so that a few lines cannot stand for billions of values.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Text(str):
-    """A scalar as it was written. `plain`: without quotes. `raw`: before ${NAME} was replaced, for messages, so that
-    no secret from the environment is ever printed.
+    """A scalar as it was written. `plain`: without quotes. `raw`: its text before ${NAME} was replaced, for messages,
+    so that no secret from the environment is ever printed.
     """
 
     __slots__ = ("plain", "raw")
@@ -32,7 +32,7 @@ class Text(str):
 
     @classmethod
     def make(cls, value: str, *, plain: bool = True, raw: str | None = None) -> Text:
-        """A text with its two remarks."""
+        """Make a text with its two attributes."""
         text = cls(value)
         text.plain = plain
         text.raw = value if raw is None else raw
@@ -40,7 +40,7 @@ class Text(str):
 
 
 class Map(dict[str, Any]):
-    """A mapping; `keys_at` and `values_at` remember where each key and value stands, `mark` where it begins."""
+    """A mapping. `keys_at` and `values_at` have the place of each key and value, `mark` is where it begins."""
 
     __slots__ = ("keys_at", "mark", "values_at")
 
@@ -59,7 +59,7 @@ class Map(dict[str, Any]):
         return made
 
     def put(self, key: str, value: Any, key_at: Mark, value_at: Mark | None = None) -> None:
-        """Set a key together with its places; the value's is the key's, where none is given."""
+        """Set a key together with its places; by default, the value's place is the key's."""
         self[key] = value
         self.keys_at[key] = key_at
         self.values_at[key] = key_at if value_at is None else value_at
@@ -84,13 +84,13 @@ class Map(dict[str, Any]):
         return new
 
     def sub(self, key: str) -> Map:
-        """The mapping inside this one; an empty one where the key is missing."""
+        """The mapping inside this one; an empty one if the key is missing."""
         found = self.get(key)
         return found if isinstance(found, Map) else Map(self.mark)
 
 
 class Seq(list[Any]):
-    """A list; `marks` remember where each item stands, `mark` where the list begins."""
+    """A list. `marks` has the place of each item, `mark` is where the list begins."""
 
     __slots__ = ("mark", "marks")
 
@@ -122,7 +122,7 @@ def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
 
 
 def place(tree: Any, path: Path) -> Mark:
-    """The place of the value at a path; that of the nearest thing around it where there is no such value."""
+    """The place of the value at a path; if there is no such value, that of the innermost value around it."""
     found: Mark = getattr(tree, "mark", DEFAULT)
     for part in path:
         if isinstance(tree, Map) and part in tree:
@@ -136,10 +136,11 @@ def place(tree: Any, path: Path) -> Mark:
 
 
 def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> Map:
-    """`over` laid over `under`, two layers of a configuration: mappings are merged, everything else replaces. Both stay
-    as they are, and every value keeps its place, so that the result can say where each comes from (provenance.py).
+    """Lay `over` over `under`, two layers of a configuration: mappings are merged, every other value replaces the one
+    below. Neither is changed, and every value keeps its place, so that the result can say where each comes from
+    (provenance.py).
 
-    `worked_out` are values to be set in the place of those of `over`; where it has None, what is inherited stays.
+    `worked_out` has values that are set instead of those of `over`; None leaves the inherited value.
     """
     result = under.copy()
     if over.mark.line or not under.mark.line:
@@ -153,7 +154,7 @@ def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> M
             result.put(key, lay(value, below), over.keys_at[key], over.values_at[key])
         else:
             result.take(key, over)
-    if len(over.keys_at) > len(over):  # keys that were refused: their places say that this was told
+    if len(over.keys_at) > len(over):  # refused keys: their places show that they were reported
         for key, at in over.keys_at.items():
             result.keys_at.setdefault(key, at)
     return result
@@ -161,14 +162,14 @@ def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> M
 
 # -- from a file -------------------------------------------------------------------------------------------------------
 
-#: A configuration beyond this is a mistake (a log, an image), and reading it would stall the process.
+#: The most bytes of a file: a larger one is a mistake (a log, an image), and reading it would block the process.
 LARGEST = 64 * 1024 * 1024
-#: More values than any real file holds: 1,000 upstreams with ten routes each are some 200,000.
+#: The most values of a file, more than any real one has: 1,000 upstreams with ten routes each are some 200,000.
 MOST_VALUES = 2_000_000
-#: The deepest key of ours is at level 9; kwargs of a custom strategy may add some.
+#: The most levels of nesting: our deepest key is at level 9, and arguments of a custom strategy may add some.
 DEEPEST = 60
 
-#: Tags that say what is so anyway: here the key decides how a scalar is read.
+#: Tags that are allowed and have no effect: the key decides how a scalar is read.
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "merge")
 ) | {None, "!"}
@@ -176,7 +177,9 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, path: str = "") -> str | None:
-    """A file's text, or None where it cannot be read, which is told at `named_at` (where another file names it)."""
+    """The text of a file, or None if it cannot be read, which is reported at `named_at` (the place where another file
+    names it).
+    """
     at = named_at if named_at is not None and named_at.line else Mark(file, 1, 1)
     lead = "" if at.file == file else f"{file}: "
     try:
@@ -205,13 +208,13 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
 
 
 def read_start(file: str) -> bytes:
-    """A file's bytes, one above LARGEST at most: a device has no size, and no end either. Raises OSError."""
+    """The bytes of a file, at most one more than LARGEST: a device has no size, and no end either. Raises OSError."""
     with pathlib.Path(file).open("rb") as source:
         return source.read(LARGEST + 1)
 
 
 def is_file(name: str) -> bool:
-    """Whether there is a file of this name; a name that no file system would take names none."""
+    """Whether there is a file of this name; False for a name that no file system accepts."""
     try:
         return pathlib.Path(name).is_file()
     except (OSError, ValueError):
@@ -219,8 +222,8 @@ def is_file(name: str) -> bool:
 
 
 def parse(text: str, file: str, problems: Problems) -> Any:
-    """A document's tree, or None where it is empty or cannot be read (which `problems` then says)."""
-    import yaml  # a process that is handed trees needs none
+    """The tree of a document, or None if the document is empty or cannot be read (which is added to `problems`)."""
+    import yaml  # imported late: a process that gets trees needs no parser
 
     loader, builder = None, _Builder(file)
     take: dict[type[yaml.Event], Callable[[Any], None]] = {
@@ -233,7 +236,7 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         yaml.SequenceEndEvent: builder.end,
     }
     try:
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # libyaml is ten times faster, where PyYAML has it
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # libyaml, if PyYAML has it, is ten times faster
         while (event := loader.get_event()) is not None:
             if (taken := take.get(type(event))) is not None:
                 taken(event)
@@ -263,8 +266,8 @@ class _TooMuchError(Exception):
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not come. `key` is that of the value that comes next (None: a key comes, or one that
-    was refused), `before` how many values there were before its own.
+    """A collection whose end has not been read. `key` is the key of the next value (None: a key comes next, or the key
+    was refused); `before` is the number of values that were read before the collection.
     """
 
     tree: Map | Seq
@@ -277,8 +280,9 @@ class _Open:
 
 
 class _Builder:
-    """Makes a tree of a parser's events. What an anchor names is made once and shared, but counted each time. No
-    recursion: a document as deep as it likes meets DEEPEST, and not the stack's end.
+    """A builder of a tree from a parser's events. A value with an anchor is made once and shared, but counted each
+    time. There is no recursion, so that a document nested too deeply is refused at DEEPEST and cannot exhaust the
+    stack.
     """
 
     def __init__(self, file: str) -> None:
@@ -287,7 +291,7 @@ class _Builder:
         self._file = file
         self._count = 0
         self._open: list[_Open] = []
-        #: By anchor: the mark, the value (_Open until its end has come), how many values are in it.
+        #: By anchor: its place, the value (an _Open until its end has been read), and the number of values in it.
         self._anchored: dict[str, tuple[yaml.Mark, Any, int]] = {}
         self._document: yaml.Mark | None = None
 
@@ -331,7 +335,7 @@ class _Builder:
         self._open.append(opened)
 
     def end(self, event: Any) -> None:
-        """Hand the collection that ends to the one around it."""
+        """End the innermost collection, and add it to the one around it."""
         done = self._open.pop()
         tree = done.tree
         if isinstance(tree, Map):
@@ -348,11 +352,11 @@ class _Builder:
 
     @property
     def _wants_key(self) -> bool:
-        """Whether what comes next is a mapping's key."""
+        """Whether the next value is a mapping's key."""
         return bool(self._open) and self._open[-1].key_at is None and isinstance(self._open[-1].tree, Map)
 
     def _counted(self, event: Any, mark: Mark) -> None:
-        """Check a value that is no alias: its depth, its number, its tag."""
+        """Check a value that is not an alias: its depth, its number, its tag."""
         if len(self._open) > DEEPEST:
             raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
         self._count_in(1, mark)
@@ -409,14 +413,14 @@ class _Builder:
 
 
 def _composing(context: str | None, began: yaml.Mark | None, problem: str, event: Any) -> Exception:
-    """What a composer says of a document that it can't compose."""
+    """Make the exception that YAML's composer raises for a document that it can't compose."""
     from yaml.composer import ComposerError
 
     return ComposerError(context, began, problem, event.start_mark)
 
 
 def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
-    """One clear line for what the parser says in several."""
+    """The place of a syntax error, and one clear line for the parser's message of several lines."""
     import yaml
 
     mark, message = Mark(file, 1, 1), str(error)
@@ -445,7 +449,9 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
 
 
 def _alias(message: str, rest: str) -> str:
-    """What to do where `*name` was read as an alias but is not one; "" otherwise. `rest` is the line from there on."""
+    """The remedy for text that begins with `*` and was read as an alias; "" if that is not the error. `rest` is the
+    line from the `*` on.
+    """
     found = re.match(r"\*[^\s,\]}]*", rest)
     undefined = "undefined alias" in message
     if found is None or not (undefined or "scanning an alias" in message):
@@ -457,5 +463,5 @@ def _alias(message: str, rest: str) -> str:
 
 
 def _line(text: str, at: yaml.Mark | None) -> str:
-    """The line of a text in which a mark is; "" where there is none."""
+    """The line of a text in which a mark is; "" if there is none."""
     return "" if at is None else (text.splitlines()[at.line : at.line + 1] or [""])[0]
