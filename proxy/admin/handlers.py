@@ -29,7 +29,7 @@ from proxy.transport.clock import monotonic, wall
 PIECE = 128 * 1024
 #: The most characters of a draft, and the most calls that are played under it.
 LONGEST_DRAFT, MOST_PLAYED = 64 * 1024, 200
-#: Buckets on a page of /buckets, where nothing is said; and at most.
+#: How many buckets a page of /buckets has by default, and at most.
 BUCKETS, MOST_BUCKETS = 1000, 10_000
 _T = TypeVar("_T")
 _JSON = "application/json; charset=utf-8"
@@ -152,7 +152,7 @@ class Handlers:
         return await _json(request, lambda: shown)
 
     async def buckets(self, request: web.Request) -> web.StreamResponse:
-        """`/buckets`: the level of each bucket; `?limit` of them, and `?after` so many."""
+        """`/buckets`: the level of each bucket, a page at a time: at most `?limit`, without the first `?after`."""
         limit, after = request.query.get("limit", str(BUCKETS)), request.query.get("after", "0")
         if not is_count(limit) or not 0 < int(limit) <= MOST_BUCKETS or not is_count(after):
             return refusal(400, f"limit must be a whole number from 1 to {MOST_BUCKETS}, and after a whole number.")

@@ -204,7 +204,7 @@ class Timeline:
 
 
 def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int]]:
-    """What was added to an upstream's counters, and to its histogram's slots, since the sample before."""
+    """The increase of an upstream's counters, and of its histogram's slots, since the sample before."""
     figures = row.figures()
     now = [figures[name] for name in COUNTED]
     if before is None:

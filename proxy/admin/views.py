@@ -94,8 +94,8 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """What the configuration gives an upstream: the labels of the buckets that its policies pay retries from, those of
-    its rates, and the number of its credentials.
+    """The resources that the configuration gives an upstream: the labels of the buckets that its policies pay retries
+    from, the labels of its rates, and the number of its credentials.
     """
 
     buckets: Sequence[str] = ()
@@ -270,7 +270,7 @@ async def live(
 
 
 async def provisions(router: Router, registry: Registry) -> dict[str, Provision]:
-    """What the configuration gives every named upstream, and the unmatched ones, by label."""
+    """The provision of every named upstream, and of the unmatched ones, by label."""
     found = await in_turns((each.label, _provision(each, registry)) for each in (*router.upstreams, router.fallback))
     return dict(found)
 
@@ -333,8 +333,8 @@ def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, 
 
 
 class _Holding(NamedTuple):
-    """What holds calls at present, by upstream: cooldowns, limits of attempts under way, circuit breakers, and
-    credentials that are not used.
+    """The state that holds calls at present, by upstream: cooldowns, limits of attempts under way, circuit breakers,
+    and credentials that are not used.
     """
 
     cooldowns: Mapping[str, float]

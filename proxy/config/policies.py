@@ -50,9 +50,9 @@ _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "pr
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """Where a policy belongs: its labels, its place in the file (`path`, `at`), its endpoints and credentials. `own`
-    names the buckets and limits that are set here and not inherited; `shares` are the endpoints' weights and
-    priorities.
+    """The place that a policy is made for: its labels, its place in the file (`path`, `at`), its endpoints and
+    credentials. `own` names the buckets and limits that are set here and not inherited; `shares` are the endpoints'
+    weights and priorities.
     """
 
     upstream: str

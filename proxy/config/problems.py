@@ -1,4 +1,4 @@
-"""Problems of a configuration: what is wrong, and where.
+"""The problems of a configuration, each with its place.
 
 A problem is a value. Nothing in this room raises for a user's mistake; every mistake in a file is collected and
 reported in one line, with the place where the user can fix it. That line, `FILE:LINE:COLUMN: path: what`, is the same
@@ -181,7 +181,7 @@ def counted(problems: Sequence[Problem]) -> str:
 
 
 def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
-    """One line that says whether the file is accepted, and how many problems it has. `upstreams` is None if it is
+    """A line that says whether the file is accepted, and how many problems it has. `upstreams` is None if it is
     refused.
     """
     if upstreams is None:
@@ -192,7 +192,7 @@ def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]
 
 
 def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
-    """One JSON object: what was checked, whether it is accepted, and every problem. `upstreams` is None if it is
+    """A JSON object: what was checked, whether it is accepted, and every problem. `upstreams` is None if it is
     refused.
     """
     found = Counter(problem.severity for problem in problems)

@@ -1,7 +1,7 @@
-"""Where each effective value comes from: file and line, an environment variable, or the default.
+"""The origin of each effective value: file and line, an environment variable, or the default.
 
-It costs calls nothing. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree itself is the
-record; it is read only on request. Until then, a process that serves keeps it compressed ("folded").
+Keeping it costs calls nothing. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree
+itself is the record; it is read only on request. Until then, a process that serves keeps it compressed ("folded").
 """
 
 from __future__ import annotations

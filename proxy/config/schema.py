@@ -39,7 +39,7 @@ def like(expression: str, *types: str) -> dict[str, Any]:
 
 
 def one_word(*words: str) -> Word:
-    """One of several words. If `off` is one of them, false is valid too: some editors read a bare off as false."""
+    """A word out of several. If `off` is one of them, false is valid too: some editors read a bare off as false."""
     also: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
     return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
 

@@ -44,7 +44,7 @@ def told_already(mark: Mark, path: Path, message: str) -> None:
 
 
 class Form(Protocol):
-    """What a value must look like."""
+    """A rule for what a value must look like."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         """The typed value, or BAD if an error was reported. A mapping's bad values are dropped from the tree too."""
