@@ -27,8 +27,8 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Usage(NamedTuple):
-    """What calls use of everything that has a limit: calls in flight, calls that wait, bytes kept for another attempt.
-    `busy`, while draining: the number of processes in which anything is under way (`Acceptor.is_busy`).
+    """The use that calls make of everything that has a limit: calls in flight, calls that wait, bytes kept for another
+    attempt. `busy`, while draining: the number of processes in which anything is under way (`Acceptor.is_busy`).
     """
 
     in_flight: int = 0
@@ -38,7 +38,7 @@ class Usage(NamedTuple):
 
 
 def enough_for(descriptors: int) -> int:
-    """How many connections of apps so many file descriptors are enough for, each with one upstream connection."""
+    """The number of app connections that so many file descriptors suffice for, each with one upstream connection."""
     room = descriptors - RESERVED
     return max(1, (room - min(REFUSED_IN_WORDS, room // 4)) // 2)
 

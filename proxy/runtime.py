@@ -322,7 +322,7 @@ class DataPath:
 
     @property
     def usage(self) -> Usage:
-        """How much is in use of everything that has a limit."""
+        """The present use of everything that has a limit."""
         acceptor = self.acceptor
         return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.means.draining and acceptor.is_busy))
 

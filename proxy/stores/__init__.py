@@ -1,1 +1,1 @@
-"""State outside one process: between the workers of a machine, and between machines."""
+"""State that is kept outside one process: shared by the workers of a machine, or by machines."""

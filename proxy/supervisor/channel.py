@@ -33,7 +33,7 @@ Told = Callable[[Any, list[int]], None]
 
 
 class Channel:
-    """One end of the channel. `told` is called with each message and its descriptors, which the callee then owns;
+    """An end of the channel. `told` is called with each message and its descriptors, which the callee then owns;
     `ended` is called once, when the other side has closed.
     """
 
@@ -223,7 +223,7 @@ class Left(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The answer to Gather. `made` are the keys of shared state that the worker has come to use, as of `generation`;
+    """The answer to Gather. `made` are the keys of shared state that the worker has begun to use, as of `generation`;
     `cooldowns` began since the answer before.
     """
 

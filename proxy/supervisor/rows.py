@@ -30,7 +30,7 @@ class Neighbours(Others):
         self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
 
     def count(self) -> tuple[int, int]:
-        """The same two counts, of all other workers together."""
+        """The two counts that `tell` publishes, summed over all other workers."""
         held = surplus = 0
         words = self._words
         for row in range(words[self._count]):

@@ -91,9 +91,8 @@ class Worker:
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
         self._opened: dict[int, web.SockSite] = {}
-        self._left: dict[
-            int, socket.socket
-        ] = {}  # sockets that no worker accepts on any more, where connections may wait
+        # Sockets that no worker accepts on any more, where connections may wait.
+        self._left: dict[int, socket.socket] = {}
         self._metrics, self._recent = Metrics(), RecentCalls()
         self._path: DataPath  # from Begin on
         self._has_begun = False

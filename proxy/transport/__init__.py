@@ -1,1 +1,1 @@
-"""Floor 1: one attempt on the wire. Knows nothing of retries."""
+"""Floor 1: one attempt on the wire. This room knows nothing of retries."""

@@ -1,7 +1,7 @@
-"""One HTTP/1 connection to an upstream, and the one stream that it carries at a time.
+"""A connection to an upstream by HTTP/1, and the one stream that it carries at a time.
 
-`transport.streams.Listener` says what the listener is told. After an end or a fault the stream is gone, and the
-connection is idle in the pool or closed.
+`transport.streams.Listener` describes the calls of the listener's methods. After an end or a fault the stream is over,
+and the connection is idle in the pool or closed.
 
 States: idle (no listener) -> head -> body -> idle | closed; after a 101: tunnel, raw bytes until both ends close.
 """
@@ -25,39 +25,45 @@ from proxy.wire.http1.body import Body, UntilCloseBody, body_reader, chunk, end_
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
 
-#: Bytes in flight before the writer is asked to wait, and before a reader is.
+#: Bytes in a write buffer above which the writer is asked to wait, and in a read buffer above which reading stops.
 HIGH_WATER = 64 * 1024
-#: Interim answers of one exchange, in all, bytes: they pass at once and nothing else bounds them.
+#: The most bytes that the interim answers of one exchange may have together; they are passed on at once, and have no
+#: other bound.
 INTERIM = 256 * 1024
-#: Seconds that an upstream gets to take the rest of a tunnel whose app is gone.
+#: Seconds that an upstream has to take the rest of a tunnel whose app is gone.
 PATIENCE = 2.0
-#: A connection that has rested for less is taken without asking the kernel whether something has come on it.
+#: A connection that has rested for fewer seconds is used without asking the kernel whether bytes wait on it.
 JUST_USED = 0.01
 
 
 class Keeper:
-    """What connections belong to: the pool. It is a base class for the reason that `streams.Listener` is one."""
+    """The owner of connections, which is the pool. This is a base class, and no protocol, for the reason that
+    `streams.Listener` is one.
+    """
 
     __slots__ = ()
 
     def opened(self, connection: Connection) -> None:
-        """A connection has been opened."""
+        """Note that a connection has been opened."""
 
     def rest(self, connection: Connection) -> None:
-        """An exchange is over, and its connection can carry another."""
+        """Take back a connection whose exchange is over, and which can carry another."""
 
     def conforms(self, connection: Connection) -> bool:
-        """Whether a connection may rest, and be used again: the configuration in force would open it so."""
+        """Whether a connection may rest and be used again, because the configuration in force would open it in the same
+        way.
+        """
         raise NotImplementedError
 
     def lost(self, connection: Connection) -> None:
-        """A connection is closed."""
+        """Note that a connection is closed."""
 
 
 class Connection:
-    """See the module. `since`: resting from then on. `pinned` is the list that it rests in instead of the pool, once it
-    belongs to one app connection. `generation` is that of the configuration that it was opened, or looked at, under.
-    `blocked`: what is written should wait for `on_writable`. `exchanges`: how many it has carried, the present one too.
+    """A connection to an upstream, which is also the stream of its current exchange. `since`: when it began to rest.
+    `pinned` is the list that it rests in instead of the pool, once it belongs to one app connection. `generation` is
+    that of the configuration under which it was opened, or last checked. `blocked`: writers should wait for
+    `on_writable`. `exchanges`: how many it has carried, including the present one.
     """
 
     __slots__ = (
@@ -77,10 +83,10 @@ class Connection:
         self.origin = origin
         self.transport: asyncio.Transport | None = None
         self._fd = -1
-        self._socket: object | None = None  # of `direct_write`
+        self._socket: object | None = None  # the socket for `direct_write`
         self._tls = False
         self._tunnel = tunnel
-        self._early = b""  # what a tunnel's far end said before anybody listened
+        self._early = b""  # bytes that a tunnel's far end sent before there was a listener
         self._listener: Listener | None = None
         self._method = ""
         self._chunked = False  # the request's body is framed in chunks
@@ -91,7 +97,7 @@ class Connection:
         self._answered = self._paused = False
         self._interim = 0  # bytes of interim answers
         self._keep_alive = True
-        self._usual_size = -1  # of a whole answer with the head of the last one
+        self._usual_size = -1  # the bytes of a whole answer with the usual head
         self.blocked = False
         self.exchanges = 0
         self.pinned: list[Connection] | None = None
@@ -100,14 +106,14 @@ class Connection:
     # -- the stream, as its attempt uses it -----------------------------------------------------------------------
 
     def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Send a request's head and what there is of its body, in one write."""
+        """Send a request's head and the part of its body that has arrived, in one write."""
         assert self.transport is not None
         request = asked.head
         self._listener = listener
         self._method = request.method
         self.exchanges += 1
         text = asked.text or self._render(asked)
-        if end and asked.text:  # all else is as `_over` left it
+        if end and asked.text:  # the other attributes are as `_over` left them
             if self._socket is None:
                 self.transport.write(text + body if body else text)
             else:
@@ -126,11 +132,11 @@ class Connection:
         self.transport.write(text)
 
     def _render(self, asked: Asked) -> bytes:
-        """A request's head as text, kept where a length alone frames its body. In absolute form to a parent proxy that
-        is given cleartext requests.
+        """A request's head as text, in absolute form for a parent proxy that gets cleartext requests. The text is kept
+        for further attempts unless the body is chunked.
 
-        The parent connects to what the target names, so that is the endpoint. Host, which it should not look at (RFC
-        9112 section 3.2.2), is as it would be without a parent.
+        The parent connects to the host that the target names, so that is the endpoint. Host, which the parent should
+        not look at (RFC 9112 section 3.2.2), is the same as without a parent.
         """
         head, target, add, origin = asked.head, asked.target, asked.add, self.origin
         if origin.absolute:
@@ -146,7 +152,9 @@ class Connection:
         return text
 
     def listen(self, listener: Listener) -> bytes:
-        """Carry bytes, as a tunnel that was opened for it. What its far end has said already."""
+        """Carry bytes for this listener, in a tunnel that was opened for it; the bytes that the far end has sent
+        already.
+        """
         self._listener = listener
         self.exchanges = 1
         early, self._early = self._early, b""
@@ -171,7 +179,9 @@ class Connection:
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        """Read no more for now. Not once the exchange is over: the reader of its last bytes may find them too many."""
+        """Stop reading for now. After the end of the exchange this does nothing: a listener that finds the last bytes
+        too many may still call it.
+        """
         if not self._paused and self._listener is not None and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
@@ -183,9 +193,10 @@ class Connection:
                 self.transport.resume_reading()
 
     def cancel(self) -> None:
-        """Forget the exchange, and the connection with it.
+        """Give up the exchange, and close the connection.
 
-        In a tunnel, what was said by the side that closed is still sent, for a while (RFC 9110 section 9.3.6).
+        In a tunnel, bytes that the closing side had sent before are still delivered, for a while (RFC 9110 section
+        9.3.6).
         """
         self._listener = None
         if self._tunnel and self.transport is not None and self.transport.get_write_buffer_size():
@@ -214,7 +225,7 @@ class Connection:
     # -- the connection, as the pool uses it ----------------------------------------------------------------------
 
     def pin(self, home: list[Connection]) -> None:
-        """It belongs to one app connection from now on: it rests in `home`, never in the pool."""
+        """Let the connection belong to one app connection from now on: it rests in `home`, never in the pool."""
         if self.pinned is None:
             self.pinned = home
             if self in self.origin.idle:
@@ -227,11 +238,13 @@ class Connection:
 
     @property
     def is_first(self) -> bool:
-        """Whether it carries its first request."""
+        """Whether the connection carries its first request."""
         return self.exchanges == 1
 
     def is_sound(self, rested: float) -> bool:
-        """Whether it may be used: open, and silent. One that was in use a moment ago is not asked."""
+        """Whether the connection may be used: it is open, and no bytes wait on it. Within JUST_USED seconds of its last
+        use, the kernel is not asked for waiting bytes.
+        """
         transport = self.transport
         if transport is None or transport.is_closing() or self.blocked:
             return False
@@ -250,7 +263,9 @@ class Connection:
         self._keeper.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of an answer; or bytes that nobody asked for, after which it is never used again."""
+        """Read bytes of an answer. Bytes without an exchange close the connection, except for the first ones of a
+        tunnel.
+        """
         listener = self._listener
         if listener is None:
             if self._tunnel and self.exchanges == 0 and len(self._early) < HIGH_WATER:
@@ -270,7 +285,9 @@ class Connection:
             self._read_head(data, listener)
 
     def _is_usual(self, data: bytes) -> bool:
-        """Whether this is a whole answer with the very head that the last one had, and nothing is unusual about us."""
+        """Whether this is a whole answer whose head is exactly the usual one (that of the last success), and the
+        exchange has nothing unusual.
+        """
         return (
             not self._answered
             and self._sent_all
@@ -281,15 +298,17 @@ class Connection:
         )
 
     def _usual_body(self, data: bytes) -> bytes:
-        """What such an answer has behind its head. Both ends are given: compiled, `text` is a pointer."""
+        """The body of an answer with the usual head. Both ends of the slice are given because `text` is a pointer when
+        compiled.
+        """
         text = data
         return text[len(self._usual.raw) : self._usual_size]
 
     def eof_received(self) -> bool:
-        """The upstream sends no more. True keeps our own direction open, which only a tunnel wants.
+        """Handle the end of the upstream's direction. True keeps our own direction open, which only a tunnel wants.
 
-        With TLS, this is told of an end that TLS announced; any other may be anybody's (RFC 9112 section 9.8) and is a
-        lost connection (see `transport.tls`).
+        With TLS, asyncio calls this only for an end that TLS announced; any other end may be forged (RFC 9112 section
+        9.8), and counts as a lost connection (see `transport.tls`).
         """
         listener = self._listener
         if listener is None:
@@ -303,21 +322,21 @@ class Connection:
         return False
 
     def unwanted(self) -> None:
-        """The caller that had it dialled went away at the moment that it was there: uvloop closes it then (in
-        `loop.create_connection`), and tells its protocol nothing.
+        """Close a connection whose caller went away at the moment when it was opened: uvloop closes it then (in
+        `loop.create_connection`), and does not call its protocol.
         """
         if self.transport is not None:
             self.transport.abort()
             self.connection_lost(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by whomever."""
-        if self.transport is None:  # it is told already
+        """Handle the end of the connection, whichever side closed it."""
+        if self.transport is None:  # handled already
             return
         self.transport = None
         self._keeper.lost(self)
         if exc is not None and not self._tls:
-            # The refusal of a body that is still being sent (413, 401, …) would else be lost to the reset behind it.
+            # An answer that refuses a body while it is being sent (413, 401, …) would else be lost with the reset.
             read_last_words(self._fd, self.data_received, self._takes_more)
         if self.pinned is not None and self in self.pinned:
             self.pinned.remove(self)
@@ -327,7 +346,9 @@ class Connection:
             listener.on_fault(fault)
 
     def _takes_more(self) -> bool:
-        """Whether anybody takes more of what comes; of a tunnel, all that came (RFC 9110 section 9.3.6)."""
+        """Whether the listener takes more of the bytes that arrived before the end; in a tunnel, it takes all of them
+        (RFC 9110 section 9.3.6).
+        """
         return self._listener is not None and (self._tunnel or not self._paused)
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -356,9 +377,8 @@ class Connection:
             self._begin_tunnel(head, data, listener)
         elif size == len(data):
             if head.status < 400 and head.simple and not head.chunked and self._method != "HEAD":
-                head = self._usual = self.origin.as_usual(
-                    head
-                )  # of what succeeds: a failure in between changes nothing
+                # Only a success sets the usual head: a failure in between does not change it.
+                head = self._usual = self.origin.as_usual(head)
                 self._usual_size = len(head.raw) + size
             self._over(b"")
             listener.on_head(head, data, True, None)
@@ -373,7 +393,7 @@ class Connection:
                 listener.on_head(head, b"", False, None)
 
     def _read_body(self, data: bytes, listener: Listener, head: ResponseHead | None = None) -> None:
-        """More of the body; with its head, what of it came in the same packet."""
+        """Read more of the body; with `head`, the part of it that arrived in the same packet."""
         body = self._body
         assert body is not None
         try:
@@ -395,7 +415,7 @@ class Connection:
     def _begin_tunnel(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
         if not switches_as_asked(self._upgrade, head.upgrade):
             self._break(listener, "a 101 that nobody asked for")
-        elif self._chunked and not self._sent_all:  # what is left of the request could not be told from the tunnel
+        elif self._chunked and not self._sent_all:  # its rest would look like the tunnel's bytes
             self._break(listener, "a 101 within a chunked request")
         else:
             self._tunnel = True
@@ -403,7 +423,9 @@ class Connection:
             listener.on_head(head, data, False, None)
 
     def _over(self, rest: bytes) -> None:
-        """The answer is whole: let the connection rest, as one that nothing has been said on; or close it."""
+        """End an exchange whose answer is whole: let the connection rest if nothing arrived after the answer, else
+        close it.
+        """
         self._listener = None
         self._body = None
         transport = self.transport

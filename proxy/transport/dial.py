@@ -2,7 +2,7 @@
 
 The address that was checked is the one that is connected to; a name is never given to the kernel. Addresses of both
 families race (RFC 8305): the next starts when the one before has failed or been silent for 250 ms, the first to connect
-wins and the others are closed. Whatever goes wrong here happened before any byte of a request was sent.
+wins and the others are closed. Every error raised here happened before any byte of a request was sent.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from proxy.transport.tls import Contexts, place_of
 HEAD_START = 0.25
 
 _TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
-#: A parent's answer to CONNECT longer than this is none.
+#: The most bytes of a parent's answer to CONNECT; a longer one counts as none.
 _PARENT_HEAD = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How an endpoint is reached; with the endpoint it is what tells pooled connections apart.
+    """The way in which an endpoint is reached; pooled connections are told apart by it and the endpoint.
 
-    `named`: it is an upstream's own url. `strict`: the call came in by a listener off loopback, so that loopback is
-    denied unless named. `http2`: by HTTP/2, or, with `either`, by what the upstream's TLS selects.
+    `named`: the endpoint is an upstream's own url. `strict`: the call arrived by a listener off loopback, so that
+    loopback is denied unless named. `http2`: by HTTP/2, or, with `either`, by the protocol that the upstream's TLS
+    selects.
     """
 
     verify: bool | str = True
@@ -48,12 +49,12 @@ class Way:
 
     @property
     def reach(self) -> Reach:
-        """The part of it that is a policy's own."""
+        """The part of the way that the policy defines."""
         return self.verify, self.client_cert, self.parent
 
     @property
     def protocols(self) -> str:
-        """What TLS offers by ALPN."""
+        """The protocols that TLS offers by ALPN."""
         return "h2,http/1.1" if self.either else "h2" if self.http2 else "http/1.1"
 
 
@@ -67,10 +68,10 @@ class Dialer:
         self.contexts = contexts
 
     async def open(self, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, tunnel: bool = False) -> None:
-        """Connect a protocol to the endpoint, by TLS where its scheme says so; not with a blind `tunnel`.
+        """Connect a protocol to the endpoint, with TLS if its scheme is https and this is no blind `tunnel`.
 
-        A parent proxy gets cleartext requests in absolute form, and is asked for a tunnel by CONNECT for all else.
-        Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
+        A parent proxy gets cleartext requests in absolute form, and is asked for a tunnel by CONNECT in all other
+        cases. Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
         """
         unix, secure = endpoint.unix, endpoint.scheme == "https" and not tunnel
         sock = await self._race(*await self._places(endpoint, way)) if unix is None else await self._unix(unix)
@@ -87,7 +88,7 @@ class Dialer:
     async def _places(self, endpoint: Endpoint, way: Way) -> tuple[list[str], int]:
         """The addresses that may be connected to, at least one, and the port: the endpoint's, or the parent's.
 
-        A parent resolves the endpoint's name, so only what its text says of its address can be checked here.
+        A parent resolves the endpoint's name, so only the name's text can be checked here. Raises DeniedError.
         """
         host, port = endpoint.host, endpoint.port
         places = (host,) if way.parent is not None else await self.resolver.addresses(host)
@@ -101,7 +102,7 @@ class Dialer:
         return list(await self.resolver.addresses(parent.hostname or "")), parent.port or 80
 
     async def _race(self, addresses: list[str], port: int) -> socket.socket:
-        """The first connection of a happy-eyeballs race, in the addresses' order. Raises OSError."""
+        """Connect to the first of these addresses that answers, in their order (happy eyeballs). Raises OSError."""
         places = [_place(address, port) for address in addresses]
         return await start_connection(places, happy_eyeballs_delay=HEAD_START, interleave=0, loop=self._loop)
 
@@ -133,7 +134,7 @@ class Dialer:
 
 
 def parent_credentials(parent: str) -> bytes:
-    """The Proxy-Authorization line of a parent whose url has user info, or b""."""
+    """The Proxy-Authorization line of a parent whose url has user info, else b""."""
     place = urlsplit(parent)
     if place.username is None:
         return b""
@@ -142,7 +143,7 @@ def parent_credentials(parent: str) -> bytes:
 
 
 def _place(address: str, port: int) -> AddrInfoType:
-    """An address, its zone's number behind a "%", as `start_connection` takes it."""
+    """An address, which may end in "%" and its zone's number, in the form that `start_connection` takes."""
     bare, _, zone = address.partition("%")
     if ":" in bare:
         scope = int(zone) if zone.isdigit() else 0

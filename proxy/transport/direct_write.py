@@ -1,5 +1,5 @@
-"""What is written to a connection at once, past its transport: by compiled code (socket_calls.pyx), on a TCP transport
-of uvloop's. Elsewhere, and in Python alone, the transport writes.
+"""Writes that bypass a connection's transport: compiled code (socket_calls.pyx) writes to the socket at once, if the
+transport is a TCP transport of uvloop's. Otherwise, and in Python alone, the transport writes.
 """
 
 from __future__ import annotations
@@ -7,19 +7,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: The socket that `write_at_once` needs beside a transport; None where the transport writes.
+#: Return the socket that `write_at_once` needs for a transport; None if the transport itself has to write.
 socket_of: Callable[[asyncio.BaseTransport], object | None]
-#: Write to a transport with such a socket, before anything that is written later.
+#: Write data to a transport whose `socket_of` is given, at once if possible; the order of writes is kept.
 write_at_once: Callable[[asyncio.WriteTransport, object | None, bytes], None]
 
 
 def _none(transport: asyncio.BaseTransport) -> object | None:
-    """`socket_of` in Python alone."""
+    """Return no socket: `socket_of` in Python alone."""
     return None
 
 
 def _written(transport: asyncio.WriteTransport, socket: object | None, data: bytes) -> None:
-    """`write_at_once` in Python alone."""
+    """Write by the transport: `write_at_once` in Python alone."""
     transport.write(data)
 
 

@@ -1,9 +1,9 @@
-"""Where the proxy may not connect (contract, section 6, "Denied").
+"""The guard of egress: addresses that the proxy may not connect to (contract, section 6, "Denied").
 
 Law: the address that is then connected to is checked, never a name: a name may resolve to anything, and to something
 else a moment later. An IPv6 address that stands for an IPv4 one is checked as both. Only an upstream's own `url` lifts
-the ban, and only from the address that it spells out. Behind a parent proxy, which looks names up itself, only the
-host's text is known: it is checked in every way in which a resolver may read it as an address.
+the ban, and only from the address that it spells out. If a parent proxy looks names up, only the host's text is known:
+it is checked in every way in which a resolver may read it as an address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import unquote
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: Cloud metadata services and link-local addresses: credentials live there (contract, section 3).
+#: Cloud metadata services, which give out credentials, and link-local addresses (contract, section 3).
 ALWAYS_DENIED: tuple[Network, ...] = tuple(
     ipaddress.ip_network(text)
     for text in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "168.63.129.16/32", "100.100.100.200/32")
@@ -27,7 +27,7 @@ _LOOPBACK: tuple[Address, ...] = (ipaddress.ip_address("127.0.0.1"), ipaddress.i
 
 
 class Guard:
-    """Says whether an address may be connected to.
+    """The rules by which an address may be connected to.
 
     `own` are the proxy's listeners (proxy, admin, probe) as (address, port); the wildcard addresses stand for every
     address of this machine.
@@ -40,25 +40,25 @@ class Guard:
             self.add_own(host, port)
 
     def deny(self, denied: Iterable[Network]) -> None:
-        """Deny these networks, beside those that always are."""
+        """Set the networks that are denied in addition to those that always are."""
         self._networks: tuple[Network, ...] = (*ALWAYS_DENIED, *denied)
 
     def add_own(self, host: str, port: int) -> None:
-        """A listener of this process is never a destination. Names stand for both loopback addresses."""
+        """Deny a listener of this process as a destination. A name counts as both loopback addresses."""
         self._own.setdefault(port, set()).update(readings(host) or _LOOPBACK)
 
     def drop_own(self, host: str, port: int) -> None:
-        """Forget a listener that is closed."""
+        """Remove a listener that is closed."""
         self._own.get(port, set()).difference_update(readings(host) or _LOOPBACK)
 
     def refuses(self, host: str, port: int, *, strict: bool) -> str:
-        """Why a host may not be connected to, as far as its text says which address it is, or "".
+        """The reason why a host may not be connected to, as far as its text says which address it is; "" if it may.
 
-        `host` is an address, or, for a parent proxy to look up, what the request named; of a name only localhost can be
-        judged. `strict`: the call came in by a listener off loopback, so loopback is denied too.
+        `host` is an address, or, if a parent proxy will look it up, the host that the request named; of names only
+        localhost can be judged. `strict`: the call arrived by a listener off loopback, so loopback is denied too.
         """
         addresses = readings(host)
-        if not addresses and f".{_plain(host)}".endswith(".localhost"):  # never anything else (RFC 6761 section 6.3)
+        if not addresses and f".{_plain(host)}".endswith(".localhost"):  # always loopback (RFC 6761 section 6.3)
             addresses = _LOOPBACK
         elif not addresses and is_numeric(host):
             return "it is neither a name nor an address"
@@ -79,7 +79,7 @@ class Guard:
 
 
 def _is_local(address: Address) -> bool:
-    """Whether the address is one of this machine: it is then also the source that the kernel chooses towards it."""
+    """Whether the address is one of this machine: then it is also the source that the kernel chooses towards it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -90,7 +90,7 @@ def _is_local(address: Address) -> bool:
 
 
 def names_address(host: str) -> bool:
-    """Whether a url's host spells an address out, rather than a name that anybody may point anywhere."""
+    """Whether a url's host spells an address out; any other name may be made to point anywhere."""
     return host == "localhost" or bool(readings(host))  # RFC 6761: localhost is never anything but loopback
 
 
@@ -109,7 +109,7 @@ _IPV4 = 0xFFFFFFFF
 #: IPv6 prefixes whose last 32 bits are an IPv4 address: compatible and mapped (RFC 4291 sections 2.5.5.1 and 2.5.5.2),
 #: translated (SIIT: RFC 2765 section 2.1), NAT64 (RFC 6052 section 2.1).
 _LAST_32 = tuple(ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
-#: RFC 8215: a network's own NAT64 prefixes lie within, of any length that RFC 6052 section 2.2 has from 48 on.
+#: RFC 8215: a network's own NAT64 prefixes are in this one, with any length of RFC 6052 section 2.2 from 48 on.
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
 _TEREDO = ipaddress.IPv6Network("2001::/32")  # RFC 4380 section 4: the server's address, and the client's inverted
@@ -118,7 +118,9 @@ _ISATAP, _U_BIT = 0x00005EFE, 0x02000000
 
 
 def readings(host: str) -> tuple[Address, ...]:
-    """The addresses that a host's text (brackets and zone or not) may stand for without a look-up; () for a name."""
+    """The addresses that a host's text (with brackets and zone or without) may stand for without a look-up; () for a
+    name.
+    """
     host = _plain(host)
     try:
         return (ipaddress.ip_address(host.strip("[]").partition("%")[0]),)
@@ -131,15 +133,17 @@ def readings(host: str) -> tuple[Address, ...]:
 
 
 def is_numeric(host: str) -> bool:
-    """Whether a host is made of numbers and dots alone: an address, or what only a careless reader takes for one."""
+    """Whether a host consists of numbers and dots alone: an address, or a text that only a lenient reader takes for
+    one.
+    """
     return _NUMBERS(_plain(host)) is not None
 
 
 def meanings(address: Address) -> tuple[Address, ...]:
     """The address without its zone, and the IPv4 addresses that packets to it may be for.
 
-    Of a network's own NAT64 prefix nobody can tell the length, so every length is tried there; 0.0.0.0/8, as which the
-    zeros of a longer prefix read, is nobody's address.
+    The length of a network's own NAT64 prefix is not known, so every length is tried; results in 0.0.0.0/8, which come
+    from the zeros of a longer prefix, are left out, because no host has such an address.
     """
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
@@ -165,8 +169,10 @@ def meanings(address: Address) -> tuple[Address, ...]:
 
 
 def _plain(host: str) -> str:
-    """A host in lower case and without trailing dots, percent-encoding undone, full-width digits and dots narrowed."""
-    if "%" in host and ":" not in host:  # behind a colon it is a zone's
+    """A host in lower case and without trailing dots, with percent-encoding undone and full-width digits and dots
+    narrowed.
+    """
+    if "%" in host and ":" not in host:  # in a text with a colon it begins a zone
         host = unquote(host, errors="replace")
     if not host.isascii():
         host = unicodedata.normalize("NFKC", host).replace("\u3002", ".")
@@ -174,7 +180,9 @@ def _plain(host: str) -> str:
 
 
 def _inet_aton(host: str, *, octal: bool) -> ipaddress.IPv4Address | None:
-    """One to four numbers as an address, or None. `octal`: a leading zero says so."""
+    """The address that one to four numbers spell; None if they spell none. `octal`: a leading zero marks an octal
+    number.
+    """
     *bytes_, last = (_number(part, octal=octal) for part in host.split("."))
     if len(bytes_) > 3 or last >= 1 << 8 * (4 - len(bytes_)) or any(value > 255 for value in bytes_):
         return None
@@ -184,7 +192,7 @@ def _inet_aton(host: str, *, octal: bool) -> ipaddress.IPv4Address | None:
 
 
 def _number(text: str, *, octal: bool) -> int:
-    """One number; 2**32 where it is none, or is larger than an address can be."""
+    """The value of one number; 2**32 if the text is not a number, or larger than an address can be."""
     base = 16 if text.startswith("0x") else 8 if octal and text.startswith("0") else 10
     try:
         return min(int(text.removeprefix("0x").lstrip("0") or "0", base), 1 << 32)

@@ -1,7 +1,7 @@
-"""One table: what went wrong on the wire -> Fault(kind, progress, reused, detail, RFC 9209 error).
+"""The table of faults: what went wrong on the wire -> Fault(kind, progress, reused, detail, RFC 9209 error).
 
-Every way in which an attempt can end without a whole answer is named here, and nowhere else. A fault before the first
-byte of the request was written is NEVER_SENT, whatever it was: such a request may be repeated for any method.
+Every way in which an attempt can end without a whole answer is named here, and only here. A fault before the first byte
+of the request was written is NEVER_SENT, whatever it was: such a request may be repeated for any method.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from proxy.wire.http2.frames import INTERNAL_ERROR
 
 #: RFC 9209 section 2.3: the proxy error type of a destination that is not allowed.
 PROHIBITED = "destination_ip_prohibited"
-#: The same, where we have no connection left to give.
+#: The proxy error type for a process that can open no more connections.
 NO_ROOM = "connection_limit_reached"
-#: The same, where the peer said by an alert what it has against us.
+#: The proxy error type for a peer that ended TLS by an alert.
 TLS_ALERT = "tls_alert_received"
 
 
 class DeniedError(Exception):
-    """No address of the destination may be connected to. Its text says why, in a clause."""
+    """No address of the destination may be connected to. The text says why, in a clause."""
 
 
 class ParentRefusedError(Exception):
-    """A parent proxy did not open the tunnel that it was asked for. Its text says how it put it."""
+    """A parent proxy did not open the tunnel that it was asked for. The text says what it answered."""
 
 
 class WrongProtocolError(Exception):
-    """The upstream does not speak HTTP/2. Its text says what it did, in a clause."""
+    """The upstream does not speak HTTP/2. The text says what it did instead, in a clause."""
 
 
 class NoPlaceError(Exception):
@@ -37,10 +37,10 @@ class NoPlaceError(Exception):
 
 
 class NoRoomError(Exception):
-    """As many connections are open as there are file descriptors for."""
+    """The process has as many connections open as its file descriptors suffice for."""
 
 
-#: Errors whose own text is told.
+#: Errors whose own text is part of the fault's detail.
 _SAYING = (ParentRefusedError, WrongProtocolError)
 
 #: Most specific first: (exception, detail, error). Errors before any byte of the request.
@@ -71,14 +71,14 @@ def dialling(error: BaseException) -> Fault:
             if kind is ssl.SSLError and _is_alert(error):
                 name = TLS_ALERT
             if kind in _SAYING or (kind is OSError and getattr(error, "errno", None) is None):
-                said = str(error)  # addresses that failed for several reasons, say
+                said = str(error)  # for example addresses that failed for several reasons
             told = f"{detail}: {said}" if said else detail
             return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=told, error=name)
     return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="internal error", error="proxy_internal_error")
 
 
 def _said_of_tls(error: BaseException | None) -> str:
-    """What TLS says of an error, in OpenSSL's words; "" where it says nothing, or the error is another."""
+    """OpenSSL's description of a TLS error; "" if it has none, or if the error is not of TLS."""
     if not isinstance(error, ssl.SSLError):
         return ""
     return getattr(error, "verify_message", "") or _reason(error).replace("_", " ").lower()
@@ -89,15 +89,15 @@ def _is_alert(error: BaseException | None) -> bool:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    return getattr(error, "reason", None) or ""  # absent where the error is not OpenSSL's own
+    return getattr(error, "reason", None) or ""  # absent if the error is not OpenSSL's own
 
 
 def closed(*, sent: bool, answered: bool, reused: bool, error: BaseException | None = None) -> Fault:
-    """The upstream's connection ended in the middle of an exchange.
+    """The fault of an exchange during which the upstream's connection ended.
 
-    `sent`: a byte of the request was handed to the kernel. `answered`: a byte of an answer had come. `error`: what the
-    transport was closed with. A TLS alert is told of: by TLS 1.3, an upstream refuses a client's certificate, or its
-    absence, only after the handshake, when the request may be there already.
+    `sent`: a byte of the request was written to the kernel. `answered`: a byte of an answer had arrived. `error`: the
+    exception that the transport was closed with. A TLS alert gets a text of its own: by TLS 1.3, an upstream refuses a
+    client's certificate, or its absence, only after the handshake, when the request may have arrived already.
     """
     if sent and not answered and _is_alert(error):
         detail = f"the upstream ended the connection by a TLS alert: {_said_of_tls(error)}"
@@ -113,33 +113,37 @@ def closed(*, sent: bool, answered: bool, reused: bool, error: BaseException | N
 
 
 def broke_down(*, answered: bool) -> Fault:
-    """A defect of the proxy ended the exchange. `answered`: the head had come."""
+    """The fault of an exchange that a defect of the proxy ended. `answered`: the head had arrived."""
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
     detail = "the proxy failed; its log says more"
     return Fault(FaultKind.RESET, progress, detail=detail, error="proxy_internal_error", code=INTERNAL_ERROR, ours=True)
 
 
 def malformed(detail: str) -> Fault:
-    """The upstream's answer breaks the grammar."""
+    """The fault of an answer that breaks the grammar."""
     detail = f"the upstream's answer is malformed: {detail}"
     return Fault(FaultKind.RESET, Progress.ANSWERED, detail=detail, error="http_protocol_error")
 
 
 def attempt_timeout() -> Fault:
-    """No final head within `timeouts.attempt`."""
+    """The fault of an attempt without a final head within `timeouts.attempt`."""
     detail = "the upstream did not answer within the attempt's time"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail=detail, error="http_response_timeout")
 
 
 def first_byte_timeout(*, answered: bool) -> Fault:
-    """No byte of a body that counts within `timeouts.first_byte`. `answered`: the head had come."""
+    """The fault of an attempt without a byte of a body that counts within `timeouts.first_byte`. `answered`: the head
+    had arrived.
+    """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
     detail = "no byte of the answer's body that counts arrived within first_byte"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error="http_response_timeout")
 
 
 def idle_timeout(*, answered: bool) -> Fault:
-    """Silence for longer than `timeouts.idle`."""
+    """The fault of an attempt on which nothing moved for longer than `timeouts.idle`. `answered`: the head had
+    arrived.
+    """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
     error = "connection_read_timeout" if answered else "http_response_timeout"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail="nothing moved for longer than the idle time", error=error)

@@ -1,7 +1,7 @@
-"""When the output of HTTP/2 connections is written: once in each turn of the loop, in one write for each connection.
+"""The flushing of HTTP/2 connections' output: once in each turn of the loop, in one write for each connection.
 
-A reader flushes at its end; what is gathered outside a read (a retry's alarm, a dial, a read on HTTP/1) is flushed in
-the same turn of the loop. Nothing that was gathered waits for something that may never come.
+A reader flushes at its end; output that is gathered outside a read (a retry's alarm, a dial, a read on HTTP/1) is
+flushed in the same turn of the loop. No output waits for an event that may never happen.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Protocol
 
 
 class Gathering(Protocol):
-    """A connection that gathers what it has to send."""
+    """A connection that gathers its output."""
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the output that was gathered."""
         ...
 
 
 class Flusher:
-    """Flushes the connections of one loop that have something to send."""
+    """Flushes the connections of one loop that have output."""
 
     __slots__ = ("_gathered", "_loop", "_reading")
 
@@ -29,17 +29,17 @@ class Flusher:
         self._reading = False
 
     def gathered(self, connection: Gathering) -> None:
-        """A connection has something to send."""
+        """Note that a connection has output; it is flushed in this turn of the loop."""
         if not self._gathered and not self._reading:
             self._loop.call_soon(self.flush)
         self._gathered[connection] = None
 
     def reads(self) -> None:
-        """A connection begins to read, and calls `flush` in the end."""
+        """Note that a connection begins to read, and calls `flush` at the end."""
         self._reading = True
 
     def flush(self) -> None:
-        """Have all of them write."""
+        """Flush all connections that have output."""
         self._reading = False
         gathered, self._gathered = self._gathered, {}
         for connection in gathered:

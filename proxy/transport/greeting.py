@@ -11,8 +11,8 @@ from proxy.transport.http2 import UpstreamConnection
 
 
 class Greeting(asyncio.Protocol):
-    """The protocol of a connection until its handshake is done. Then `made` is the one that takes its place: by
-    `http2`, which makes it, where the upstream has selected `h2`, else by `http1`.
+    """The protocol of a connection until its TLS handshake is done. Then `made` takes its place: the protocol that
+    `http2` makes if the upstream has selected `h2`, else the one that `http1` makes.
     """
 
     def __init__(self, http1: Callable[[], Connection], http2: Callable[[], UpstreamConnection]) -> None:
@@ -21,13 +21,13 @@ class Greeting(asyncio.Protocol):
         self.made: Connection | UpstreamConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is done."""
+        """Replace this protocol, because the handshake is done."""
         selected = transport.get_extra_info("ssl_object").selected_alpn_protocol()
         self.made = self._http2() if selected == "h2" else self._http1()
         cast(asyncio.Transport, transport).set_protocol(cast(asyncio.Protocol, self.made))
         self.made.connection_made(transport)
 
     def unwanted(self) -> None:
-        """The caller that had it dialled went away."""
+        """Close a connection whose caller went away while it was dialled."""
         if self.made is not None:
             self.made.unwanted()

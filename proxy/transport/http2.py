@@ -1,8 +1,8 @@
 """An HTTP/2 connection to an upstream, and its streams, which attempts send requests on.
 
-Nothing of a call is sent before the upstream's SETTINGS have come: a server that speaks something else has seen nothing
-of it. A connection that drains (GOAWAY, ids used up, a configuration that would no longer open it) finishes what it has
-and takes nothing new; one that is lost, or breaks the rules, takes all its streams with it.
+Nothing of a call is sent before the upstream's SETTINGS have arrived, so a server that speaks another protocol has seen
+nothing of it. A connection that drains (GOAWAY, ids used up, a configuration that would no longer open it) finishes its
+streams and accepts no new ones; one that is lost, or breaks the rules, takes all its streams with it.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ WINDOW = 1024 * 1024
 
 
 class Http2Keeper(Protocol):
-    """What connections belong to: the pool. `http2_errors` counts those of all of them, by code."""
+    """The owner of connections, which is the pool. `http2_errors` counts the errors of all its connections, by code."""
 
     flusher: Flusher
     http2_errors: Counter[int]
 
     def opened(self, connection: UpstreamConnection) -> None:
-        """A connection is there."""
+        """Note that a connection has been opened."""
         ...
 
     def lost(self, connection: UpstreamConnection) -> None:
-        """A connection is closed."""
+        """Note that a connection is closed."""
         ...
 
     def emptied(self, connection: UpstreamConnection) -> None:
-        """A connection has no streams any more, and takes others."""
+        """Note that a connection has no streams any more, and accepts others."""
         ...
 
 
 class UpstreamConnection(Http2Protocol):
-    """See the module. `since`: without streams from then on. `generation` is that of the configuration that it was
-    opened, or looked at, under. `pinned`: never; that is HTTP/1's.
+    """A connection to an upstream that carries many streams. `since`: when it last had none. `generation` is that of
+    the configuration under which it was opened, or last checked. `pinned` is always None; only HTTP/1 connections are
+    pinned.
     """
 
     __slots__ = ("_keeper", "_settled", "generation", "origin", "pinned", "since")
@@ -71,7 +72,9 @@ class UpstreamConnection(Http2Protocol):
     # -- the connection, as the pool uses it ----------------------------------------------------------------------
 
     async def settled(self) -> None:
-        """Until the upstream has said its SETTINGS. Raises WrongProtocolError, or what `faults.dialling` knows."""
+        """Wait until the upstream's SETTINGS have arrived. Raises WrongProtocolError, or another error of
+        `faults.dialling`.
+        """
         await self._settled
 
     @property
@@ -81,32 +84,32 @@ class UpstreamConnection(Http2Protocol):
 
     @property
     def places(self) -> int:
-        """How many more streams can be opened."""
+        """The number of further streams that can be opened."""
         return self.session.places
 
     @property
     def is_resting(self) -> bool:
-        """Whether it has no streams."""
+        """Whether the connection has no streams."""
         return not self.session.streams
 
     def stream(self) -> Http2UpstreamStream:
-        """A stream to send a request on."""
+        """Make a stream to send a request on."""
         return Http2UpstreamStream(self)
 
     def drain(self) -> None:
-        """Take nothing new, and close behind the last stream."""
+        """Accept no new streams, and close after the last one."""
         self.session.draining = True
         self.changed()
 
     def close(self) -> None:
-        """Close once what was written has gone."""
+        """Close once all output has been written."""
         if self.transport is not None and not self.session.ended:
             self.session.fail(NO_ERROR, "")
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there, its TLS handshake done."""
+        """Begin HTTP/2: the connection is open, its TLS handshake done."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._keeper.opened(self)
@@ -118,24 +121,24 @@ class UpstreamConnection(Http2Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by whomever."""
+        """Handle the end of the connection, whichever side closed it."""
         if self.transport is None:
             return
         self.transport = None
         self._keeper.lost(self)
         self._give_up(exc or ConnectionError("closed before its SETTINGS"))
-        if self.session.behind:  # what came is no less true
+        if self.session.behind:  # frames that arrived before the loss count
             self.session.feed(b"", monotonic())
         self.session.lost()
 
     def unwanted(self) -> None:
-        """The caller that had it dialled went away."""
+        """Close a connection whose caller went away while it was dialled."""
         if self.transport is not None:
             self.transport.abort()
             self.connection_lost(None)
 
     def flush(self) -> None:
-        """Write what was gathered; where nobody is there, tell streams what they are to be told."""
+        """Write the output that was gathered; if the connection is closed, only notify its streams."""
         if self.transport is None:
             self.session.outbox.tell()
         else:
@@ -144,11 +147,13 @@ class UpstreamConnection(Http2Protocol):
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 
     def accept(self) -> Stream:
-        """Never: an upstream opens no streams."""
+        """Raise: an upstream opens no streams."""
         raise NotImplementedError
 
     def opened(self) -> None:
-        """The upstream's SETTINGS have come: after the sessions that it hands out, as TLS libraries do it."""
+        """Take note that the upstream's SETTINGS have arrived. Its TLS sessions have arrived as well by then, because
+        TLS libraries send them first.
+        """
         transport = self.transport
         if transport is not None and transport.get_extra_info("ssl_object") is not None:
             keep_session(transport, self.origin.endpoint, self.origin.way.parent)
@@ -156,7 +161,7 @@ class UpstreamConnection(Http2Protocol):
             self._settled.set_result(None)
 
     def changed(self) -> None:
-        """A stream is over, or there are other places, or it drains."""
+        """Handle a change: a stream is over, the number of places is another, or the connection drains."""
         session = self.session
         if self.origin.awaiting and session.places > 0:
             self.origin.freed(session.places)
@@ -168,7 +173,7 @@ class UpstreamConnection(Http2Protocol):
                 self._keeper.emptied(self)
 
     def failed(self, code: int, detail: str) -> None:
-        """It is given up, by us or for what the upstream did."""
+        """Close the connection, which one side has given up; `detail` says why."""
         remedy = " (protocol: http/1.1 would translate what is not gRPC)" if detail == HTTP1_ANSWER else ""
         self._give_up(WrongProtocolError(f"{detail}{remedy}"))
         self.give_up()
@@ -176,11 +181,11 @@ class UpstreamConnection(Http2Protocol):
     def _give_up(self, error: Exception) -> None:
         if not self._settled.done():
             self._settled.set_exception(error)
-            self._settled.exception()  # it is no defect if nobody waits any more
+            self._settled.exception()  # marks the exception as seen, if no task waits for it any more
 
 
 class Http2UpstreamStream(Stream):
-    """One request of an attempt, and its answer. Implements `proxy.transport.streams.UpstreamStream`."""
+    """A request of an attempt, and its answer. Implements `proxy.transport.streams.UpstreamStream`."""
 
     __slots__ = ("_connection", "_listener", "_reused")
 
@@ -190,7 +195,7 @@ class Http2UpstreamStream(Stream):
         self._listener: Listener | None = None
         self._reused = False
 
-    # -- asked by its attempt -------------------------------------------------------------------------------------
+    # -- called by its attempt ------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -199,21 +204,21 @@ class Http2UpstreamStream(Stream):
 
     @property
     def shared(self) -> UpstreamConnection:
-        """The connection that it is one of the streams of."""
+        """The connection that the stream belongs to."""
         return self._connection
 
     @property
     def is_first(self) -> bool:
-        """Whether no stream was opened on the connection before it."""
+        """Whether no other stream was opened on the connection earlier."""
         return self.id == 1
 
     @property
     def unsent(self) -> int:
-        """Bytes of the body that wait here."""
+        """The number of bytes of the body that wait in this process."""
         return 0 if self.over else self.queued
 
     def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Send a request's head and what there is of its body."""
+        """Send a request's head and the part of its body that has arrived."""
         connection = self._connection
         self._listener = listener
         block = asked.block
@@ -222,7 +227,8 @@ class Http2UpstreamStream(Stream):
             block = asked.block = request_block(
                 asked.head, scheme, asked.authority, asked.target, asked.drop, asked.add
             )
-        behind = trailers_block(trailers)  # all is translated before the stream is opened: what may fail fails unsent
+        # Translated before the stream is opened, so that an error leaves the request unsent.
+        behind = trailers_block(trailers)
         self.bodiless = asked.head.method == "HEAD"
         self._reused = connection.session.used
         connection.session.open(self)
@@ -239,34 +245,35 @@ class Http2UpstreamStream(Stream):
         self._connection.send_soon()
 
     def finish(self, trailers: Trailers | None) -> None:
-        """The body is whole."""
+        """End the body, with its trailers."""
         self.send_end(b"", trailers_block(trailers))
         self._connection.send_soon()
 
     def resume(self) -> None:
-        """Take data again."""
+        """Accept data of the answer again."""
         Stream.resume(self)
         self._connection.send_soon()
 
     def cancel(self) -> None:
-        """Give the request up."""
+        """Give up the request: reset the stream with CANCEL."""
         self._listener = None
         self.reset(CANCEL)
         self._connection.send_soon()
 
     close = cancel
 
-    # -- told by the session --------------------------------------------------------------------------------------
+    # -- called by the session ------------------------------------------------------------------------------------
 
     def on_info(self, head: Response2) -> None:
-        """An interim answer."""
+        """Report an interim answer."""
         if self._listener is not None:
             self._listener.on_info(head)
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """The final head, with what stood behind it. Trailers, or an end that stands apart, are told apart, however
-        near they stand: a successful head commits its call, whatever follows (gRPC A6). But where trailers say nothing,
-        all is told in one.
+        """Report the final head, with the data and the end that arrived with it. Trailers, or an end that came by
+        itself, are reported separately, even if they arrived at once: a successful head commits its call, whatever
+        follows (gRPC A6). Only if the listener takes head, data and trailers as a whole (`on_whole`), they are reported
+        in one call.
         """
         listener, head = self._listener, cast(Response2, head)
         if listener is None:
@@ -283,30 +290,30 @@ class Http2UpstreamStream(Stream):
             self.tell_end(trailers)
 
     def on_data(self, data: bytes) -> None:
-        """More of the body."""
+        """Report more of the body."""
         if self._listener is not None:
             self._listener.on_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """The answer is whole."""
+        """Report that the answer is whole."""
         listener = self._listener
         if listener is not None:
             self._over()
             listener.on_end(trailers)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """It was broken off."""
+        """Report that the stream was broken off."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_fault(self._fault(code, processed, detail))
 
     def on_writable(self) -> None:
-        """What was written has gone."""
+        """Report that the stream accepts data again."""
         if self._listener is not None:
             self._listener.on_writable()
 
     def on_defect(self, error: Exception) -> None:
-        """Report a defect, and give this request up: the connection has others."""
+        """Report a defect, and give up this request alone: the connection has other streams."""
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": "a stream to an upstream broke down", "exception": error})
         listener, self._listener = self._listener, None
@@ -317,7 +324,7 @@ class Http2UpstreamStream(Stream):
             listener.on_fault(faults.broke_down(answered=self.answered))
 
     def _over(self) -> None:
-        """The answer is whole: what is left of the request is not wanted."""
+        """End the exchange, because the answer is whole: an unfinished request is reset."""
         self._listener = None
         if not self.over:
             self.reset(CANCEL)

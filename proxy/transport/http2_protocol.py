@@ -1,4 +1,4 @@
-"""What HTTP/2 connections of both sides do alike: bytes from the transport to the session, and frames back to it.
+"""The part that HTTP/2 connections of both sides have in common: bytes from the transport to the session, and back.
 
 A connection takes turns with all others. It reads a limited number of frames (`session.TURN`), and if that took long it
 rests for three times as long, or until no other has anything to do: whatever one peer sends, and whatever its frames
@@ -14,18 +14,18 @@ from proxy.transport.clock import monotonic
 from proxy.transport.flusher import Flusher
 from proxy.wire.http2.session import TURN, Session, SessionOwner
 
-#: Seconds of reading after which others come first, and for how many times as long.
+#: Seconds of reading after which a connection rests, and how many times as long it rests.
 LONG: Final = 0.0005
 SHARE: Final = 3.0
-#: Where so many turns of the loop one behind the other took less than so many seconds, nobody else has anything to do.
+#: If so many turns of the loop in a row took less than so many seconds each, no other connection has anything to do.
 IDLE_TURNS: Final = 3
 IDLE_SECONDS: Final = 0.00005
-#: Seconds that a peer which broke the rules gets to take what was written: it may take nothing.
+#: Seconds that a peer which broke the rules has to take what was written: it may take nothing.
 LAST_SECONDS: Final = 2.0
 
 
 class Http2Protocol(SessionOwner):
-    """See the module. `transport` is None where the connection is closed. It is its transport's `asyncio.Protocol`."""
+    """An HTTP/2 connection's `asyncio.Protocol`. `transport` is None once the connection is closed."""
 
     __slots__ = ("_came", "_flusher", "_idle_turns", "_looked", "_loop", "_rests_until", "session", "transport")
 
@@ -35,22 +35,22 @@ class Http2Protocol(SessionOwner):
         self._loop = loop
         self._flusher = flusher
         self.transport: asyncio.Transport | None = None
-        self._came = 0.0  # what is read, at that time
-        self._rests_until = 0.0  # it reads nothing before; 0: it reads
-        self._looked = 0.0  # at the time, last, while it rested
+        self._came = 0.0  # when the bytes that are read now arrived
+        self._rests_until = 0.0  # reading is paused until then; 0 if it is not paused
+        self._looked = 0.0  # when `_look` last ran
         self._idle_turns = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """Keep the transport of a connection that was opened."""
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Frames."""
+        """Read frames."""
         self._came = monotonic()
         self._read(data, self._came)
 
     def _read(self, data: bytes, begun: float) -> None:
-        """Read a turn's worth of what came."""
+        """Read the frames of one turn; `begun` is when the turn began."""
         flusher, session = self._flusher, self.session
         flusher.reads()
         try:
@@ -63,7 +63,7 @@ class Http2Protocol(SessionOwner):
             self._rest(begun, took)
 
     def _rest(self, begun: float, took: float) -> None:
-        """Let the others go on."""
+        """Pause reading, so that other connections get their turn."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
             self._rests_until = begun + took * (1 + SHARE)
@@ -71,7 +71,9 @@ class Http2Protocol(SessionOwner):
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        """Go on where the others have had their time, or have nothing to do."""
+        """Read on if the other connections have had their time, or have nothing to do; else check again in the next
+        turn.
+        """
         if self.transport is None or self.transport.is_closing():
             return
         now = monotonic()
@@ -92,27 +94,29 @@ class Http2Protocol(SessionOwner):
             self.transport.abort()
 
     def give_up(self) -> None:
-        """Write what was gathered, and close: soon, whether that is taken or not."""
+        """Write the output that was gathered, and close; after LAST_SECONDS abort, whether the peer has taken it or
+        not.
+        """
         self.flush()
         if self.transport is not None:
             self.transport.close()
             self._loop.call_later(LAST_SECONDS, self.abort)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: so do we."""
+        """Close our direction too, because the peer has closed its own."""
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not take what is written."""
+        """Block the output, because the transport's write buffer is full."""
         self.session.outbox.blocked = True
 
     def resume_writing(self) -> None:
-        """The transport's write buffer drained."""
+        """Go on writing, because the transport's write buffer drained."""
         self.session.outbox.drained()
         self.send_soon()
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the output that was gathered."""
         transport, outbox = self.transport, self.session.outbox
         while transport is not None and (data := outbox.take()):
             transport.write(data)
@@ -120,5 +124,5 @@ class Http2Protocol(SessionOwner):
                 return
 
     def send_soon(self) -> None:
-        """Something was gathered."""
+        """Have the output that was gathered written in this turn of the loop."""
         self._flusher.gathered(self)

@@ -1,14 +1,15 @@
 """Endpoints as policies reach them: which calls wait to dial one, how calls take turns on them, and their health.
 
 An origin is found by what defines it (the endpoint, and the way to it), so it outlives reloads if its definition does;
-what is learnt of its health is shared by all.
+its health is known to all calls that use it.
 
 Theory of dialling. A dial costs a handshake at both ends, and a burst of calls to an endpoint without an idle
 connection would dial once for each. Thousands of dials at once starve each other: the endpoint's listen queue
-overflows, the kernel reports that to nobody and tries again after 1, 3 and 7 s, and `timeouts.connect` ends nearly all
-of them. So DIALS are under way at a time, and further calls wait for whichever comes first: a place to dial, or a
-connection that another call has finished with. The call's deadline limits the wait; `connect` begins with the dial.
-Waiters are served in order of arrival, and what is given is used: a waiter that leaves passes it on.
+overflows, the kernel reports that to neither side and tries again after 1, 3 and 7 s, and `timeouts.connect` ends
+nearly all of them. So DIALS are under way at a time, and further calls wait for whichever is available first: a place
+to dial, or a connection that another call has finished with. The call's deadline limits the wait; `connect` begins with
+the dial. Waiters are served in order of arrival, and whatever is given to one is used: a waiter that leaves passes it
+on.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from proxy.wire.head import ResponseHead
 #: Dials of one endpoint under way at a time, in one worker. Servers with a short listen queue hold 100 (asyncio,
 #: Tomcat) or 128 (Linux's SOMAXCONN before 5.4), so that none of these is dropped unseen.
 DIALS = 100
-#: Seconds of rest that have the kernel asked whether something has come on a connection.
+#: Seconds of rest to name to `is_sound`, so that it asks the kernel whether bytes wait on the connection.
 _LOOK = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """`connection`: one that another call has used will do."""
+    """A call that waits to dial. `connection`: a connection that another call has used will do."""
 
     given: asyncio.Future[Resting | None]
     within: float
@@ -44,7 +45,7 @@ class _Waiter:
 
 
 class DialQueue:
-    """What waits to dial one endpoint, in order of arrival. `waiting`: whether anybody does (an empty one is false)."""
+    """The calls that wait to dial one endpoint, in order of arrival (`waiting`), and the number of dials under way."""
 
     def __init__(self) -> None:
         self.waiting: OrderedDict[_Waiter, None] = OrderedDict()
@@ -53,13 +54,13 @@ class DialQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether who comes now has to wait."""
+        """Whether a new call has to wait."""
         return self._dialling >= DIALS or bool(self.waiting)
 
     async def enter(self, within: float, give_back: Callable[[Resting], None], *, connection: bool) -> Resting | None:
-        """Wait for a place to dial (None, and `leave` gives it back), or where `connection` says so for one that
-        another call is done with; `give_back` takes that where it comes too late. Raises TimeoutError where the
-        endpoint answers nobody for as long as a dial may take, `within` seconds.
+        """Wait for a place to dial (None; `leave` gives it back), or, with `connection`, for a connection that another
+        call is done with; `give_back` takes the connection if this call is cancelled at that moment. Raises
+        TimeoutError if no dial reaches the endpoint for as long as a dial may take, `within` seconds.
         """
         if not self.is_full:
             self._dialling += 1
@@ -71,7 +72,7 @@ class DialQueue:
                 given = await waiter.given
                 if given is None or given.is_sound(_LOOK):
                     return given
-                given.abort()  # it was closed on its way here
+                given.abort()  # it was closed meanwhile
                 waiter.given = asyncio.get_running_loop().create_future()
                 self.waiting[waiter] = None
                 self.waiting.move_to_end(waiter, last=False)
@@ -81,7 +82,7 @@ class DialQueue:
             raise
 
     def leave(self, *, reached: bool = False, timed_out: bool = False) -> None:
-        """Give the place of a dial back: it has `reached` the endpoint, or `timed_out`, or failed at once."""
+        """Give back the place of a dial, which has `reached` the endpoint, or `timed_out`, or failed at once."""
         self._dialling -= 1
         if reached:
             self._reached = monotonic()
@@ -90,7 +91,7 @@ class DialQueue:
         self._serve()
 
     def offer(self, connection: Resting) -> bool:
-        """Give a connection that nobody uses any more to the first who can do with it; False: nobody can."""
+        """Give a connection that is not in use to the first waiter that accepts one; False if none does."""
         for waiter in self.waiting:
             if waiter.connection and not waiter.given.done():
                 del self.waiting[waiter]
@@ -101,13 +102,14 @@ class DialQueue:
     def _serve(self) -> None:
         while self.waiting and self._dialling < DIALS:
             waiter, _ = self.waiting.popitem(last=False)
-            if not waiter.given.done():  # else it is cancelled, and about to leave
+            if not waiter.given.done():  # a waiter that is done was cancelled, and is about to leave
                 self._dialling += 1
                 waiter.given.set_result(None)
 
     def _tell_overdue(self) -> None:
-        """A dial took all its time. Who has waited as long, and in all of it nobody got through, has no better chance:
-        else the calls to a dead endpoint would time out a hundred at a time.
+        """Time out the calls that have waited as long as a dial may take if no dial has succeeded meanwhile, because
+        one has just timed out: they have no better chance, and the calls to a dead endpoint would else time out a
+        hundred at a time.
         """
         now = monotonic()
         for waiter in list(self.waiting):
@@ -116,7 +118,7 @@ class DialQueue:
                 waiter.given.set_exception(TimeoutError())
 
     def _forsake(self, waiter: _Waiter, give_back: Callable[[Resting], None]) -> None:
-        """Its call is over. What it was given in this very moment goes to the next."""
+        """Remove a waiter whose call is over, and pass on what it was given at this moment."""
         self.waiting.pop(waiter, None)
         given = waiter.given
         if given.done() and not given.cancelled() and given.exception() is None:
@@ -128,15 +130,16 @@ class DialQueue:
 
 
 class Origin:
-    """An endpoint: its resting connections, oldest first, who waits to dial it, and its health. On HTTP/2 `shared` are
-    its connections, `dialled` the next one while it is opened, and `awaiting` the calls that wait for a place;
-    `selected_http1`, by the latest of the connections that might have been either's.
+    """An endpoint as a policy reaches it: its resting connections (`idle`, the oldest first), the calls that wait to
+    dial it, and its health. On HTTP/2 `shared` are its connections, `dialled` is the task that opens the next one, and
+    `awaiting` are the calls that wait for a place. `selected_http1`: the latest connection that could be of either
+    version is HTTP/1.1.
     """
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:
         self.endpoint = endpoint
         self.way = way
-        self.http2, self.http1 = way.http2, not way.http2 or way.either  # by which it may be spoken to
+        self.http2, self.http1 = way.http2, not way.http2 or way.either  # the versions that it may be spoken to in
         self.label = endpoint.label
         self.host = endpoint.authority.encode("latin-1")
         self.path = endpoint.path.encode()
@@ -154,8 +157,8 @@ class Origin:
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
 
     def as_usual(self, head: ResponseHead) -> ResponseHead:
-        """The head of an answer, or the same one as it came on another connection: what is remembered of that one
-        holds without a look at it.
+        """The head of an answer, or the equal head object of an earlier answer, of which everything that was computed
+        is known.
         """
         usual = self._usual
         if usual is not None and usual.raw == head.raw:
@@ -164,28 +167,30 @@ class Origin:
         return head
 
     def freed(self, places: int) -> None:
-        """So many places of a shared connection are free: they are for those that have waited longest."""
+        """Give so many free places of a shared connection to the calls that have waited longest."""
         for waiting in islice(self.awaiting.values(), places):
             if not waiting.done():
                 waiting.set_result(None)
 
     @property
     def places(self) -> int:
-        """How many more streams can be opened on shared connections."""
+        """The number of further streams that can be opened on shared connections."""
         return sum(max(0, shared.places) for shared in self.shared)
 
     def forsaken(self, turn: object) -> None:
-        """The waiter with this turn went away: a place that was given to it goes to the next."""
+        """Remove the waiter with this turn; a place that was given to it goes to the next."""
         given = self.awaiting.pop(turn, None)
         if given is not None and given.done():
             self.freed(self.places)
 
     def refused(self, now: float) -> None:
-        """Pass the endpoint over for a while: it could not be connected to. Attempts that fail together count once."""
+        """Note that the endpoint could not be connected to, so that it is passed over for a while. Attempts that fail
+        together count once.
+        """
         self.penalty.refused(now)
 
     def reached(self) -> None:
-        """Take note that the endpoint could be connected to: it is passed over no more."""
+        """Note that the endpoint could be connected to, so that it is passed over no more."""
         self.penalty.reached()
 
 
@@ -194,13 +199,14 @@ class Destination:
 
     def __init__(self, origins: tuple[Origin, ...]) -> None:
         self.origins = origins
-        self.only = origins[0] if len(origins) == 1 else None  # where there is nothing to choose
+        self.only = origins[0] if len(origins) == 1 else None  # the only origin; None if there is a choice
         self._turn = 0
 
     def choose(self, avoid: Collection[Origin], now: float) -> Origin:
-        """The next in turn: not one that the call avoids, nor one that refuses connections, while another is left.
+        """Choose the next origin in turn: none that the call avoids, and none that refuses connections, while another
+        is left.
 
-        A retry takes no turn: else, of two endpoints, every call would begin with the one that fails.
+        A retry takes no turn: if it did, every call would begin with the failing one of two endpoints.
         """
         origin = self.next(avoid, now)
         if not avoid:
@@ -225,7 +231,7 @@ class Destination:
 
 
 def endpoint_of(scheme: str, authority: str) -> Endpoint:
-    """The endpoint that host[:port] names, as a valid authority was read."""
+    """The endpoint that host[:port] names; the authority must be valid."""
     https = scheme == "https"
     host, _, port = authority[1:].partition("]") if authority.startswith("[") else authority.partition(":")
     return Endpoint("https" if https else "http", host, int(port.removeprefix(":") or (443 if https else 80)))

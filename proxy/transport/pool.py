@@ -1,8 +1,8 @@
-"""Endpoints, and the connections to them that are idle between exchanges.
+"""The pool: endpoints, and the connections to them that rest between exchanges.
 
-Law: a connection that was found closed, or has bytes on it that nobody asked for, is never used. The one used last is
-used next, so that the others age and go. Nothing here is a timer for a call: one coarse timer checks idle connections,
-and stops when there is none.
+Law: a connection that was found closed, or on which unexpected bytes arrived, is never used. The connection used last
+is used next, so that the others age and are closed. Nothing here is a timer for a call: one coarse timer checks resting
+connections, and stops when there is none.
 
 An `Origin` is an endpoint as one policy reaches it; a `Destination` is the origins that an upstream's calls take turns
 on. Both are found by what defines them, so they outlive reloads if their definition does; a connection does if the new
@@ -36,18 +36,18 @@ from proxy.transport.streams import Pooled, Resting, SharedConnection, Tunnel, U
 from proxy.transport.tls import ResumingContext
 from proxy.wire.http2.session import PeerLimits
 
-#: Seconds that connections get to be reported lost when all are closed.
+#: Seconds for which `close` waits until all connections are reported lost.
 LAST_SECONDS = 1.0
-#: How often resting connections are looked over, seconds.
+#: Seconds between two checks of resting connections.
 LOOK_OVER = 0.5
-#: Contract, section 6: what a non-idempotent call may reuse has rested for less than this.
+#: Contract, section 6: a non-idempotent call reuses only a connection that has rested for fewer seconds than this.
 FRESH_ENOUGH = 1.0
-#: Destinations that requests themselves named, kept at most.
+#: The most destinations that are kept of those that requests themselves named; and the most origins.
 KEPT = 4096
 
 
 class Pool(Keeper):
-    """All connections upstream of one worker."""
+    """All connections of one worker to upstreams."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, *, idle: float, max_idle: int) -> None:
         self._loop = loop
@@ -55,10 +55,10 @@ class Pool(Keeper):
         self.idle = idle
         self.max_idle = max_idle
         self._origins: dict[tuple[Endpoint, Way], Origin] = {}
-        # Destinations by target, scheme, authority and way: the targets' own, and those that requests asked for.
+        # Destinations by target, scheme, authority and way: those of targets, and those that requests named.
         self._fixed: dict[tuple[int, str, str, bool, bool, bool], tuple[Target, Destination]] = {}
         self._asked_for: dict[tuple[int, str, str, bool, bool, bool], tuple[Target, Destination]] = {}
-        #: Counts configurations: what was opened under an earlier one is looked at before it is used again.
+        #: Counts configurations: a connection of an earlier one is checked before it is used again.
         self.generation = 0
         self._reaches: Collection[Reach] | None = None  # those of the configuration; None: any
         self._resting: set[Origin] = set()
@@ -72,13 +72,13 @@ class Pool(Keeper):
         self._dialling = 0
         self._emptied: asyncio.Future[None] | None = None
 
-    # -- where to -------------------------------------------------------------------------------------------------
+    # -- destinations ---------------------------------------------------------------------------------------------
 
     def destination(
         self, target: Target, scheme: str, authority: str, *, strict: bool, http2: bool = False, either: bool = False
     ) -> Destination:
-        """Where a call goes: the target's endpoints, else where the request says (`authority` is host[:port]). `http2`:
-        by HTTP/2; `either`: or, where TLS selects that, by HTTP/1.1.
+        """The destination of a call: the target's endpoints, or, if it has none, what the request names (`authority` is
+        host[:port]). `http2`: reached by HTTP/2; `either`: or by HTTP/1.1, if TLS selects that.
         """
         named = bool(target.endpoints)
         place = ("", "") if named else (scheme, authority)
@@ -87,7 +87,7 @@ class Pool(Keeper):
         if found is None:
             ends = target.endpoints or (endpoint_of(scheme, authority),)
             origins = tuple(self._origin(end, target, named, strict, http2, either) for end in ends)
-            # The target is kept beside, so that its id stays its own.
+            # The target is kept with it, so that no other object gets its id.
             found = table[id(target), *place, strict, http2, either] = target, Destination(origins)
             if len(self._asked_for) > KEPT:
                 del self._asked_for[next(iter(self._asked_for))]
@@ -96,7 +96,9 @@ class Pool(Keeper):
     def tunnel_destination(
         self, target: Target, endpoints: tuple[Endpoint, ...], authority: str, *, strict: bool
     ) -> Destination:
-        """Where a tunnel is dialled: these endpoints of the target, else the authority that was asked for."""
+        """The destination of a tunnel: these endpoints of the target, or, if there are none, the authority that was
+        asked for.
+        """
         if endpoints and endpoints == target.endpoints:
             return self.destination(target, "http", authority, strict=strict)
         ends = endpoints or (endpoint_of("http", authority),)
@@ -118,10 +120,11 @@ class Pool(Keeper):
         return origin
 
     def use(self, reaches: Collection[Reach]) -> None:
-        """Take a new configuration, whose policies reach their targets so; the guard has it already.
+        """Take a new configuration, whose policies reach their targets in these ways; the guard has it already.
 
-        New policies bring new targets; origins that are defined as before are found again. Resting connections that
-        would not be opened so any more are closed; those in use are looked at when their exchange is over.
+        New policies bring new targets; origins that are defined as before are found again. Resting connections that the
+        new configuration would not open in the same way are closed; those in use are checked when their exchange is
+        over.
         """
         self._fixed.clear()
         self._asked_for.clear()
@@ -139,8 +142,9 @@ class Pool(Keeper):
                     shared.drain()
 
     def conforms(self, connection: Pooled) -> bool:
-        """Whether the configuration in force would open a connection as this one was: what it changed is honoured by
-        the next attempt, and steady traffic keeps no connection alive that is not allowed any more.
+        """Whether the configuration in force would open a connection in the same way as this one was. With this check a
+        change applies from the next attempt on, and steady traffic keeps no connection alive that is not allowed any
+        more.
         """
         if connection.generation == self.generation:
             return True
@@ -163,9 +167,9 @@ class Pool(Keeper):
     def lease(
         self, origin: Origin, now: float, idempotent: bool, not_on: Collection[object] = (), queued: bool = False
     ) -> UpstreamStream | None:
-        """A stream on a connection that is there already, or None: `open` one then. `not_on`: shared connections that
-        are taken only where there is no other. `queued`: the call has waited for a place; who has not takes none that
-        others wait for.
+        """A stream on an open connection; None if there is none to use, so that `open` is needed. `not_on`: shared
+        connections that are used only if there is no other. `queued`: the call has waited for a place; a call that has
+        not takes none that others wait for.
         """
         if origin.http2 and (queued or not origin.awaiting or origin.places > len(origin.awaiting)):
             used: SharedConnection | None = None
@@ -183,9 +187,9 @@ class Pool(Keeper):
             resting = idle[-1]
             rested = now - resting.since
             if rested >= self.idle or (rested >= FRESH_ENOUGH and not idempotent):
-                return None  # so are all before it; the look-over closes them
+                return None  # all before it have rested longer; `_look_over` closes them
             idle.pop()
-            # What may not go again is never spared the look: it would fail where the upstream has just closed.
+            # For a call that may not be repeated the kernel is always asked: the upstream may just have closed.
             if resting.is_sound(rested if idempotent else self.idle):
                 return resting
             resting.abort()
@@ -200,9 +204,10 @@ class Pool(Keeper):
         not_on: Collection[object] = (),
         alone: bool = False,
     ) -> UpstreamStream:
-        """A stream on a new connection, dialled `within` seconds once it is its turn (`DialQueue`), or on a used one
-        where it would have to wait: not with `idempotent` None, else as for `lease`, and so is `not_on`. `alone`: as
-        the first on its connection, though it could share one. Raises what `dial_failed` knows.
+        """Open a stream on a new connection, which is dialled for at most `within` seconds from this call's turn on
+        (`DialQueue`). A call that would have to wait for its turn may get a used connection instead, unless
+        `idempotent` is None; `idempotent` and `not_on` are as for `lease`. `alone`: open a connection for this stream,
+        even if it could share one. Raises the errors that `dial_failed` takes.
         """
         if origin.http2 and not origin.selected_http1 and not alone:
             stream = await self._open_shared(origin, within, not_on, idempotent=bool(idempotent))
@@ -216,8 +221,8 @@ class Pool(Keeper):
         return used or await self._open(origin, within=within, tunnel=False)
 
     async def open_tunnel(self, origin: Origin, *, within: float) -> Tunnel:
-        """A new connection that carries bytes from the start: no TLS of ours, and a parent proxy is asked for a tunnel
-        too. Raises as `open` does.
+        """Open a connection that carries bytes from the start: without TLS of ours, and through a tunnel if there is a
+        parent proxy. Raises as `open` does.
         """
         await origin.dials.enter(within, self.rest, connection=False)
         return cast(Tunnel, await self._open(origin, within=within, tunnel=True))
@@ -225,8 +230,8 @@ class Pool(Keeper):
     async def _open_shared(
         self, origin: Origin, within: float, not_on: Collection[object], *, idempotent: bool
     ) -> UpstreamStream | None:
-        """A stream on a connection that calls share. One is dialled at a time; who waits for it fails with it, but for
-        those that a place of another connection gets free for.
+        """Open a stream on a connection that calls share. One connection is dialled at a time; if the dial fails, so do
+        all calls that wait for it, except for those that get a place on another connection.
 
         None: the upstream's TLS has selected HTTP/1.1.
         """
@@ -238,10 +243,10 @@ class Pool(Keeper):
                     return None
                 if origin.dialled is None:
                     origin.dialled = self._loop.create_task(self._dial_shared(origin, within))
-                    # Nobody may wait for it any more: that it failed is then no defect.
+                    # Marks the exception as seen, if no call waits for the dial any more.
                     origin.dialled.add_done_callback(lambda dial: dial.cancelled() or dial.exception())
                 dial, freed = origin.dialled, self._loop.create_future()
-                origin.awaiting[turn] = freed  # whose place another took keeps its turn
+                origin.awaiting[turn] = freed  # a call whose place another one took keeps its turn
                 await asyncio.wait((dial, freed), return_when=asyncio.FIRST_COMPLETED)
                 if not freed.done():
                     dial.result()
@@ -261,7 +266,7 @@ class Pool(Keeper):
             origin.dialled = None
 
     async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamStream:
-        """Dial, where it is this call's turn."""
+        """Dial, when it is this call's turn."""
         reached = timed_out = False
         try:
             connection = await self._dial(origin, within=within, tunnel=tunnel)
@@ -274,7 +279,9 @@ class Pool(Keeper):
         return connection.stream() if isinstance(connection, UpstreamConnection) else connection
 
     async def _dial(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamConnection:
-        """A new connection; one of HTTP/2's is shared from now on, and takes a stream at least."""
+        """Dial a new connection; an HTTP/2 connection is shared from now on, and has a place for at least one stream.
+        Raises NoRoomError, NoPlaceError, TimeoutError, or what `Dialer.open` raises.
+        """
         if len(self.connections) + self._dialling >= self.most:
             resting = sum(len(each.idle) for each in self._resting)
             if len(self.connections) - resting + self._dialling >= self.most:
@@ -310,20 +317,20 @@ class Pool(Keeper):
         return connection
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
-        """The fault of a failed `open`, noted in the origin's health."""
+        """The fault for an error of `open`, which is noted in the origin's health."""
         fault = faults.dialling(error)
         if fault.error not in (faults.PROHIBITED, faults.NO_ROOM):
             origin.refused(monotonic())
         return fault
 
     def opened(self, connection: Connection | UpstreamConnection) -> None:
-        """A connection has been opened."""
+        """Note that a connection has been opened."""
         self.connections.add(connection)
         connection.origin.open += 1
         connection.origin.reached()
 
     def rest(self, connection: Resting) -> None:
-        """An exchange is over, and its connection can carry another."""
+        """Take back a connection whose exchange is over: give it to a waiting call, or let it rest."""
         if connection.generation != self.generation and not self.conforms(connection):
             connection.close()
             return
@@ -336,16 +343,16 @@ class Pool(Keeper):
             self.emptied(connection)
 
     def emptied(self, connection: Pooled) -> None:
-        """A connection rests: one of HTTP/1's, or one that has no streams any more, and takes others."""
+        """Note that a connection rests: it is of HTTP/1, or has no streams any more and accepts others."""
         self._resting.add(connection.origin)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
 
     def lost(self, connection: Connection | UpstreamConnection) -> None:
-        """A connection is closed, by whomever."""
+        """Note that a connection is closed, whichever side closed it."""
         self.connections.discard(connection)
         if self._emptied is not None and not self.connections:
-            if not self._emptied.done():  # it was waited for no longer
+            if not self._emptied.done():  # `close` no longer waits for it
                 self._emptied.set_result(None)
             self._emptied = None
         origin = connection.origin
@@ -356,7 +363,7 @@ class Pool(Keeper):
             origin.shared.remove(cast(SharedConnection, connection))
 
     def _look_over(self) -> None:
-        """Close what has rested too long, and beyond `max_idle` what has rested longest."""
+        """Close the connections that have rested too long, and those beyond `max_idle`, the longest at rest first."""
         now = monotonic()
         kept: list[Resting] = []
         for origin in list(self._resting):
@@ -378,19 +385,19 @@ class Pool(Keeper):
         self._timer = self._loop.call_later(LOOK_OVER, self._look_over) if self._resting else None
 
     def close_idle(self) -> None:
-        """Close all connections that rest."""
+        """Close all HTTP/1 connections that rest."""
         for origin in list(self._resting):
             for connection in list(origin.idle):
                 connection.abort()
 
     async def close(self) -> None:
-        """Close every connection, and give look-ups up."""
+        """Close every connection, and cancel look-ups."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for connection in list(self.connections):
             connection.abort()
-        with contextlib.suppress(TimeoutError):  # of one that nobody reports lost, the end is not kept waiting
+        with contextlib.suppress(TimeoutError):  # a connection that is never reported lost does not delay the end
             await asyncio.wait_for(self._empty(), LAST_SECONDS)
         await self.dialer.resolver.close()
 

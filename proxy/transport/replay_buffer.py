@@ -1,11 +1,11 @@
 """Request bodies, kept for another attempt.
 
-One list of chunks for a call, a cursor for each attempt: hedges share the bytes. What is kept is counted for the
-call and for the worker in all (gRPC A6: per_rpc_buffer_limit, retry_buffer_size). A body that outgrows either is
-*lost*: from then on only what some attempt has still to send stays, and no further attempt is possible.
+A call has one list of chunks, and a cursor for each attempt: hedges share the bytes. Kept bytes are counted for the
+call and for the worker in all (gRPC A6: per_rpc_buffer_limit, retry_buffer_size). A body that outgrows either limit is
+*lost*: from then on only the bytes that some attempt has still to send stay, and no further attempt is possible.
 
-A cursor is a count of bytes from the body's beginning, those dropped included, so it never moves when bytes go. Small
-pieces are put together, so that a body that drips in costs no more memory than its bytes.
+A cursor is a count of bytes from the body's beginning, including those dropped, so it stays valid when bytes are freed.
+Small pieces are joined, so that a body that arrives in drips takes no more memory than its bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from dataclasses import dataclass
 
 from proxy.wire.head import Trailers
 
-#: A chunk shorter than this is added to instead of being followed by another.
+#: A last chunk shorter than this is extended instead of being followed by another.
 SMALL = 4096
-#: How much one read hands out: a write is never much larger than what streams.
+#: The bytes that one read returns, about: a write of kept bytes is not much larger than one of a streaming body.
 PIECE = 256 * 1024
 
 
 @dataclass(slots=True)
 class ReplayStore:
-    """What replay buffers may take: `per_request` bytes each, `total` in all. One for each worker."""
+    """The limits of replay buffers, in bytes: `per_request` each, `total` in all; `used` counts. Each worker has
+    one.
+    """
 
     per_request: int
     total: int
@@ -32,9 +34,9 @@ class ReplayStore:
 
 
 class Replay:
-    """One call's request body, as far as it has come.
+    """The request body of one call, as far as it has arrived.
 
-    `end` counts the bytes that have come. `done`: it has come whole; `trailers` are then the fields behind it.
+    `end` counts the bytes that have arrived. `done`: it has arrived whole; `trailers` are then the fields after it.
     """
 
     __slots__ = ("_base", "_chunks", "_store", "_taken", "done", "end", "lost", "trailers")
@@ -42,7 +44,7 @@ class Replay:
     def __init__(self, store: ReplayStore, *, done: bool = False) -> None:
         self._store = store
         self._chunks: deque[bytes] = deque()
-        self._base = 0  # the cursor of the first byte that is still here
+        self._base = 0  # the cursor of the first byte that is still kept
         self._taken = 0  # bytes charged to the store
         self.end = 0
         self.done = done
@@ -50,7 +52,7 @@ class Replay:
         self.trailers: Trailers | None = None
 
     def append(self, data: bytes) -> bool:
-        """Keep `data` too. False where it outgrows the limits: the caller says `lose`, and goes on."""
+        """Add `data` to the body. False if it outgrows the limits: the caller calls `lose`, and goes on."""
         size = len(data)
         fits = self.lost or self.has_room(size)
         if not self.lost and fits:
@@ -64,13 +66,13 @@ class Replay:
         return fits
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` bytes more can be kept for another attempt."""
+        """Whether `size` more bytes can be kept for another attempt."""
         return self._taken + size <= self._store.per_request and self._store.used + size <= self._store.total
 
     def read(self, cursor: int) -> bytes:
-        """What follows the cursor, up to about PIECE bytes; b"" where nothing has come yet.
+        """The bytes after the cursor, up to about PIECE; b"" if none has arrived yet.
 
-        Raises LookupError where it was let go: other bytes must never take its place.
+        Raises LookupError if they were freed: other bytes must never take their place.
         """
         skip = cursor - self._base
         if skip < 0:
@@ -89,17 +91,17 @@ class Replay:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def whole(self) -> Iterable[bytes] | None:
-        """The whole body, in pieces; None where it has not come whole, or is not kept any more."""
+        """The whole body, in pieces; None if it has not arrived whole, or is not kept any more."""
         return self._chunks if self.done and not self.lost else None
 
     def lose(self) -> None:
-        """Nothing is kept for another attempt any more."""
+        """Stop keeping the body for another attempt."""
         self.lost = True
         self._store.used -= self._taken
         self._taken = 0
 
     def forget(self, cursor: int) -> None:
-        """Every attempt has sent what is before the cursor: free it. Only once the body is lost."""
+        """Free the bytes before the cursor, which every attempt has sent. Only for a lost body."""
         while self._chunks and self._base + len(self._chunks[0]) <= cursor:
             self._base += len(self._chunks.popleft())
 

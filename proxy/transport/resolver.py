@@ -1,8 +1,8 @@
-"""Names to addresses, kept for `pool.dns_ttl`.
+"""The resolver: addresses of names, kept for `pool.dns_ttl`.
 
-One look-up of a name is in flight at a time, however many attempts wait for it; an attempt that goes away does not take
-the look-up with it. When a look-up fails, what was known before is still used: an old address is better than none, and
-the deny list is checked on it all the same. Look-ups run in the few threads of the loop's resolver.
+One look-up of a name is in flight at a time, however many attempts wait for it; an attempt that is cancelled does not
+cancel the look-up. When a look-up fails, the addresses known before are still used: an old address is better than none,
+and the deny list is checked on it all the same. Look-ups run in the few threads of the loop's resolver.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 from proxy.transport.clock import monotonic
 
-#: Names kept at most; beyond that the oldest go.
+#: The most names that are kept; beyond that the oldest are dropped.
 KEPT = 4096
 
 
 class Found(NamedTuple):
-    """Addresses of a name, families interleaved (RFC 8305 section 4), and until when they are fresh."""
+    """The addresses of a name, families interleaved (RFC 8305 section 4), and the time until which they are fresh."""
 
     addresses: tuple[str, ...]
     until: float
 
 
 class Resolver:
-    """A cache in front of the system's resolver."""
+    """A cache over the system's resolver."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ttl: float) -> None:
         self._loop = loop
@@ -72,7 +72,7 @@ class Resolver:
             del self._known[next(iter(self._known))]
 
     async def close(self) -> None:
-        """Give up the look-ups in flight."""
+        """Cancel the look-ups in flight."""
         flying = list(self._flying.values())
         for task in flying:
             task.cancel()

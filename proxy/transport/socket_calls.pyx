@@ -1,18 +1,18 @@
 # cython: language_level=3, binding=False
-"""System calls on the sockets of transports, without what Python and uvloop do around them: what `proxy.transport.unread`
-asks, and what `proxy.transport.direct_write` writes.
+"""System calls on the sockets of transports, without the work of Python and uvloop around them: `has_said` for
+`proxy.transport.unread`, `socket_of` and `write_at_once` for `proxy.transport.direct_write`.
 
-Law: nothing is written to a descriptor that uvloop has closed, which may be another connection's by then. uvloop (0.21 to
-0.23) closes the descriptor of a TCP transport in one place, `uv_close` in `UVHandle._close`. It is reached through
+Law: no byte is written to a descriptor that uvloop has closed, which another connection may have by then. uvloop (0.21
+to 0.23) closes the descriptor of a TCP transport in one place, `uv_close` in `UVHandle._close`. This is reached through
 `UVSocketHandle._close`, which sets the number of the socket that `get_extra_info("socket")` returned to -1 just before,
 with no Python between them: after `close()`, `abort()`, errors, a cancelled `create_connection`, and the end of the loop
-alike. (The other `uv_close`, in `UVHandle.__dealloc__`, needs a transport that nobody refers to any more.) So the number
-is asked of that socket for every write. `is_closing()` would not be enough: a cancelled `create_connection` closes the
-descriptor and leaves it False. In a version that nobody has read for this, the transport writes.
+alike. (The other `uv_close`, in `UVHandle.__dealloc__`, needs a transport without any reference to it.) So each write
+asks that socket for its number. `is_closing()` would not be enough: a cancelled `create_connection` closes the
+descriptor and leaves it False. For a version of uvloop whose source was not read for this, the transport writes.
 
-Law: order is kept. uvloop writes in `transport.write`, at once, where nothing is in its buffers, and so do we, under the
-same condition; where something is, or the kernel takes less than all, or reports an error, `transport.write` gets it.
-What uvloop buffers, its flow control and its errors are as without us.
+Law: order is kept. In `transport.write`, uvloop writes at once if its buffers are empty, and `write_at_once` does the
+same under the same condition; if they are not empty, the kernel takes only a part, or it reports an error,
+`transport.write` gets the data. uvloop's buffers, flow control and errors are the same as without this module.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -44,7 +44,7 @@ cdef extern from *:
 #: Versions of uvloop for which the laws above were read in its source.
 READ = ("0.21.", "0.22.", "0.23.")
 
-cdef object TCPTransport = None  # uvloop's classes, once one of their instances is seen, and methods of theirs
+cdef object TCPTransport = None  # uvloop's classes and some of their methods, once uvloop is loaded
 cdef object PseudoSocket = None
 cdef object buffered = None
 cdef object is_closing = None
@@ -52,7 +52,7 @@ cdef object fileno = None
 
 
 cpdef bint has_said(int descriptor) except -1:
-    """Whether a peer has sent something that was not read yet, or its end."""
+    """Whether the peer of the connection with this descriptor has sent bytes, or an end, that were not read yet."""
     cdef pollfd asked
     if descriptor < 0:
         raise ValueError("file descriptor cannot be a negative integer (%d)" % descriptor)
@@ -63,8 +63,8 @@ cpdef bint has_said(int descriptor) except -1:
 
 
 cpdef object socket_of(object transport):
-    """The socket that `write_at_once` writes to; None where the transport alone can: it is not a TCP transport of a
-    uvloop that was read for this.
+    """The socket that `write_at_once` needs for a transport; None if the transport itself has to write, because it is no
+    TCP transport of a uvloop whose source was read for this.
     """
     global TCPTransport, PseudoSocket, buffered, is_closing, fileno
     if TCPTransport is None:
@@ -83,7 +83,7 @@ cpdef object socket_of(object transport):
 
 
 cpdef write_at_once(object transport, object socket, bytes data):
-    """Write to a transport, now if the kernel takes it. `socket`: its `socket_of`."""
+    """Write data to a transport, at once if the kernel takes it. `socket` is the transport's `socket_of`."""
     cdef Py_ssize_t size, sent
     cdef int descriptor
     if data is None:

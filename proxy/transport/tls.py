@@ -1,9 +1,9 @@
 """TLS towards upstreams: one context for each way to verify, with sessions kept and reused.
 
-A context is made once and shared; what differs from connection to connection (the name) is given when it wraps. asyncio
-offers no way to pass a session, so the context itself does it when a connection is wrapped: a session may only be
-reused with the same context, and for the same place, that it was made under. The place is more than the name that TLS
-asks for: another port of a host is another server, which knows nothing of the first one's sessions.
+A context is made once and shared; what differs between connections (the name) is given when a connection is wrapped.
+asyncio offers no way to pass a session, so the context itself adds it then: a session may only be reused with the same
+context, and for the same place, that it was made under. The place is more than the name that TLS asks for: another port
+of a host is another server, which knows nothing of the first one's sessions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from proxy.retry.routing import Endpoint
 
-#: Sessions kept for each context; a session is a few KiB.
+#: The most sessions that are kept for each context; a session is a few KiB.
 KEPT = 256
 
 
 class _File:
-    """A file of certificates or keys, and what it held when it was looked at last."""
+    """A file of certificates or keys, with a digest of its contents when it was last read."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -30,7 +30,9 @@ class _File:
         self.has_changed()
 
     def has_changed(self) -> bool:
-        """Whether it holds something else now; what was only written again, or touched, has not changed."""
+        """Whether the file's contents have changed; a file that was written again with the same contents, or touched,
+        has not.
+        """
         before = self._digest
         try:
             found = self._path.stat()
@@ -43,18 +45,18 @@ class _File:
 
 
 def place_of(endpoint: Endpoint, parent: str | None) -> str:
-    """What a `ResumingContext` takes as the server's name: the name of the endpoint, a space, and what else tells apart
-    the servers that are dialled by it. An event loop passes one text to where a connection is wrapped, exactly a `str`.
+    """The text that a `ResumingContext` takes as the server's name: the name of the endpoint, a space, and everything
+    else that distinguishes servers of that name. An event loop passes a single text to `wrap_bio`, exactly a `str`.
     """
     return f"{endpoint.host} {endpoint.port} {endpoint.unix or ''} {parent or ''}"
 
 
 class ResumingContext(ssl.SSLContext):
-    """A client context that offers the last session of a place. What else decides whether a session fits (which roots
-    are trusted, the client certificate, ALPN) is the same for all connections of a context.
+    """A client context that offers the last session of a place. Everything else that decides whether a session fits
+    (trusted roots, the client certificate, ALPN) is the same for all connections of a context.
 
-    `files` are those that it was made from, and what they held then; it is `stale` once they were found to hold
-    something else, and connections that were made with it are no longer what the configuration says.
+    `files` are those that the context was made from. It is `stale` once their contents were found to have changed:
+    connections that were made with it are then not what the configuration asks for.
     """
 
     sessions: OrderedDict[str, ssl.SSLSession]
@@ -69,14 +71,16 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Wrap, with the session that is kept for this place (see `place_of`): TLS is given the name alone."""
+        """Wrap a connection, with the session that is kept for this place (see `place_of`); TLS gets the name alone."""
         if isinstance(server_hostname, str):
             session = session or self.sessions.get(server_hostname)
             server_hostname = server_hostname.partition(" ")[0]
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def keep(self, place: str, wrapped: ssl.SSLObject) -> None:
-        """Keep the session of a connection. With TLS 1.3 it is there only after data came, so ask late."""
+        """Keep the session of a connection. With TLS 1.3 the session arrives only with data, so this is to be called
+        late.
+        """
         session = wrapped.session
         if session is not None and session.has_ticket:
             self.sessions.pop(place, None)
@@ -86,7 +90,7 @@ class ResumingContext(ssl.SSLContext):
 
 
 def keep_session(transport: asyncio.BaseTransport, endpoint: Endpoint, parent: str | None) -> None:
-    """Keep the session of a TLS connection to this endpoint, after data came by it."""
+    """Keep the session of a TLS connection to this endpoint, on which data has arrived."""
     context = transport.get_extra_info("sslcontext")
     if isinstance(context, ResumingContext):
         context.keep(place_of(endpoint, parent), transport.get_extra_info("ssl_object"))
@@ -99,8 +103,8 @@ class Contexts:
         self._made: dict[tuple[bool | str, tuple[str, str] | None, str], ResumingContext] = {}
 
     def get(self, verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
-        """The context, which offers these protocols by ALPN (with commas). Raises OSError or ssl.SSLError where a file
-        is missing or bad: a fault of dialling.
+        """The context, which offers these protocols by ALPN (with commas). Raises OSError or ssl.SSLError if a file is
+        missing or bad: a fault of dialling.
         """
         key = (verify, client_cert, protocols)
         context = self._made.get(key)
@@ -109,7 +113,7 @@ class Contexts:
         return context
 
     def refresh(self) -> None:
-        """After a reload: forget the contexts whose files hold something else than they did."""
+        """Forget the contexts whose files have changed; called after a reload."""
         for key, context in list(self._made.items()):
             if any(file.has_changed() for file in context.files):
                 context.stale = True
@@ -117,17 +121,17 @@ class Contexts:
 
 
 def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
-    """`verify`: the system's roots, nothing, or the CA file named."""
+    """Make a context. `verify`: True for the system's roots, False for no verification, else the name of a CA file."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
-    # Looked at before they are loaded: what changes in between is found at the next reload.
+    # The files are read before they are loaded: a change in between is found at the next reload.
     roots = ssl.get_default_verify_paths().cafile if verify is True else verify or None
     context.files = tuple(_File(path) for path in (roots, *(client_cert or ())) if path is not None)
     context.stale = False
     context.set_alpn_protocols(protocols.split(","))
-    # A name stands in subjectAltName, or nowhere (RFC 9110, section 4.3.4): a common name alone is not believed.
+    # Only names in subjectAltName count (RFC 9110, section 4.3.4), not a common name.
     context.hostname_checks_common_name = False
-    # Python sets this by default; without it, an end that TLS did not announce is told from one that it did.
+    # Python sets this by default; without it, an end that TLS did not announce is distinguished from one that it did.
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     if verify is False:
         context.check_hostname = False

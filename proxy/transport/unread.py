@@ -1,5 +1,5 @@
-"""Whether something waits on a socket that nobody has read: compiled code finds out (socket_calls.pyx), or Python if
-that was not built.
+"""Whether unread bytes wait on a socket: compiled code finds out (socket_calls.pyx), or Python if that was not
+built.
 """
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
-#: Whether a peer has sent something that was not read yet, or its end, by the connection's file descriptor.
+#: Whether the peer of the connection with this file descriptor has sent bytes, or an end, that were not read yet.
 has_said: Callable[[int], bool]
 
 
 def polled(descriptor: int) -> bool:
-    """`has_said` in Python alone."""
+    """Ask the kernel by `poll`: `has_said` in Python alone."""
     asked = select.poll()
     asked.register(descriptor, select.POLLIN)
     return bool(asked.poll(0))

@@ -41,7 +41,7 @@ SHAS = {name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for
 
 
 class Command(NamedTuple):
-    """One script for one key."""
+    """A script to run for a key, with its arguments."""
 
     script: str
     key: str

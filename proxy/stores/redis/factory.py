@@ -224,11 +224,8 @@ class RedisFactory(Factory):
     def _hold(self, upstream: str, cooldown: Cooldown, group: bytes, until: float, status: int) -> None:
         now = self._clock()
         if until > now and cooldown.heed(group, status, until - now, now):
-            self.heard(
-                CooldownBegan(
-                    upstream, "", group, status, "", until - now, now, "", "", 0, "", 0
-                )  # not caused by a call of this process
-            )
+            # No call of this process caused it.
+            self.heard(CooldownBegan(upstream, "", group, status, "", until - now, now, "", "", 0, "", 0))
 
 
 def _place_of(upstream: str, value: str) -> str:

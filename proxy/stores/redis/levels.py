@@ -59,7 +59,7 @@ class _Level(RedisBucket, Bucket):
         raise NotImplementedError
 
     def _has_changed(self) -> bool:
-        """Whether there is something to report."""
+        """Whether this process has changes to report."""
         raise NotImplementedError
 
 

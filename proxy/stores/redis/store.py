@@ -1,4 +1,5 @@
-"""One Redis, for the buckets of a process: messages are sent in batches, with at most one round trip in flight.
+"""The connection to a Redis for all buckets of a process: messages are sent in batches, with at most one round trip in
+flight.
 
 No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
 each bucket gets its reply. A round trip that takes longer than `timeout`, fails, or is answered with an error, is tried
@@ -294,7 +295,7 @@ class RedisStore:
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
 
     def _leave_beside(self, task: asyncio.Task[Any]) -> None:
-        """Let a task end in the background, where no call waits for it any more."""
+        """Let a task end in the background, because no call waits for it any more."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -305,7 +306,7 @@ class RedisStore:
         if client is not None:
             self._leave_beside(asyncio.get_running_loop().create_task(client.close()))
 
-    # -- there and back ---------------------------------------------------------------------------------------------
+    # -- outages ----------------------------------------------------------------------------------------------------
 
     def _lost(self, now: float, why: str) -> None:
         """Note that Redis is not available, and plan the next try; an outage that begins is reported."""

@@ -32,7 +32,7 @@ class BreakerRecord(Record):
 
 
 class SharedCircuitBreaker(CircuitBreaker):
-    """One endpoint's breaker in shared memory. Time is the machine's monotonic clock, the same for all workers."""
+    """The breaker of one endpoint in shared memory. Time is the machine's monotonic clock, the same for all workers."""
 
     __slots__ = ("_memory", "placed", "record")
 
