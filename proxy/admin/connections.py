@@ -141,7 +141,9 @@ class AdminServer(web.Server):
 
 
 class AdminConnection(web.RequestHandler):
-    """A connection. `said_all`: the client has closed its sending direction; it may still read answers."""
+    """A connection of the admin port or the probe. `said_all`: the client has closed its sending direction; it may
+    still read answers.
+    """
 
     __slots__ = ("_answered", "_asked", "_ended", "_leaving", "_owner", "_stall", "said_all")
 

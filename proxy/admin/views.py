@@ -133,7 +133,7 @@ class Credential:
 
 
 async def _nothing() -> Any:
-    """Return an empty list: the default of a View's functions."""
+    """Return an empty list: the default for functions of a `View` that its maker does not set."""
     return []
 
 

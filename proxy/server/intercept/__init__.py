@@ -12,12 +12,14 @@ from proxy.extras import is_installed, remedy
 
 
 class CaError(Exception):
-    """The local CA cannot do what it is asked for. The text is one line for people, and names the remedy."""
+    """An error of the local CA: it cannot do what it is asked for. The text is one line for people, and names the
+    remedy.
+    """
 
 
 class NotForNameError(CaError):
-    """The local CA works, but cannot be used for this name: its constraints forbid it, or the name itself is not
-    possible.
+    """An error for one name: the local CA works, but its constraints forbid this name, or no certificate can have
+    it.
     """
 
 

@@ -101,8 +101,8 @@ class Interception:
             self._tell("interception", [f"nothing can be intercepted: {self.problem}"], error=self.problem)
 
     def begin(self, connection: Secured, authority: str, refuse: Callable[[CaError], None]) -> None:
-        """Begin TLS for the authority that a connection's CONNECT names, or call `refuse` to have the CONNECT
-        refused.
+        """Begin TLS for the authority that a connection's CONNECT names. If that is not possible, call `refuse` with
+        the reason.
         """
         if self._leaves is None and monotonic() >= self._look_again:
             self._read()
