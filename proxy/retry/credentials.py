@@ -1,14 +1,13 @@
-"""Which credential an attempt carries (contract, section 13, "Credentials").
+"""The choice of the credential that an attempt carries (contract, section 13, "Credentials").
 
-An upstream may have several keys, each with limits of its own. Values go by their numbers, from 0 in code and from 1
-to people; what tells one from another where it is kept is a hash, so that it finds its state again when the list
-changes.
+An upstream may have several keys, each with limits of its own. The values are numbered, from 0 in code and from 1 for
+people; state that is kept for a value is kept under its hash, so that it is found again when the list changes.
 
-What calls with one value share (rate, limiter, cooldown) is its *lane*. A value is free while its cooldown holds
-nobody, and put aside for ASIDE seconds when its upstream refuses it (401, or what a dialect pack calls out of quota);
-where all are put aside, all are used again. After a failure classed throttling a call goes on with another free value
-at once, and not with one on which it has been throttled before. Once an attempt may have been carried out, all later
-ones carry its value: keys that make a call idempotent are scoped by account.
+The state that calls with one value share (rate, limiter, cooldown) is its *lane*. A value is free while its cooldown
+holds no calls, and put aside for ASIDE seconds when its upstream refuses it (401, or what a dialect pack calls out of
+quota); if all are put aside, all are used again. After a failure classed throttling a call goes on with another free
+value at once, and not with one on which it has been throttled before. Once an attempt may have been carried out, all
+later ones carry its value: keys that make a call idempotent are scoped by account.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ _NEVER = float("inf")
 
 
 class KeyGates(Protocol):
-    """What calls with one value share, as far as the choice of a value depends on it."""
+    """The state that calls with one value share, as far as the choice of a value depends on it."""
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this value are still asked to wait; 0 where its cooldown holds nobody."""
+        """Seconds for which the calls of this value are still asked to wait; 0 if its cooldown holds no calls."""
 
     def is_ready(self, now: float) -> bool:
-        """Whether an attempt would be sent now: no gate would hold it."""
+        """Whether an attempt would be sent now, since no gate would hold it."""
 
 
 L = TypeVar("L", bound=KeyGates)
@@ -48,11 +47,11 @@ class Roster:
         self._until: dict[str, float] = {}
 
     def aside_until(self, digest: str) -> float:
-        """Until when this value is put aside (seconds, the callers' clock)."""
+        """The time until which this value is put aside (seconds, the callers' clock)."""
         return self._until.get(digest, -_NEVER)
 
     def put_aside(self, digest: str, now: float) -> bool:
-        """Put this value aside. False: it was already, and is for longer now."""
+        """Put this value aside. Returns False if it was aside already, so that only its time is prolonged."""
         before = self.aside_until(digest)
         self._until[digest] = now + ASIDE
         return before <= now
@@ -70,7 +69,7 @@ class KeyRing(Generic[L]):
         self._lanes: list[L | None] = [None] * len(definition.values)
 
     def lane(self, key: int) -> L:
-        """What calls with this value share."""
+        """The state that calls with this value share."""
         lane = self._lanes[key]
         if lane is None:
             lane = self._lanes[key] = self._make(key)
@@ -78,18 +77,20 @@ class KeyRing(Generic[L]):
 
     @property
     def lanes(self) -> list[L | None]:
-        """The lanes, None for a value that was not used."""
+        """The lanes by number, None for a value that was not used."""
         return self._lanes
 
     def usable(self, now: float) -> list[int]:
-        """The values that are not put aside, in the order in which they are to be used; all, where all are."""
+        """The values that are not put aside, in the order in which they are to be used; all values, if all are put
+        aside.
+        """
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         start = roster.turn % count if self.definition.pick == "next" else 0
         order = [*range(start, count), *range(start)]
         return [key for key in order if roster.aside_until(digests[key]) <= now] or order
 
     def next_ready(self, now: float) -> int | None:
-        """The first of them that no gate holds; None where there is none."""
+        """The first value in that order that no gate holds, and that is not put aside; None if there is none."""
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         key = roster.turn % count if self.definition.pick == "next" else 0
         for _ in range(count):
@@ -103,13 +104,13 @@ class KeyRing(Generic[L]):
         self.roster.turn = key + 1
 
     def put_aside(self, key: int, now: float) -> bool:
-        """The upstream refuses this value. Whether it was in use until now."""
+        """Put aside a value that the upstream refuses. Returns whether it was in use until now."""
         return self.roster.put_aside(self.definition.digests[key], now)
 
 
 class CallKeys(Generic[L]):
-    """Which value the attempts of one call carry. `key`: that of the attempt which is next or in flight, and `why` it
-    is, for people.
+    """The values that the attempts of one call carry. `key`: that of the attempt which is next or in flight; `why`: the
+    reason for choosing it, for people.
     """
 
     __slots__ = ("_throttled", "bound", "key", "ring", "why")
@@ -117,23 +118,23 @@ class CallKeys(Generic[L]):
     def __init__(self, ring: KeyRing[L], now: float) -> None:
         self.ring = ring
         self.bound = False
-        self._throttled: dict[int, float] = {}  # until when a value is not to be used again, by this call's own answers
+        self._throttled: dict[int, float] = {}  # by number, until when this call's own answers forbid a value
         self.key, self.why = 0, ""
         self._choose(now)
 
     @property
     def lane(self) -> L:
-        """What calls with the value in use share."""
+        """The state that calls with the value in use share."""
         return self.ring.lane(self.key)
 
     def bind(self) -> None:
-        """An attempt may have been carried out: all later ones carry its value."""
+        """Keep the value in use for all later attempts, since one with it may have been carried out."""
         if not self.bound:
             self.bound, self.why = True, "an attempt with it may have been carried out"
 
     def failed(self, failure: Failure, *, refused: bool, now: float) -> bool:
-        """An attempt failed; `refused`: the upstream does not take its value. Whether that was in use until now, and is
-        put aside.
+        """Note that an attempt failed; `refused`: the upstream does not accept its value, which is then put aside.
+        Returns whether it was put aside now, not before.
         """
         put_aside = refused and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
@@ -143,8 +144,8 @@ class CallKeys(Generic[L]):
         return put_aside
 
     def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether another value goes on at once, and else the delay (seconds) that was named to the value which comes
-        next; None where none was.
+        """Whether the call goes on at once with another value; and if not, the delay (seconds) named to the value that
+        comes next, None if none was.
         """
         own = failure.pushback.delay
         if failure.verdict.cls is not Class.THROTTLING or self.bound:
@@ -157,7 +158,7 @@ class CallKeys(Generic[L]):
         return False, self._left(soonest, now) or None
 
     def renew(self, failure: Failure, now: float) -> bool:
-        """Choose the value of the next attempt. Whether it is another one."""
+        """Choose the value of the next attempt. Returns whether it is another one."""
         before = self.key
         if not self.bound:
             throttled = failure.verdict.cls is Class.THROTTLING
@@ -168,14 +169,18 @@ class CallKeys(Generic[L]):
         return self.key != before
 
     def replace_lost(self, now: float) -> bool:
-        """The value in use was put aside while it was waited for: choose again. Whether it is another one now."""
+        """Choose another value if the one in use was put aside during the wait. Returns whether it is another one
+        now.
+        """
         before = self.key
         if not self.bound and before not in self.ring.usable(now):
             self._choose(now)
         return self.key != before
 
     def move(self, now: float) -> bool:
-        """A gate holds the value in use: take another one that nothing holds, if there is one."""
+        """Choose another value that no gate holds, since a gate holds the one in use. Returns False if there is
+        none.
+        """
         if self.bound:
             return False
         others = [key for key in self.ring.usable(now) if key != self.key]
@@ -220,7 +225,7 @@ class CallKeys(Generic[L]):
         return self._left(key, now) <= 0
 
     def _left(self, key: int, now: float) -> float:
-        """Seconds until this value may be used again by this call."""
+        """Seconds until this call may use this value again."""
         return max(0.0, self._throttled.get(key, -_NEVER) - now, self.ring.lane(key).cooling(now))
 
     def _soonest(self, keys: Sequence[int], now: float) -> int:

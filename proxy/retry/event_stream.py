@@ -1,11 +1,11 @@
-"""An incremental reader of server-sent events: bytes in, events out as soon as each is whole.
+"""An incremental reader of server-sent events: bytes in, events out as soon as each is complete.
 
-It follows the WHATWG's grammar (HTML, "Server-sent events", 9.2.5 and 9.2.6). Lines end with LF, CRLF or CR; a byte
-order mark at the very beginning is passed over; a line that begins with a colon is a comment; the data lines of an
-event are put together with LF. An event without a data line is none, and neither is one that no blank line ends. How
-the bytes are cut into pieces changes nothing of what is read.
+The grammar is the WHATWG's (HTML, "Server-sent events", 9.2.5 and 9.2.6). Lines end with LF, CRLF or CR; a byte order
+mark at the very beginning is skipped; a line that begins with a colon is a comment; the data lines of an event are
+joined with LF. An event without a data line is none, and neither is one that no blank line ends. The events do not
+depend on how the bytes are cut into pieces.
 
-Law: what is kept between two pieces is bounded. An event of more than `MOST` bytes is read over, not told.
+Law: the bytes kept between two pieces are bounded. An event of more than `MOST` bytes is skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proxy.retry.facts import Reply, first
 
 #: The name of an event that has none of its own (HTML, 9.2.6).
 MESSAGE = "message"
-#: Bytes of an event that are kept until it is whole: as many as of an answer that is looked into.
+#: The most bytes of an incomplete event that are kept: as many as of an answer that is peeked at.
 MOST = 64 * 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -29,7 +29,7 @@ _UNREAD = object()
 
 @dataclass(slots=True)
 class Event:
-    """One event. `data`: its data lines as they came, put together with LF."""
+    """One event. `data`: its data lines as they came, joined with LF."""
 
     name: str
     data: bytes
@@ -37,7 +37,7 @@ class Event:
 
     @property
     def document(self) -> Any:
-        """The data as JSON; None where it is none. It is read once, when first asked for."""
+        """The data as JSON, parsed when first asked for; None if it is not JSON."""
         if self._document is _UNREAD:
             try:
                 self._document = json.loads(self.data.decode("utf-8", "replace"), parse_int=str, parse_float=str)
@@ -47,29 +47,29 @@ class Event:
 
 
 def is_event_stream(reply: Reply) -> bool:
-    """Whether an answer says that it is a stream of events."""
+    """Whether an answer's media type says that it is a stream of events."""
     return media_type(reply) == "text/event-stream"
 
 
 def media_type(reply: Reply) -> str:
-    """The media type of an answer in lower case, without parameters; "" where it names none."""
+    """The media type of an answer in lower case, without parameters; "" if it names none."""
     return (first(reply.fields, "content-type") or "").partition(";")[0].strip().lower()
 
 
 class SseReader:
-    """Reads one stream."""
+    """The reader of one stream of events."""
 
     __slots__ = ("_after_cr", "_data", "_held", "_name", "_pieces", "_size", "_started", "_too_long")
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []  # of the line that has not ended
-        self._held = 0  # bytes in them
-        self._started = False  # the place where a byte order mark may stand has been passed
+        self._pieces: list[bytes] = []  # the beginning of a line that has not ended
+        self._held = 0  # the number of bytes in them
+        self._started = False  # the first bytes, which may be a byte order mark, have been read
         self._after_cr = False  # the last byte was a CR: a LF that follows belongs to it
         self._name = ""
         self._data: list[bytes] = []
         self._size = 0  # bytes of the event's data lines
-        self._too_long = False  # the event that is under way is more than is kept
+        self._too_long = False  # the event that is under way is longer than is kept
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
@@ -102,7 +102,9 @@ class SseReader:
         return events
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the beginning of a line until its end comes; of one that is too long only that it is not blank."""
+        """Keep the beginning of a line until its end comes; if it is too long, keep only a mark that it is not
+        blank.
+        """
         self._held += len(rest)
         if self._held > MOST:
             self._too_long = True
@@ -124,7 +126,7 @@ class SseReader:
             self._data.clear()
 
     def _dispatch(self, events: list[Event]) -> None:
-        """A blank line: the event that is under way is whole."""
+        """Complete the event that is under way, at a blank line."""
         if self._data:
             events.append(Event(self._name or MESSAGE, b"\n".join(self._data)))
             self._data = []

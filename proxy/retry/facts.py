@@ -1,8 +1,8 @@
-"""The dictionary: what can be known of a call, in the field's standard terms.
+"""The facts that can be known of a call, as values named in the field's standard terms.
 
-A name means one thing. A *call* is one request of an app until it has its answer; an *attempt* is one
-sending of it upstream, numbered from 1; a *retry* is any attempt after the first. Everything here is a value:
-no clock, no socket, no behaviour beyond reading itself. Times are seconds on the driver's monotonic clock.
+A name means one thing. A *call* is one request of an app until it has its answer; an *attempt* is one sending of it
+upstream, numbered from 1; a *retry* is any attempt after the first. Everything here is a value: no clock, no socket, no
+behaviour beyond reading itself. Times are seconds on the driver's monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
 
-#: RFC 9110 section 9.2.2: methods that may be repeated without knowing whether the first was carried out.
+#: RFC 9110 section 9.2.2: methods that may be repeated even if the first request may have been carried out.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
 #: gRPC status names by number (grpc/doc/statuscodes.md).
@@ -25,25 +25,27 @@ GRPC_STATUS_NUMBERS = {name: number for number, name in enumerate(GRPC_STATUS_NA
 INTERNAL = GRPC_STATUS_NUMBERS["INTERNAL"]
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 UNAUTHENTICATED = GRPC_STATUS_NUMBERS["UNAUTHENTICATED"]
-#: gRPC statuses of the codes that HTTP/2 streams are reset with: CANCEL, ENHANCE_YOUR_CALM, INADEQUATE_SECURITY. The
-#: others are INTERNAL (gRPC over HTTP/2, "Errors"; contract, section 12).
+#: The gRPC statuses of HTTP/2 error codes: CANCEL, ENHANCE_YOUR_CALM, INADEQUATE_SECURITY. All other codes stand for
+#: INTERNAL (gRPC over HTTP/2, "Errors"; contract, section 12).
 _OF_CODES = {
     8: GRPC_STATUS_NUMBERS["CANCELLED"],
     11: GRPC_STATUS_NUMBERS["RESOURCE_EXHAUSTED"],
     12: GRPC_STATUS_NUMBERS["PERMISSION_DENIED"],
 }
-#: What an HTTP status without a grpc-status is to a gRPC client (grpc/doc/http-grpc-status-mapping.md; 431: the
-#: contract, section 12). All others are UNKNOWN.
+#: The grpc-status that a gRPC client derives from an HTTP status (grpc/doc/http-grpc-status-mapping.md; 431: the
+#: contract, section 12). All other statuses stand for UNKNOWN.
 _OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 431: 13, 502: 14, 503: 14, 504: 14}
 
 
 def grpc_status_of_http(status: int) -> int:
-    """The grpc-status that an HTTP status stands for, where the answer names none."""
+    """The grpc-status that an HTTP status stands for if the answer has none."""
     return _OF_HTTP.get(status, GRPC_STATUS_NUMBERS["UNKNOWN"])
 
 
 class Class(StrEnum):
-    """What an attempt's end is, to the policy. `retryable`: whether it may be retried, as the first three may."""
+    """The class of an attempt's end, on which the policy decides. `retryable`: whether it may be retried, as the first
+    three may.
+    """
 
     TRANSIENT = "transient"
     THROTTLING = "throttling"
@@ -55,9 +57,11 @@ class Class(StrEnum):
     retryable: bool
 
 
-for _each in Class:  # it is asked several times of each failure, and a property takes four times as long
+for (
+    _each
+) in Class:  # an attribute, since it is read several times for each failure, and a property takes four times as long
     _each.retryable = _each in (Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT)
-#: A name of its own for a member of an enumeration, as hot code in other modules has them too: with Python 3.11
+#: A module-level name for an enumeration member, which hot code in other modules has too: with Python 3.11
 #: `Class.TRANSIENT` takes 258 ns and the name 44 (3.13: 58 and 24). Such names go when 3.11 is no longer supported.
 _TRANSIENT = Class.TRANSIENT
 
@@ -75,19 +79,19 @@ class Progress(Enum):
     """How far an attempt got, and so what the upstream may have done with it (contract, section 4)."""
 
     NEVER_SENT = "never sent"  # no byte of the request was written
-    REFUSED = "refused"  # reached the server, which says that it did not process it
+    REFUSED = "refused"  # the server has it, and says that it did not process it
     UNKNOWN = "unknown"  # it may have been carried out
     ANSWERED = "answered"  # bytes of an answer had come
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An attempt that ended without a whole answer.
+    """The end of an attempt without a whole answer.
 
     `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
-    `detail`: for people, one clause, free of secrets. `error`: the RFC 9209 proxy error type. `code`: the error code
-    that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7); `ours`: by us, for what the
-    upstream did, which is no news for the app.
+    `detail`: one clause for people, free of secrets. `error`: the RFC 9209 proxy error type. `code`: the error code
+    that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7); `ours`: redrive itself reset
+    it, for something that the upstream did, so that the code is no information for the app.
     """
 
     kind: FaultKind
@@ -100,19 +104,21 @@ class Fault:
 
     @property
     def grpc_status(self) -> int:
-        """The gRPC status that a stream's code stands for (contract, section 12); UNAVAILABLE where there is none."""
+        """The gRPC status that the stream's error code stands for (contract, section 12); UNAVAILABLE if there is no
+        code.
+        """
         return UNAVAILABLE if self.code is None else _OF_CODES.get(self.code, INTERNAL)
 
 
-#: Request fields that deciding reads at a call's start. A content type of application/grpc steers too, and so does the
-#: policy's idempotency key, whatever its name.
+#: Request fields that the core reads at a call's start. A content type of application/grpc steers deciding too, and so
+#: does the policy's idempotency key, whatever its name.
 STEERING_FIELDS = frozenset(
     {
         "x-retry-disable", "x-retry-timeout", "grpc-timeout", "x-stainless-retry-count", "amz-sdk-request",
         "amz-sdk-invocation-id", "grpc-previous-rpc-attempts", "x-envoy-attempt-count", "idempotency-key",
     }
 )  # fmt: skip
-#: Answer fields that deciding reads, beside those that a rule or a dialect names.
+#: Answer fields that the core reads, besides those that a rule or a dialect names.
 PUSHBACK_FIELDS = frozenset(
     {
         "grpc-status", "retry-after", "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after",
@@ -123,22 +129,22 @@ PUSHBACK_FIELDS = frozenset(
 
 
 class Fields(Protocol):
-    """Header fields as deciding needs them."""
+    """Header fields, as the deciding core reads them."""
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around each stripped."""
+        """Every value of the field of this lower-case name, in order, without the white space around it."""
 
 
 class NoFields:
-    """Fields of which there are none."""
+    """An empty set of header fields."""
 
     def get_all(self, name: str) -> Sequence[str]:
-        """No values: there are no fields."""
+        """No values."""
         return ()
 
 
 class MappingFields:
-    """Fields out of a plain list of pairs; for policy tests, explain, and tests."""
+    """Header fields from a list of pairs; for policy tests, explain, and tests."""
 
     __slots__ = ("_pairs",)
 
@@ -150,7 +156,7 @@ class MappingFields:
         return [value for key, value in self._pairs if key == name]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """All pairs, names in lower case."""
+        """All (name, value) pairs, names in lower case."""
         return list(self._pairs)
 
 
@@ -161,8 +167,8 @@ def first(fields: Fields, name: str) -> str | None:
 
 
 def forwarded(fields: Fields, name: str) -> str | None:
-    """The first value of a request's field that the upstream will see: None where `Connection` names it, too, for what
-    that names ends at the proxy (RFC 9110, section 7.6.1).
+    """The first value of a request's field that the upstream will see; None also if `Connection` names the field, since
+    such a field ends at the proxy (RFC 9110, section 7.6.1).
     """
     value = first(fields, name)
     if value is not None:
@@ -174,13 +180,13 @@ def forwarded(fields: Fields, name: str) -> str | None:
 
 
 def is_grpc(fields: Fields) -> bool:
-    """Whether a request is a gRPC call: by its content type (contract, section 4)."""
+    """Whether a request is a gRPC call, by its content type (contract, section 4)."""
     value = first(fields, "content-type")
     return value is not None and is_grpc_media(value)
 
 
 def is_grpc_media(content_type: str) -> bool:
-    """Whether a content type is application/grpc, with any +suffix or parameters. gRPC-Web's are others."""
+    """Whether a content type is application/grpc, with any +suffix or parameters; gRPC-Web's types are not."""
     media = content_type.split(";", 1)[0].strip().lower()
     return media == "application/grpc" or media.startswith("application/grpc+")
 
@@ -189,10 +195,10 @@ _NO_FIELDS = NoFields()
 
 
 class Request:
-    """A call's request as deciding needs it. `authority` is the host[:port] that the app named.
+    """A call's request, as the deciding core needs it. `authority` is the host[:port] that the app named.
 
-    `plain`: whoever read the head has seen that no field in it is one that steers deciding (STEERING_FIELDS), so that
-    there is nothing to look for. `timed`: that there is none but a grpc-timeout.
+    `plain`: the reader of the head has seen that none of its fields steers deciding (STEERING_FIELDS), so that none
+    need be looked up. `timed`: none does except a grpc-timeout.
     """
 
     __slots__ = ("authority", "fields", "method", "path", "plain", "timed")
@@ -215,12 +221,12 @@ class Request:
 
     @property
     def is_grpc(self) -> bool:
-        """Whether it is a gRPC call."""
+        """Whether the request is a gRPC call."""
         return is_grpc(self.fields)
 
     def is_idempotent(self, key_header: str, injected: bool) -> bool:
-        """By its method (RFC 9110, 9.2.2) or a key in this lower-case field, or one `injected` (contract, Safety 3).
-        A key that ends at the proxy makes nothing safe.
+        """Whether the request is idempotent: by its method (RFC 9110, 9.2.2), by a key in this lower-case field, or by
+        a key that redrive adds (`injected`; contract, Safety 3). A key that ends at the proxy makes nothing safe.
         """
         if self.method in IDEMPOTENT_METHODS or (injected and self.method in ("POST", "PATCH")):
             return True
@@ -228,14 +234,14 @@ class Request:
 
 
 class Reply:
-    """The head of an attempt's answer, and what of its end is known with it.
+    """The head of an attempt's answer, and what is known of its end together with it.
 
     `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers` are those that came with it.
-    `plain`: whoever read the head has seen that no field in it is one that says anything of retrying (PUSHBACK_FIELDS),
-    and that no trailers came, so that there is nothing to look for. `peeked` is what was looked at of its body.
-    `early`: it came before the request's last byte was sent. `counts_as`: the status that the error in a success's body
-    counts as (contract, section 13). `follows`: its request was not the first on its connection; drivers say so of a
-    421, which may be about the connection.
+    `plain`: the reader of the head has seen that none of its fields concerns retrying (PUSHBACK_FIELDS), and that no
+    trailers came, so that none need be looked up. `peeked` is the part of its body that was peeked at. `early`: it came
+    before the request's last byte was sent. `counts_as`: the status that an error in a success's body counts as
+    (contract, section 13). `follows`: its request was not the first on its connection; drivers set this for a 421,
+    which may be about the connection.
     """
 
     __slots__ = ("counts_as", "early", "end", "fields", "follows", "peeked", "plain", "status", "trailers")
@@ -275,7 +281,9 @@ class Reply:
 
 
 class Outcome(StrEnum):
-    """One for each call. It is the return value, the metric label, the log field and the Proxy-Status member."""
+    """Why a call ended as it did; one for each call. The same word is the metric's label, the log's field and the
+    Proxy-Status member.
+    """
 
     SUCCESS = "success"
     NOT_RETRYABLE = "not_retryable"
@@ -295,7 +303,7 @@ class Outcome(StrEnum):
     CLIENT_GONE = "client_gone"
 
 
-#: With these outcomes the app is told not to retry on top (contract, section 5, "To the app").
+#: Outcomes with which the answer asks the app not to retry on top (contract, section 5, "To the app").
 GAVE_UP = frozenset(
     {
         *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_STOP, Outcome.PUSHBACK_TOO_LONG),
@@ -306,14 +314,14 @@ GAVE_UP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an attempt's end was classed as, and why.
+    """The class of an attempt's end, and why it has that class.
 
     `because` is for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer itself
-    proves that the upstream did not carry the request out (contract, section 4, safety 2). `dialect`: whose rule it
-    was, "" where it was none's. `repeated_by`: the dialect whose provider's own client repeats this call after such an
-    end, or the service config whose perAttemptRecvTimeout ended the attempt, "" where none does (sections 4, "Repeats",
-    and 15), and `repeated_within`: for so many seconds after its first attempt alone (None: no limit). `counts_as`: see
-    `Reply`.
+    proves that the upstream did not carry the request out (contract, section 4, safety 2). `dialect`: the dialect whose
+    rule decided, "" if none did. `repeated_by`: the dialect whose provider's own client repeats this call after such an
+    end, or the service config whose perAttemptRecvTimeout ended the attempt, "" if neither (sections 4, "Repeats", and
+    15); `repeated_within`: for how many seconds after its first attempt that client repeats it (None: no limit).
+    `counts_as`: see `Reply`.
     """
 
     cls: Class
@@ -327,9 +335,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pushback:
-    """An upstream's word on when, or whether, to retry. `delay` and `cooldown` are seconds; None where unnamed.
+    """What an upstream says on when, or whether, to retry. `delay` and `cooldown` are seconds; None if unnamed.
 
-    `cooldown` is the part of it that holds other callers too (contract, section 5). `source` names the field that won.
+    `cooldown` is the part of the delay that holds other callers too (contract, section 5). `source` is the field that
+    decided.
     """
 
     delay: float | None = None
@@ -343,7 +352,9 @@ NO_PUSHBACK = Pushback()
 
 
 class Failure:
-    """A failed attempt, as it is judged. Exactly one of `status` and `fault` is set. `sent`: when it was (seconds)."""
+    """A failed attempt and how it was judged. Exactly one of `status` and `fault` is set. `sent`: when it was sent
+    (seconds).
+    """
 
     __slots__ = ("attempt", "fault", "pushback", "sent", "status", "verdict")
 
@@ -365,6 +376,6 @@ class Failure:
 
     @property
     def price_class(self) -> Class:
-        """The class that a retry after this failure pays for: what nothing names pays as a transient one."""
+        """The class by which a retry after this failure is priced: an unnamed failure is priced as a transient one."""
         cls = self.verdict.cls
         return cls if cls.retryable else _TRANSIENT

@@ -1,13 +1,13 @@
-"""Going on elsewhere: whether a call that ends may go on as a call of another upstream, and what of it goes along.
+"""Fallback: whether a call that ends may go on as a call of another upstream, and which parts of it go along.
 
 A call goes through the list of the upstream that it came to first, whatever lists the others have. Repeating it there
 is less safe than repeating it here: another upstream has never seen the idempotency key, so a call that may have been
 carried out goes on only if carrying it out twice does no harm at all, or if the operator or the provider's own client
 accepts that (contract, section 13, "Fallback").
 
-What is meant only for the first upstream, above all its credentials, does not go along. A field goes if it is known to
-be harmless (`proxy.retry.harmless`), a query parameter if neither its name nor its value is a credential's, a path
-parameter never; and whatever the entry keeps goes.
+Parts that are meant only for the first upstream, above all its credentials, do not go along. A field does if it is
+known to be harmless (`proxy.retry.harmless`), a query parameter if neither its name nor its value is a credential's, a
+path parameter never; and everything that the entry keeps does.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from proxy.retry.harmless import (
 )
 from proxy.retry.policy import Fallback, Policy
 
-#: Says why an entry of the list can't take the call, in a clause; "" where it can.
+#: Returns why an entry of the list can't take the call, in a clause; "" if it can.
 Elsewhere = Callable[[Fallback], str]
 
-#: Outcomes under which a call goes on (contract, section 13); `overloaded` does where `concurrency` says so.
+#: Outcomes with which a call goes on (contract, section 13); `overloaded` is one too if the limit is `concurrency`.
 GOES_ON = frozenset(
     {
         *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_TOO_LONG, Outcome.COOLING),
         *(Outcome.RATE_LIMITED, Outcome.DEADLINE, Outcome.CIRCUIT_OPEN),
     }
 )
-#: RFC 9110, section 9.2.1: methods that ask for nothing to be changed, wherever they are sent.
+#: RFC 9110, section 9.2.1: methods that ask for no change, at whichever upstream.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _SIGNED_FIELD = re.compile(r"\s*AWS4-", re.IGNORECASE).match
 _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
@@ -47,8 +47,8 @@ _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
 
 @dataclass(slots=True, eq=False)
 class Fallbacks:
-    """Where one call may go on, and went. `policy` and `request` are those of the upstream that it came to first;
-    `bound`: an attempt may have been carried out, in a way that no other upstream may be asked to repeat.
+    """The fallbacks of one call. `policy` and `request` are those of the upstream that it came to first; `bound`: an
+    attempt may have been carried out, in a way that no other upstream may be asked to repeat.
     """
 
     policy: Policy
@@ -64,7 +64,7 @@ class Fallbacks:
         return any(not record.skipped for record in self.records)
 
     def attempt_failed(self, end: Reply | Fault | None, verdict: Verdict) -> None:
-        """Take note of an attempt that failed, at whichever upstream: of what it may have done."""
+        """Note an attempt that failed, at whichever upstream, and whether it may have been carried out."""
         if self.bound or end is None or verdict.unprocessed:
             return
         if isinstance(end, Fault) and end.progress in (Progress.NEVER_SENT, Progress.REFUSED):
@@ -75,7 +75,7 @@ class Fallbacks:
         self.bound = not is_repeated_anywhere(first, request, end, verdict)
 
     def next(self, no: Outcome) -> Fallback | None:
-        """The entry by which the call goes on that would end with `no`; None where none takes it."""
+        """The entry by which a call that would end with `no` goes on; None if no entry takes it."""
         entries = self.policy.fallback
         if self.taken >= len(entries):
             return None
@@ -92,7 +92,7 @@ class Fallbacks:
         return None
 
     def mark(self, history: Iterable[AttemptRecord], policy: Policy) -> None:
-        """Write down that the attempts which nobody has marked yet went to this upstream."""
+        """Set the upstream and route of the attempts that have none yet: they were made at this policy's upstream."""
         for record in history:
             if not record.upstream:
                 record.upstream, record.route = policy.upstream, policy.route
@@ -113,8 +113,9 @@ def stays(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What of a request does not go along from one upstream to another. `also`: further fields, in lower case; `keep`:
-    fields and parameters that go along all the same, by the entry's word; `key_fields`: the idempotency keys'.
+    """The parts of a request that do not go along to another upstream. `also`: further fields, in lower case; `keep`:
+    fields and parameters that go along because the entry says so; `key_fields`: the fields of idempotency keys, which
+    go along.
     """
 
     also: frozenset[str]
@@ -138,12 +139,14 @@ class LeftBehind:
         return looks_like_key(text) if equals else not is_harmless_word(text)
 
     def target(self, path: bytes) -> bytes:
-        """A path without such parameters, in its segments and in its query; all other bytes of it stay."""
+        """A path without the parameters that are left out, in its segments and in its query; all its other bytes
+        stay.
+        """
         before, mark, query = path.partition(b"?")
         before = without_path_parameters(before, self.keep)
         if not mark:
             return before
-        parts = re.split(b"([&;])", query)  # some servers take `;` for `&`: what follows one may be a name, too
+        parts = re.split(b"([&;])", query)  # some servers read `;` as `&`, so a name may follow it too
         kept: list[bytes] = []
         for at in range(0, len(parts), 2):
             if self.parameter(parts[at].decode("latin-1")):
@@ -157,7 +160,7 @@ class LeftBehind:
 
 
 def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
-    """What stays behind where a call of `first` goes on as one of `to` by this entry."""
+    """What is left out if a call of `first` goes on as a call of `to` by this entry."""
     keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
     credentials = frozenset(each.credentials.name for each in (first, to) if each.credentials is not None)
     return LeftBehind(credentials, entry.keep, keys)

@@ -1,12 +1,12 @@
-"""What is waited for in a success whose head is kept: its first byte that counts, and the end of what a rule looks at.
+"""The wait for a success whose head is kept back: for its first byte that counts, or the end of what a rule looks at.
 
 Contract, section 13, "First byte" and "Looking into a success". A stream may begin with 200 and then stall, or open
 with an error: while its head is kept, the attempt can still be made again. The machine makes a `Look` and asks the
-driver to collect (`actions.Peek`); the driver feeds it what comes, with the time, until it has `ended`.
+driver to collect (`actions.Peek`); the driver feeds the body to it as it comes, with the time, until the wait is over.
 
-What counts: of a stream of events the first event that no pack calls empty, with the blank line that ends it; of
-anything else any byte, and so of a stream under a content coding that nobody here can undo. What is looked at: that
-same event, or a JSON body to its end. A body that cannot be JSON is let go with its first byte.
+The first byte that counts is, in a stream of events, the end of the first event that no pack calls empty (its blank
+line); in any other body any byte, and so in a stream under a content coding that can't be undone here. A rule looks at
+that same event, or at a JSON body to its end. A body that cannot be JSON is delivered from its first byte.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from proxy.retry.event_stream import SseReader, is_event_stream, media_type
 from proxy.retry.facts import Reply, Request, first
 from proxy.retry.policy import Policy
 
-#: The bytes that a JSON text may begin with (RFC 8259): blanks among them.
+#: The bytes that a JSON text may begin with (RFC 8259), white space included.
 _BEGINS_JSON = frozenset(b' \t\r\n{["-0123456789tfn')
 
 
 def first_byte_of(policy: Policy, request: Request, body: Iterable[bytes] | None) -> float | None:
-    """Seconds from the last byte of a call's request to the first byte that counts; None where nothing bounds it.
+    """Seconds from the last byte of a call's request to the first byte that counts; None if there is no bound.
 
-    `body`: the request's, None where it is not kept. Under a pack that names empty events only a body that is a JSON
-    object with `stream: true` is bounded: an answer that does not stream has no byte before it is done.
+    `body`: the request's, None if it is not kept. Under a pack that names empty events only a body that is a JSON
+    object with `stream: true` is bounded: an answer that does not stream has no byte before it is complete.
     """
     bound = policy.timeouts.first_byte
     if bound is None or policy.mode != "enforce" or request.method == "CONNECT" or request.is_grpc:
@@ -48,7 +48,7 @@ def asks_for_stream(body: Iterable[bytes] | None) -> bool:
 
 
 def may_be_whole_json(reply: Reply) -> bool:
-    """Whether a success's body may be JSON that is whole within what is looked at."""
+    """Whether a success's body may be JSON that is complete within the bytes that are peeked at."""
     media = media_type(reply)
     if media and media not in ("application/json", "text/json") and not media.endswith("+json"):
         return False
@@ -57,8 +57,8 @@ def may_be_whole_json(reply: Reply) -> bool:
 
 
 class Look:
-    """A success whose head is kept. `counted`: when the first byte that counts came (seconds), None until then;
-    `began`: when the request's last byte was sent, which the driver says. `within`: the call's `first_byte_of`.
+    """A success whose head is kept back. `counted`: when the first byte that counts came (seconds), None until then;
+    `began`: when the request's last byte was sent, which the driver sets. `within`: the call's `first_byte_of`.
 
     `whole`: a rule looks at its JSON, which must be there to the end.
     """
@@ -78,19 +78,19 @@ class Look:
 
     @property
     def due(self) -> float | None:
-        """When the first byte that counts is too late; None where nothing bounds it, or it has come."""
+        """The time from which the first byte that counts is too late; None if there is no bound, or it has come."""
         if self.within is None or self.began is None or self.counted is not None:
             return None
         return self.began + self.within
 
     def seconds(self, sent: float) -> float | None:
-        """From the request's last byte to the first that counts; None where that did not come. `sent`: when the attempt
-        was sent, where nobody said more.
+        """Seconds from the request's last byte to the first byte that counts; None if that did not come. `sent`: when
+        the attempt was sent, used if the driver did not set `began`.
         """
         return None if self.counted is None else self.counted - (sent if self.began is None else self.began)
 
     def feed(self, data: bytes, now: float) -> bool:
-        """More of the body came; whether all has that is waited for."""
+        """Take more bytes of the body. Returns whether the wait is over."""
         if self._reader is not None:
             return self._feed_events(self._reader, data, now)
         if self.counted is None:
@@ -100,7 +100,7 @@ class Look:
         return not self._whole
 
     def end(self, now: float) -> None:
-        """The answer has ended, or is more than is kept: there is nothing more to wait for."""
+        """End the wait: the answer has ended, or is longer than is kept."""
         if self.counted is None:
             self.counted = now
 

@@ -1,8 +1,8 @@
-"""Globs of hosts and paths as regular expressions that match in linear time, whatever is held against them.
+"""Globs of hosts and paths as regular expressions that match in linear time, whatever text they are matched against.
 
-Between two wildcards the leftmost place where a text fits is as good as any later one, so it is never looked for again:
-every run is possessive, or stands in an atomic group, which keeps its first match. A path is matched segment by segment
-for the same reason: a text that a segment lacks is not looked for from each of its characters.
+Between two wildcards the leftmost place at which a text fits is never worse than a later one, so no other is tried:
+every run is possessive, or in an atomic group, which keeps its first match. A path is matched segment by segment for
+the same reason: a text that is not in a segment is not searched for from each of the segment's characters.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: What `*` in a path takes.
+#: The characters that `*` in a path takes.
 _SEGMENT = "[^/]"
 
 
 @lru_cache(maxsize=4096)
 def host_glob(glob: str) -> re.Pattern[str]:
-    """A host glob as an expression for `fullmatch`: `*` takes any characters, everything else stands for itself."""
+    """A host glob as an expression for `fullmatch`: `*` takes any characters, every other character itself."""
     return re.compile(_run(glob.split("*"), ".", "\\Z"), re.DOTALL)
 
 
@@ -24,7 +24,7 @@ def host_glob(glob: str) -> re.Pattern[str]:
 def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
     """A path glob as an expression for `fullmatch`: `*` takes any characters of a segment, `**` of several.
 
-    `within` is the character class that a `*` takes, for who asks which globs cover others.
+    `within` is the character class that a `*` takes; `routing.shadows` narrows it to find which globs cover others.
     """
     first, *others = glob.split("**")
     expression = _beginning(first.split("/"), within, "" if others else "\\Z")
@@ -38,13 +38,13 @@ def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
 
 
 def _beginning(segments: list[str], within: str, end: str) -> str:
-    """What matches consecutive segments from here on; `end` must follow the last one."""
+    """The expression for consecutive segments from here on; `end` must follow the last one."""
     ends = ["/"] * (len(segments) - 1) + [end]
     return "".join(_run(each.split("*"), within, stop) for each, stop in zip(segments, ends, strict=True))
 
 
 def _anywhere(segments: list[str], within: str, end: str) -> str:
-    """What matches consecutive segments, the first of which begins anywhere from here on: as early as possible."""
+    """The expression for consecutive segments whose first begins at any later segment: the earliest that fits."""
     first, *rest = segments
     skipped = f"(?:{_SEGMENT}*+/)*?"
     found = _run(["", *first.split("*")], within, "/" if rest else end, leading=_SEGMENT)
@@ -52,9 +52,9 @@ def _anywhere(segments: list[str], within: str, end: str) -> str:
 
 
 def _run(texts: list[str], taken: str, end: str, leading: str = "") -> str:
-    """What matches texts with a run of the class `taken` between each two, and `end` behind them.
+    """The expression for texts with a run of the class `taken` between each two, and `end` after the last.
 
-    `leading` is the class of the first run, where that is another one. Without an end the match is the shortest.
+    `leading` is the class of the first run, if that is another one. Without an end the match is the shortest.
     """
     first, *others = texts
     if not others:

@@ -1,8 +1,9 @@
-"""What of a request is known to hold no credential, so that another upstream may see it: fields, parameters, paths.
+"""The parts of a request that are known to hold no credential, so that another upstream may see them: fields, query
+parameters, paths.
 
-Names of credentials cannot be listed: every gateway and every company has its own. So the list is of what is harmless,
-and a field that is not on it goes along only where its value is too short to be a secret. Query parameters have no
-common names at all; there, names that say what they hold are left out, and values that look like keys.
+Names of credentials cannot be listed: every gateway and every company has its own. So the lists here are of harmless
+fields, and a field that is on none is passed on only if its value is too short to be a secret. Query parameters have no
+common names at all; of these, names that say that they hold a secret are left out, and values that look like keys.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote_plus
 
-#: Framing and the hop: written again for each connection, and cut elsewhere where they do not go on.
+#: Fields of the framing and of one hop: written again for each connection, or removed by other code.
 _HOP = frozenset(
     {
         "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "max-forwards",
@@ -19,7 +20,7 @@ _HOP = frozenset(
         "x-attempt-count", "x-retry-disable", "x-retry-timeout",
     }
 )  # fmt: skip
-#: What the body is, and what is wanted in return (RFC 9110 sections 8 and 12; RFC 9530, RFC 3230, RFC 1864).
+#: Fields about the body, and about the wanted answer (RFC 9110 sections 8 and 12; RFC 9530, RFC 3230, RFC 1864).
 _CONTENT = frozenset(
     {
         "accept", "accept-charset", "accept-encoding", "accept-language", "accept-patch", "accept-post",
@@ -29,8 +30,8 @@ _CONTENT = frozenset(
         "cache-control", "date", "dnt", "pragma", "prefer", "priority", "sec-gpc", "user-agent",
     }
 )  # fmt: skip
-#: What the request means: without one of these it would ask for something else. A write that loses its condition
-#: overwrites what it was not to (RFC 9110 section 13), a method that is lost is another one.
+#: Fields that change a request's meaning: without one of them it would ask for something else. A write that loses its
+#: condition overwrites what it must not (RFC 9110 section 13); without a method override the method is another one.
 _MEANING = frozenset(
     {
         "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
@@ -38,8 +39,8 @@ _MEANING = frozenset(
         "access-control-request-headers", "access-control-request-method", "origin", "x-requested-with",
     }
 )  # fmt: skip
-#: Which way a request came, so that loops are seen, and which request it is. Baggage is not among them: it holds what
-#: the app wants to know again (W3C Baggage, section 5), while `tracestate` holds places in traces.
+#: Fields that record a request's way, so that loops are seen, or identify it. Baggage is not among them: it holds
+#: values of the app's own (W3C Baggage, section 5), while `tracestate` holds positions in traces.
 _WAY = frozenset(
     {
         "cdn-loop", "early-data", "via", "x-redrive-loop",
@@ -65,14 +66,14 @@ _CLIENT = frozenset(
     }
 )  # fmt: skip
 _HARMLESS = _HOP | _CONTENT | _MEANING | _WAY | _CLIENT
-#: The OpenAI and Anthropic SDKs' description of themselves; checksums of Amazon's SDKs; what a browser says it is.
+#: The OpenAI and Anthropic SDKs' and browsers' descriptions of themselves; checksums of Amazon's SDKs.
 _HARMLESS_BEGINNINGS = ("x-stainless-", "x-amz-checksum-", "sec-fetch-", "sec-ch-ua")
-#: A value of less than ten bits: none, a switch, or a number of at most three digits.
+#: A value of less than ten bits: empty, a switch, or a number of at most three digits.
 _SMALL = re.compile(r"(?:true|false|yes|no|on|off|[0-9]{1,3})?", re.IGNORECASE).fullmatch
 
-#: Names that say what they hold (contract, section 13).
+#: Names that say that they hold a secret (contract, section 13).
 _SECRET = re.compile(r"auth|key|token|secret|session|password|signature", re.IGNORECASE).search
-#: The same, of names that the contract does not list: as a part of a name, and as a word of it.
+#: Further such names, which the contract does not list: as any part of a name, or as a whole word of it.
 _ALSO_SECRET = re.compile(
     r"assertion|bearer|cookie|credential|creds|csrf|dpop|hmac|jwt|passcode|passphrase|passwd|saml|sessid|xsrf"
     r"|(?:^|[^a-z])(?:cert|cvc|cvv|otp|pass|pin|pwd?|sid|tkn)(?:[^a-z]|$)",
@@ -82,28 +83,28 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: Query parameters that hold a credential under a short name: Azure's.
 _SHORT = frozenset({"sig", "code"})
 
-#: How issuers begin their keys, so that leaks are found: OpenAI, Anthropic, Stripe, GitHub, GitLab, Slack, Amazon,
-#: Google, Hugging Face, SendGrid, npm, DigitalOcean, Shopify, Replicate, Groq, xAI; a JSON Web Token; a scheme.
+#: Prefixes that issuers give their keys so that leaks are found: OpenAI, Anthropic, Stripe, GitHub, GitLab, Slack,
+#: Amazon, Google, Hugging Face, SendGrid, npm, DigitalOcean, Shopify, Replicate, Groq, xAI; a JSON Web Token; a scheme.
 _ISSUED = re.compile(
     r"(?<![A-Za-z0-9])(?:sk[-_]\S|(?:[pr]k|whsec|gsk|hf|r8|npm|gh[opsur]|github_pat|shpat|shpss|dop_v1)_\S"
     r"|(?:xai|glpat|gldt|xox[a-z])-\S|(?:AKIA|ASIA)[A-Z0-9]{8}|AIza\S{8}|ya29\.|SG\.\S{8}|eyJ[A-Za-z0-9_-]{5}"
     r"|(?:key|pat|secret|token)[-_][A-Za-z]*[0-9]|Bearer\s+\S|Basic\s+[A-Za-z0-9+/]{8})"
 ).search
-#: A value that is a URL, or a query, may itself hold one.
+#: The names of parameters in a value that is itself a URL or a query.
 _INNER = re.compile(r"(?:^|[?&;\s])([^=?&;\s]+)=").findall
 _USER_INFO = re.compile(r"//[^/?#\s]*@").search
-#: RFC 9562, section 8: a UUID is no secret, and nothing is to be granted for its possession.
+#: A UUID, which is no secret: nothing may be granted for knowing one (RFC 9562, section 8).
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE).sub
-#: Letters and digits in a row, as keys have them: sixteen hexadecimal ones are 64 bits.
+#: A row of letters and digits, as in keys: sixteen hexadecimal digits are 64 bits.
 _ROW = re.compile(r"[A-Za-z0-9]{16,}").findall
 _LONG_ROW = 32
-#: The same with what base64 has beside, and rows within it that are neither a word nor a number.
+#: A row of base64 characters, the rows of letters and digits in it, and those that are a word or a number.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}").findall
 _PART = re.compile(r"[A-Za-z0-9]{8,}").findall
 _REGULAR = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+[A-Za-z]{0,2}|[A-Za-z]+[0-9]{1,8}").fullmatch
 _TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z?").fullmatch
 _WORD = re.compile(r"[A-Za-z]{0,16}").fullmatch
-#: The beginning of a path parameter: a semicolon, which some servers decode before they look for it.
+#: The beginning of a path parameter: a semicolon, which some servers decode first.
 _SEMICOLON = re.compile(rb"(;|%3[bB])")
 _EQUALS = re.compile(rb"=|%3[dD]").search
 
@@ -118,16 +119,16 @@ def is_harmless_field(name: str, values: Iterable[str]) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of a parameter says that a credential is in it."""
+    """Whether the name of a parameter says that it holds a credential."""
     lower = name.lower()
     return lower in _SHORT or bool(_SECRET(lower) or _ALSO_SECRET(lower) or _ALSO_SECRET(_HUMP.sub("-", name)))
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a text of a query, decoded or not, may be a key, or hold one: a false alarm costs a parameter that
-    `keep` can name, a miss costs a key.
+    """Whether a text of a query, decoded or not, may be or contain a key: a false alarm costs a parameter that `keep`
+    can name, a miss costs a key.
     """
-    for _ in range(3):  # as it came, and as it is once or twice decoded
+    for _ in range(3):  # as received, and decoded once or twice
         if _ISSUED(value) or _USER_INFO(value) or any(is_secret_name(name) for name in _INNER(value)):
             return True
         named = _UUID("", value)
@@ -140,13 +141,13 @@ def looks_like_key(value: str) -> bool:
 
 
 def is_harmless_word(text: str) -> bool:
-    """Whether a part of a query without `=` is no more than a flag: one short word, as in `?wsdl`."""
+    """Whether a part of a query without `=` is a mere flag: one short word, as in `?wsdl`."""
     return _WORD(text) is not None
 
 
 def without_path_parameters(path: bytes, keep: frozenset[str]) -> bytes:
-    """The path part of a target without `;name=value` in its segments (RFC 3986, section 3.3), but for names in `keep`.
-    A semicolon that is encoded counts where a value comes after it: elsewhere it is a character of a name.
+    """Return the path of a target without `;name=value` in its segments (RFC 3986, section 3.3), except for names in
+    `keep`. An encoded semicolon counts only if a value comes after it: else it is a character of a name.
     """
     if b";" not in path and b"%3" not in path:
         return path
@@ -165,7 +166,7 @@ def _bare(segment: bytes, keep: frozenset[str]) -> bytes:
 
 
 def _is_random(row: str) -> bool:
-    """Whether letters and digits in a row may be drawn by chance: both kinds, or so many that no word is as long."""
+    """Whether a row of letters and digits may be random: it has both, or is longer than any word and of mixed case."""
     if row.isdigit() or _TIME(row):
         return False
     return not row.isalpha() or (len(row) >= _LONG_ROW and row not in (row.lower(), row.upper()))

@@ -1,18 +1,18 @@
-"""What hedging looks at in a scope: how long its successes took, and how many of its calls may be hedged.
+"""The state of hedging in a scope: how long its successes took, and how many of its calls may be hedged.
 
-Law: what is asked is a function of the last WINDOW seconds. The percentile p of n times is the one in place
-ceil(p · n / 100) of them in order (the nearest rank, Hyndman and Fan's definition 1), so it is a time that was
-measured; of fewer than FEWEST times there is none. A hedge may be sent where the hedges of the window, with this one,
-are at most `share` times the calls that began in it.
+Law: every result is a function of the last WINDOW seconds. The percentile p of n times is the one in place ceil(p · n /
+100) of them in order (the nearest rank, Hyndman and Fan's definition 1), so it is a time that was measured; fewer than
+FEWEST times have none. A hedge may be sent if the hedges of the window, with this one, are at most `share` times the
+calls that began in it.
 
-Where a hedge has no room, none is thought of again by the timer: Finagle's backup requests, whose percentile and bound
-on extra load these are, ask once, and one of a few milliseconds would be asked for hundreds of times a second.
-Source: Finagle, `BackupRequestFilter`.
+If the bound leaves no room for a hedge, the call's timer does not ask for one again: Finagle's backup requests, whose
+percentile and bound on extra load these are, ask once, and a timer of a few milliseconds would ask hundreds of times a
+second. Source: Finagle, `BackupRequestFilter`.
 
-Theory. What is measured is the time for which a hedge would have been waited for: from the sending of the oldest
-attempt that had no end when the success came. Where the first attempt answers, that is its own time; where a hedge was
-faster, it is a time that the first attempt did not answer in. The hedge's own time in its place would take every slow
-answer out of what is measured, and with each minute the percentile would move to earlier answers and more hedges.
+Theory. What is measured is the time that a hedge would have waited for: from the sending of the oldest attempt that had
+not ended when the success came. If the first attempt answers, that is its own time; if a hedge was faster, it is a time
+within which the first attempt did not answer. To measure the hedge's own time instead would take every slow answer out
+of the sample, and with each minute the percentile would move to earlier answers and more hedges.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from collections import deque
 
 from proxy.retry.sliding_window import SlidingCount
 
-#: Contract, section 13: seconds that are looked back at, and the fewest successes that have a percentile.
+#: Contract, section 13: the window in seconds, and the fewest successes that have a percentile.
 WINDOW = 60.0
 FEWEST = 20
-#: Times that are kept at most: beyond them (273 a second) the newest stand for the minute.
+#: The most times that are kept: beyond them (273 a second) the newest stand for the minute.
 MOST_TIMES = 16_384
 
-#: Shares of floating-point numbers may miss a whole number that they meet exactly.
+#: Tolerance for shares of floating-point numbers, which may miss a whole number that they equal exactly.
 _HAIR = 1e-9
 
 
 def rank(percent: float, count: int) -> int:
-    """The place, from 0, of a percentile among so many times in order."""
+    """The place, from 0, of a percentile among `count` times in order."""
     return max(0, math.ceil(percent * count / 100 - _HAIR) - 1)
 
 
@@ -44,23 +44,23 @@ def allows(hedges: int, share: float, calls: int) -> bool:
 
 
 class Hedges:
-    """The hedges, calls and times of one scope, in seconds. Nothing is asked of it but by a policy with `extra`."""
+    """The hedges, calls and times (seconds) of one scope. Only policies with `extra` use it."""
 
     __slots__ = ("_begun", "_in_order", "_sent", "_times")
 
     def __init__(self) -> None:
-        # Both err towards fewer hedges where there are too many to tell apart.
+        # If there are too many to count exactly, both err towards fewer hedges.
         self._begun = SlidingCount(WINDOW)
         self._sent = SlidingCount(WINDOW, late=True)
         self._times: deque[tuple[float, float]] = deque()  # (when, how long), in order of arrival
         self._in_order: list[float] = []
 
     def began(self, now: float) -> None:
-        """A call begins."""
+        """Count a call that begins."""
         self._begun.add(now)
 
     def answered(self, seconds: float, now: float) -> None:
-        """A call's success has come, so long after what the module calls its beginning."""
+        """Record a call's success, which came after `seconds` as the module's theory measures them."""
         self._forget(now)
         if len(self._times) >= MOST_TIMES:
             self._drop()
@@ -68,25 +68,25 @@ class Hedges:
         insort(self._in_order, seconds)
 
     def delay(self, percent: float, now: float) -> float | None:
-        """This percentile of the times of the window, in seconds; None below FEWEST of them."""
+        """This percentile of the times of the window, in seconds; None if there are fewer than FEWEST."""
         self._forget(now)
         count = len(self._in_order)
         return None if count < FEWEST else self._in_order[rank(percent, count)]
 
     def take(self, share: float, now: float) -> float | None:
-        """Count a hedge, if this share of the calls has room for it. The instant at which it counts, None where there
-        is no room.
+        """Count a hedge, if this share of the calls has room for it. Returns the instant at which it counts, None if
+        there is no room.
         """
         if not allows(self._sent.count(now) + 1, share, self._begun.count(now)):
             return None
         return self._sent.add(now)
 
     def give_back(self, taken_at: float) -> None:
-        """The hedge that counts at this instant, as `take` says, is not sent."""
+        """Undo a hedge that was not sent; it counted at `taken_at`, as `take` returned it."""
         self._sent.remove(taken_at)
 
     def counts(self, now: float) -> tuple[int, int]:
-        """Hedges and calls of the window."""
+        """The numbers of hedges and of calls within the window."""
         return self._sent.count(now), self._begun.count(now)
 
     def _forget(self, now: float) -> None:

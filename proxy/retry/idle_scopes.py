@@ -1,15 +1,15 @@
-"""Scopes that no call has come to for an hour, forgotten: a host, or a tenant, whose state is as that of a new one.
+"""The forgetting of idle scopes: a host, or a tenant, to which no call has come for an hour, if its state is as new.
 
-Law: nothing that matters goes. A scope is a candidate if no call came to it for IDLE seconds and none holds its state;
-of what it shared only what a new one would equal goes: a bucket or a rate at the level that it began with, a cooldown
-that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, places that no attempt
-has. An empty quota that only successes refill stays, as a bucket of a quota with `initial` does above its beginning:
-no hour without a call justifies another level. Such a bucket is looked at again in each round.
+Law: no state that matters is forgotten. A scope is a candidate if no call came to it for IDLE seconds and no call holds
+its state; of its shared objects only those go that equal new ones: a bucket or a rate at its initial level, a cooldown
+that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, places without an
+attempt. A drained quota that only successes refill stays, and so does a quota with `initial` that is above it: no hour
+without a call justifies another level. Such a bucket is examined again in each round.
 
-Theory. A call leaves only a mark in its scope's state. A sweep goes on where the one before ended, through a copy of
-the keys, AT_ONCE of them; what it finds marked is in use as of then, so a scope goes between one and two rounds after
-its hour. A process that only looks has no states of calls: there, a scope is in use as of the last report of another
-process that uses it (`Registry.meet`, `Factory.announce`), and goes after twice the time.
+Theory. A call leaves only a mark in its scope's state. A sweep continues where the one before ended, through a copy of
+the keys, AT_ONCE of them; a scope that it finds marked counts as used at that time, so a scope goes between one and two
+rounds after its hour. A process that only observes has no states of calls: there, a scope counts as used at the last
+report of another process that uses it (`Registry.meet`, `Factory.announce`), and goes after twice the time.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from proxy.retry.registry import Registry, ScopeState, SeenKeys
 
 #: Seconds without a call after which a scope is idle.
 IDLE = 3600.0
-#: Seconds after which a scope in use is reported again to a process that looks.
+#: Seconds after which a scope in use is reported again to observing processes.
 _REPORT = IDLE / 2
-#: Keys that a sweep looks at.
+#: The number of keys that a sweep examines.
 AT_ONCE = 64
 _EPSILON = 1e-9
 
 
 class IdleScopes:
-    """What forgets idle scopes of a registry. `only_looks`: no call of this process uses it."""
+    """Forgets the idle scopes of a registry. `only_looks`: no call of this process uses the registry; it only
+    observes.
+    """
 
     def __init__(self, registry: Registry, *, only_looks: bool = False) -> None:
         self._registry = registry
@@ -46,7 +48,7 @@ class IdleScopes:
         self._reported: dict[tuple[str, str], float] = {}
 
     def sweep(self, now: float) -> bool:
-        """Look at the next keys. Whether the round goes on after them."""
+        """Examine the next keys. Returns whether the round has keys left."""
         self._now = now
         for _ in range(AT_ONCE):
             if next(self._work, self) is self:
@@ -103,7 +105,7 @@ class IdleScopes:
             self._reported.pop(key, None)
 
     def _is_forgotten(self, key: tuple[Any, ...]) -> bool:
-        """Whether this key is of a scope whose states are forgotten; what has no scope never is."""
+        """Whether this key belongs to a scope whose states are forgotten; a key without a scope never does."""
         if len(key) < 3 or not key[2]:
             return False
         value = str(key[2]).partition(" ")[0]  # after it, the digest of a credential
@@ -119,7 +121,7 @@ class IdleScopes:
         return not bucket.gate.queue and abs(bucket.level(self._now) - fresh.level(self._now)) < _EPSILON
 
     def _limits_not(self, limiter: CubicLimiter) -> bool:
-        limiter.level(self._now)  # where it is shared, this looks the others up
+        limiter.level(self._now)  # for its effect: a shared limiter reads the other processes' state
         return not limiter.enabled and not limiter.gate.queue
 
     def _hedges_not(self, hedges: Hedges) -> bool:
@@ -136,12 +138,12 @@ def _references(table: Any, key: Any) -> int:
     return sys.getrefcount(table[key])
 
 
-#: References to what only a table holds, as `_references` counts them.
+#: The number of references to an object that only a table holds, as `_references` counts them.
 _ALONE = _references({0: object()}, 0)
 
 
 def _is_held(table: dict[str, ScopeState], value: str) -> bool:
-    """Whether a call holds this state, or a lane of it."""
+    """Whether a call holds this state, or the state of one of its credentials."""
     if _references(table, value) > _ALONE:
         return True
     keys = table[value].keys

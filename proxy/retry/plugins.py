@@ -1,8 +1,8 @@
-"""The Smithy retry interfaces (contract, section 7), and a user's own `RetryStrategy` behind them, as a call uses it.
+"""The Smithy retry interfaces (contract, section 7), and the adapter that a call uses for a user's own `RetryStrategy`.
 
 What a call knows is kept in its token, what calls share is kept by the strategy, and every method is a plain function:
-a strategy decides, its caller waits. The protocols are runtime-checkable: an exception says only by its attributes what
-is known of it. A strategy that raises anything other than what its interface says loses the retry, never the call.
+a strategy decides, its caller waits. The protocols are runtime-checkable: what is known of an exception is in its
+attributes alone. A strategy that raises an exception its interface does not allow loses the retry, never the call.
 Source: Smithy "Retrying Requests"; smithy-python, `interfaces/retries.py`.
 """
 
@@ -15,15 +15,17 @@ from proxy.retry.facts import Class, Failure, Outcome
 
 
 class RetryError(Exception):
-    """No further attempt is to be made; raised `from` the failure that the caller should see."""
+    """The refusal of a further attempt, raised `from` the failure that the caller should see."""
 
 
 @runtime_checkable
 class ErrorRetryInfo(Protocol):
-    """An exception that carries retry information. `is_timeout_error` is read if present; without it, it is False."""
+    """An exception that carries retry information. `is_timeout_error` is read if present; if absent it counts as
+    False.
+    """
 
     is_retry_safe: bool | None = None
-    """Whether a retry is allowed; None where there is not enough information to tell."""
+    """Whether a retry is allowed; None if that is unknown."""
 
     retry_after: float | None = None
     """Seconds that should pass before a retry, as the server named them; a strategy may wait longer."""
@@ -34,7 +36,7 @@ class ErrorRetryInfo(Protocol):
 
 @runtime_checkable
 class HasFault(Protocol):
-    """An exception that says whose fault it is; None if unknown."""
+    """An exception that says whose fault it is, the client's or the server's; None if unknown."""
 
     fault: Literal["client", "server"] | None
 
@@ -50,14 +52,14 @@ else:
 @runtime_checkable
 @_dataclass_to_type_checkers(kw_only=True)
 class RetryToken(Protocol):
-    """What one call holds between two attempts. Issued by a strategy, used once.
+    """The token that one call holds between two attempts. Issued by a strategy, used once.
 
     For type checkers, its members are those of the Smithy Python design, where it is a dataclass, so that either is
     accepted for the other. At run time any object with the two attributes is one.
     """
 
     retry_count: int
-    """Attempts so far without the first."""
+    """The number of retries so far: attempts without the first."""
 
     retry_delay: float
     """Seconds to wait before the attempt that this token stands for."""
@@ -65,10 +67,10 @@ class RetryToken(Protocol):
 
 @runtime_checkable
 class RetryBackoffStrategy(Protocol):
-    """How long to wait; keeps nothing about any call.
+    """A computation of waits, which keeps no state of any call.
 
     A strategy may also take the keywords `previous` (the backoff computed before, in seconds, None at first) and
-    `throttling` (whether the last error was one); they are passed only where its signature has them.
+    `throttling` (whether the last error was one); they are passed only if its signature has them.
     """
 
     def compute_next_backoff_delay(self, retry_attempt: int) -> float:
@@ -77,16 +79,18 @@ class RetryBackoffStrategy(Protocol):
 
 @runtime_checkable
 class RetryStrategy(Protocol):
-    """Issuer of tokens."""
+    """A strategy that issues the tokens of calls, and so decides on their retries."""
 
     backoff_strategy: RetryBackoffStrategy
-    """What computes the waits."""
+    """The backoff strategy, which computes the waits."""
 
     max_attempts: int
     """The number of attempts, including the first."""
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if there is no token."""
+        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if no token is
+        available.
+        """
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`.
@@ -95,15 +99,17 @@ class RetryStrategy(Protocol):
         """
 
     def record_success(self, *, token: RetryToken) -> None:
-        """The attempt of this token succeeded. Raises ValueError as above."""
+        """Record that the attempt of this token succeeded. Raises ValueError as `refresh_retry_token_for_retry`
+        does.
+        """
 
 
-class AttemptFailed(Exception):  # noqa: N818 - it is what happened, told to a strategy, and is raised by nobody
-    """A failed attempt as an `ErrorRetryInfo` with `HasFault`: what a strategy is asked about."""
+class AttemptFailed(Exception):  # noqa: N818 - an argument for a strategy, never raised
+    """A failed attempt as an exception with `ErrorRetryInfo` and `HasFault`, to ask a strategy about."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.verdict.because)
-        self.is_retry_safe: bool | None = True  # the checks before this one have seen to it
+        self.is_retry_safe: bool | None = True  # the core's checks, which come first, found it safe
         self.retry_after: float | None = failure.pushback.delay
         self.is_throttling_error = failure.verdict.cls is Class.THROTTLING
         self.is_timeout_error = failure.verdict.cls is Class.TIMEOUT
@@ -111,7 +117,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it is what happened, told to a s
 
 
 class CustomToken:
-    """One call's token of a custom strategy."""
+    """The token of one call under a custom strategy."""
 
     __slots__ = ("_strategy", "_token", "initial_delay")
 
@@ -126,7 +132,7 @@ class CustomToken:
             self._token = None
 
     def next_delay(self, failure: Failure) -> float | Outcome:
-        """Seconds to wait before the next attempt, or the *no*."""
+        """Seconds to wait before the next attempt, or the outcome of a refusal."""
         if self._token is None:
             return Outcome.BUCKET_EMPTY
         try:
@@ -138,20 +144,20 @@ class CustomToken:
             return Outcome.BUCKET_EMPTY
         except Exception:
             return Outcome.ATTEMPTS_EXHAUSTED
-        # A pushback holds whatever the strategy says.
+        # A pushback is obeyed whatever the strategy says.
         return wait if failure.pushback.delay is None else max(wait, failure.pushback.delay)
 
     def succeeded(self) -> None:
-        """The call has succeeded."""
+        """Record that the call has succeeded."""
         if self._token is not None:
             try:
                 self._strategy.record_success(token=self._token)
-            except Exception:  # its bookkeeping is its own affair: the answer is on its way already
+            except Exception:  # a fault in the strategy's accounts must not fail a call whose answer is on its way
                 self._token = None
 
 
 def _seconds(token: Any) -> float:
-    """A token's delay in seconds. Raises for one that cannot be waited."""
+    """A token's delay in seconds. Raises for a delay that cannot be waited."""
     delay = float(token.retry_delay)
     if not delay < math.inf:
         raise ValueError(f"{delay} seconds are not a valid delay")

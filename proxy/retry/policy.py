@@ -1,8 +1,8 @@
-"""What applies to a call: frozen definitions, as the configuration compiles to them.
+"""The policy of a call: frozen definitions, which the configuration compiles to.
 
 Law: a policy holds no state. What calls share is kept in a bucket, what one call knows in its token. Durations are
-seconds, sizes bytes. Names are those of the contract, section 3. `target` and `place` are opaque here: data for
-transport, carried along.
+seconds, sizes bytes. Names are those of the contract, section 3. `target` is opaque here: data for transport that a
+policy only carries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """AWS's retry quota. `flat_refund`: `success_refund` on every success (Smithy's example). `refill`: a second."""
+    """AWS's retry quota. `flat_refund`: every success earns `success_refund` (Smithy's example). `refill`: tokens a
+    second.
+    """
 
     capacity: float = 500
     retry_cost: float = 5
@@ -49,7 +51,7 @@ class QuotaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleSpec:
-    """gRPC A6's retry throttling. `token_ratio` in thousandths: further decimals were dropped."""
+    """gRPC A6's retry throttling. `token_ratio` is in thousandths: further decimals are dropped."""
 
     max_tokens: float = 10
     token_ratio: float = 0.1
@@ -60,7 +62,7 @@ class ThrottleSpec:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
-    """Finagle's, Linkerd's and Envoy's retry budget."""
+    """The retry budget of Finagle, Linkerd and Envoy. `window` is seconds."""
 
     percent: float = 20
     min_per_second: float = 10
@@ -71,7 +73,7 @@ class BudgetSpec:
 
 @dataclass(frozen=True, slots=True)
 class RateSpec:
-    """A classic token bucket on attempts, including first ones. `rate` per second; `burst` tokens."""
+    """A classic token bucket on attempts, including first ones. `rate`: tokens a second; `burst`: tokens."""
 
     rate: float
     burst: float
@@ -86,11 +88,11 @@ BucketSpec = QuotaSpec | ThrottleSpec | BudgetSpec | RateSpec
 
 @dataclass(frozen=True, slots=True)
 class BucketRef:
-    """Which bucket: `name` for one that `buckets:` defines (shared by all that name it), None for an own one,
-    which each pair of strategy definition and scope value within an upstream has for itself.
+    """A reference to a bucket. `name` is that of one that `buckets:` defines, shared by all that name it; None means a
+    bucket of its own for each pair of strategy definition and scope value within an upstream.
 
-    `group` takes the strategy's place in that, where it is not None: a bucket written as a mapping is one for all the
-    strategies that inherit it, a service config's throttling is one for all its methods.
+    `group`, unless None, replaces the strategy definition in that pair: a bucket written as a mapping is one for all
+    the strategies that inherit it, and a service config's throttling is one for all its methods.
     """
 
     spec: BucketSpec
@@ -100,7 +102,7 @@ class BucketRef:
 
 @dataclass(frozen=True, slots=True)
 class Percentile:
-    """A delay that is measured, not named: `percent` (50 to 99.9) of times are no longer."""
+    """A delay that is measured, not configured: `percent` (50 to 99.9) of the measured times are not longer."""
 
     percent: float
 
@@ -109,14 +111,15 @@ class Percentile:
 class Strategy:
     """A strategy's definition. `name` is what the user called it; `kind` one of the contract's table, or "custom".
 
-    `hedging_percentile`: the delay is this percentile (50 to 99.9) of what the scope's successes took, and
-    `hedging_delay` stands where no hedge is meant: before the retries of a call that is not hedged, while there is no
-    percentile. `extra`: the share of its calls (0 to 1) that hedges are bounded to; None for no bound.
+    `hedging_delay`: hedging, with so many seconds before each hedge. `hedging_percentile`: the delay is this percentile
+    (50 to 99.9) of the times of the scope's successes, and `hedging_delay` applies only while there is no percentile,
+    and before the retries of a call that is not hedged. `extra`: the share of the calls (0 to 1) that may be hedged;
+    None for no bound.
 
     `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
-    (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which
-    delays first attempts too unless `delay_first` is false. `custom` is a section 7 RetryStrategy object, and `remake`
-    makes another one like it, as if nothing had happened yet.
+    (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which delays
+    first attempts too unless `delay_first` is false. `custom` is a section 7 RetryStrategy object, and `remake` makes a
+    new one like it, without any history.
     """
 
     kind: str
@@ -128,7 +131,7 @@ class Strategy:
     pushback_clamp: float | None = None
     paced: bool = False
     delay_first: bool = True
-    hedging_delay: float | None = None  # not None: hedging
+    hedging_delay: float | None = None  # seconds; not None: hedging
     hedging_percentile: float | None = None
     extra: float | None = None
     non_fatal: frozenset[int | str | FaultKind] = frozenset()  # HTTP statuses (int), gRPC names (str), fault kinds
@@ -137,14 +140,14 @@ class Strategy:
     remake: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
 
 
-#: The status that an error in a success's body counts as where its provider is not known (contract, section 13).
+#: The status that an error in a success's body counts as unless its rule names another (contract, section 13).
 COUNTS_AS = 503
 
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """The first event that counts of a stream, as a rule names it: by its name (a glob; None: any), and by what stands
-    at JSON paths of its data.
+    """A rule's condition on the first event of a stream that counts: its name (a glob; None: any), and the values at
+    JSON paths of its data.
     """
 
     name: str | None = None
@@ -156,8 +159,8 @@ class Rule:
     """One line of `classify.rules`, or of a dialect pack. Every part is optional; all given must match.
 
     Values are shell globs, matched case-sensitively; "*" means present. `json` keys are dotted paths, `xml` keys are
-    element names. `because` is how the rule is named to people. `counts_as`: the status that its provider gives such an
-    error elsewhere, for what clients repeat, where it is found in a success.
+    element names. `because` is the rule's name in explanations. `counts_as`: for an error found in a success, the
+    status that its provider gives such an error elsewhere, which decides whether clients repeat it.
     """
 
     as_: Class
@@ -178,7 +181,7 @@ class Rule:
 
     @property
     def looks_into_success(self) -> bool:
-        """Whether it may look at the body of an answer below 400: it names such a status, and asks for JSON or an
+        """Whether the rule may look at the body of an answer below 400: it names such a status, and asks for JSON or an
         event (contract, section 13).
         """
         return self.statuses is not None and min(self.statuses, default=400) < 400 and bool(self.json or self.event)
@@ -189,11 +192,12 @@ TimeFormat = Literal["seconds", "epoch", "epoch_ms", "duration", "http_date", "r
 
 @dataclass(frozen=True, slots=True)
 class ResetField:
-    """A dialect's reset field: read when `remaining` is 0 (or the dialect classed the answer throttling).
+    """A dialect's reset field, read on throttlings and on 429 and 503. `remaining`: a field that must be 0 then; None:
+    no such field is needed.
 
     `format`: "seconds" from now, "epoch" seconds, "epoch_ms", "duration" (`1m30s`, `250ms`, or bare seconds),
-    "http_date", "rfc3339". `limit`: (path, glob) of a 429's body that names this limit as the one that was met; the
-    field is read then whatever remains.
+    "http_date", "rfc3339". `limit`: (path, glob) of a 429's body that names this limit as the one that was exceeded;
+    then the field is read whatever remains.
     """
 
     name: str
@@ -214,12 +218,12 @@ class BodyDelay:
 class Repeats:
     """What a provider's official client repeats by default, whatever the method (contract, section 4, "Repeats").
 
-    `client` says where that was read: the client, its version and file. `statuses`, and for idempotent methods also
-    `idempotent_statuses`; `faults`; `transient_codes`: what the pack's own rules class transient; `should_retry`: any
-    failure with `x-should-retry: true`; `retry_after`: any failure with Retry-After. All of it only for requests that
-    carry every one of `headers` (lower-case name, glob), that are `keyed` (with the policy's idempotency key, or of an
-    idempotent method) and, where it is `alone`, whose client does not retry by itself (`amz-sdk-request`). `within`:
-    seconds after the first attempt for which it holds; None for ever.
+    `client` says where this was read: the client, its version and file. Repeated are: `statuses`, and for idempotent
+    methods also `idempotent_statuses`; `faults`; with `transient_codes`, failures that the pack's own rules class
+    transient; with `should_retry`, any failure with `x-should-retry: true`; with `retry_after`, any failure with
+    Retry-After. All of that holds only for requests that carry every one of `headers` (lower-case name, glob); if
+    `keyed`, that have the policy's idempotency key or an idempotent method; and if `alone`, whose client does not retry
+    by itself (`amz-sdk-request`). `within`: for how many seconds after the first attempt it holds; None: no limit.
     """
 
     client: str
@@ -237,10 +241,10 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """POSTs that change nothing, by a request field that names what they ask for.
+    """The POSTs of a dialect that change nothing, known by a request field that names the operation.
 
     `field` (lower case) has one of `values` (globs), and each of `headers` (lower-case name, glob) matches: without
-    those the provider does not promise that the field says what the body says.
+    those the provider does not promise that the field agrees with the body.
     """
 
     field: str
@@ -257,17 +261,17 @@ class Dialect:
     resets: tuple[ResetField, ...] = ()
     grpc: bool = False  # the gRPC dialect's reading of HTTP codes and faults on application/grpc calls
     source: str = ""
-    stop_field: str = ""  # what its SDKs read instead of x-should-retry
+    stop_field: str = ""  # the field that its SDKs read instead of x-should-retry
     delays: tuple[BodyDelay, ...] = ()
     repeats: Repeats | None = None
     empty_events: frozenset[str] = frozenset()  # names of events that say nothing yet (section 13, "First byte")
-    out_of_quota: tuple[Rule, ...] = ()  # answers after which a key is of no use for a while; their class is nobody's
+    out_of_quota: tuple[Rule, ...] = ()  # answers after which a key is unusable for a while; they decide no class
     reads: Reads | None = None  # POSTs that are repeated as GETs are
 
 
 @dataclass(frozen=True, slots=True)
 class Classify:
-    """How an attempt's end gets its class: rules, then dialects, then lists (precedence in the lists resolved)."""
+    """How an attempt's end gets its class: by rules, then dialects, then lists (precedence in the lists resolved)."""
 
     statuses: Mapping[int, Class] = field(default_factory=dict)
     grpc: Mapping[int, Class] = field(default_factory=dict)
@@ -276,19 +280,22 @@ class Classify:
     dialects: tuple[Dialect, ...] = ()
     service_codes: frozenset[int] | None = None  # a service config's codes, in place of lists and grpc dialect
     unsafe_methods: UnsafeMethods = "unprocessed"
-    service_retries: bool = False  # a service config's retryPolicy, under which an attempt timeout is one to retry
-    own_dialects: bool = False  # the upstream itself names its dialects, so that what their clients repeat counts
+    service_retries: bool = False  # a service config's retryPolicy applies, so that an attempt timeout is retried
+    own_dialects: bool = False  # the upstream itself names its dialects, so that their clients' repeats count
     key_header: str = "idempotency-key"  # the policy's, in lower case
     keys_injected: bool = False
-    credentials: bool = False  # the policy has some, so that it counts what a dialect calls out of quota
+    credentials: bool = False  # the policy has credentials, so that `out_of_quota` of its dialects counts
     service_timeout: bool = False  # a service config's perAttemptRecvTimeout, which retries whatever the method
-    # Worked out from the above: whether nothing but a grpc-status or a look at its body could name an answer below 400,
-    # and whether a rule takes such a look; the events that count as none; whether one of the dialects is gRPC's, names
-    # reset fields or delays, and of these some for which a body must be looked at; the fields that tell the dialects'
-    # SDKs not to retry; what their providers' own clients repeat, and what they call out of quota, where that counts;
-    # which POSTs they call reads;
-    # the verdicts on answers known so far, where nothing but the status decides (None: more does); and, when first
-    # asked for, the rules made ready (rules.py).
+    # The other fields are derived from the ones above.
+    # plain_below_400: only a grpc-status, or a look into its body, could name an answer below 400
+    # looks_below_400: a rule may look into the body of such an answer
+    # empty_events: names of the events of streams that do not count
+    # grpc_dialect, resets: one of the dialects is gRPC's; one names reset fields or delays
+    # delays_in_bodies: a body must be peeked at for a delay, or for the limit that was exceeded
+    # stop_fields: fields with which the dialects' SDKs are asked not to retry
+    # repeats, out_of_quota, reads: those of the dialects, with the dialect's name; empty if they do not count here
+    # known: verdicts by status, filled as answers come; None if anything but the status decides
+    # ruleset: the rules prepared for matching (rules.py), made when first needed
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     looks_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     empty_events: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
@@ -336,7 +343,7 @@ def _can_name_below_400(rule: Rule) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds; None is off."""
+    """The timeouts of a call in seconds; None is off."""
 
     connect: float = 5.0
     attempt: float | None = None
@@ -347,7 +354,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class PushbackPolicy:
-    """`hold`: the most seconds for which cooldowns hold one call, in all."""
+    """The bounds on pushbacks, in seconds. `hold`: the longest that cooldowns hold one call, in all."""
 
     max_delay: float = 60.0
     cooldown: CooldownMode = "wait"
@@ -356,9 +363,9 @@ class PushbackPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most `max` attempts of a scope are under way at a time; others wait, at most `queue` of them, for `wait`
-    seconds at most. `group` tells the limits of one upstream apart: a route that says anything of it has one of its
-    own.
+    """The limit on the attempts of a scope under way: at most `max`; others wait, at most `queue` of them, for at most
+    `wait` seconds. `group` distinguishes the limits of one upstream: a route with keys of its own for it has its own
+    limit.
     """
 
     max: int
@@ -369,8 +376,8 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """`header` is in the user's spelling. `form`: how a key of ours is written: `string` is a structured field's
-    string, as the IETF draft has it (draft-ietf-httpapi-idempotency-key-header, 2.1).
+    """The idempotency key's field. `header` is in the user's spelling. `form`: how a key that redrive adds is written:
+    `string` is a structured field's string, as the IETF draft has it (draft-ietf-httpapi-idempotency-key-header, 2.1).
     """
 
     header: str = "Idempotency-Key"
@@ -380,7 +387,7 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class HeaderEdits:
-    """`set` replaces or adds fields; `remove` takes lower-case names out. One each for both directions."""
+    """The edits of one head: `set` replaces or adds fields; `remove` takes out fields of these lower-case names."""
 
     set: tuple[tuple[str, str], ...] = ()
     remove: frozenset[str] = frozenset()
@@ -388,9 +395,9 @@ class HeaderEdits:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """One upstream that takes over calls that would fail here. `to` is its name; `json` are members to set at the top
-    level of the body, each with its value as JSON text; `keep` are fields and query parameters, in lower case, that are
-    passed on although their names mark them as secrets of the first upstream.
+    """One upstream that takes over calls that would fail at the first. `to` is its name. `json` are members to set at
+    the top level of the body, each with its value as JSON text. `keep` are fields and query parameters, in lower case,
+    that are passed on although their names mark them as secrets of the first upstream.
     """
 
     to: str
@@ -402,8 +409,8 @@ class Fallback:
 class Credentials:
     """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
 
-    `values` are whole field values, and never shown; people see their numbers, from 1. `digests` tell them
-    apart where something is kept for each.
+    `values` are whole field values, and never shown; people see their numbers, from 1. `digests` identify the values
+    wherever state is kept for each.
     """
 
     header: str
@@ -428,7 +435,9 @@ def _digest(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What its own bucket, limiter and cooldown are kept by. `header` is a lower-case name where by is "header"."""
+    """The scope by which an own bucket, limiter and cooldown are kept. `header` is a lower-case name if `by` is
+    "header".
+    """
 
     by: Literal["host", "upstream", "header"] = "host"
     header: str = ""
@@ -436,7 +445,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class BreakerSpec:
-    """The circuit breaker that each endpoint has (contract, section 13). `failure_ratio` from 0 to 1, seconds."""
+    """The circuit breaker of each endpoint (contract, section 13). `failure_ratio` is 0 to 1; times are seconds."""
 
     failure_ratio: float = 0.5
     minimum_attempts: int = 20
@@ -446,8 +455,8 @@ class BreakerSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndpointShare:
-    """An endpoint as the core chooses it. `label` is what its circuit breaker is called: host:port, with the path where
-    several endpoints of the upstream have that.
+    """An endpoint as the core chooses among them. `label` is its circuit breaker's name: host:port, with the path if
+    several endpoints of the upstream share that.
     """
 
     label: str
@@ -459,8 +468,8 @@ class EndpointShare:
 class Policy:
     """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
 
-    `endpoints`: those of the target, in its order, where the core chooses among them; else the driver takes turns.
-    `via`: requests and answers carry a Via of ours; without it a field of our own shows loops.
+    `endpoints`: those of the target, in its order, if the core chooses among them; else the driver takes turns. `via`:
+    requests and answers carry a Via of ours; without it a field of our own reveals loops.
     """
 
     upstream: str

@@ -1,9 +1,9 @@
 """Why a call was not attempted again, or was held, in one clause: for the log, the dashboard and `explain`.
 
 The proxy's own answers are here too: what the app gets if there is no answer of the upstream's. Nothing is decided
-here. The checks decided the *no* as a value, and this says what it was about, with the figures that it rests on. None
-of it is secret: methods, names of the configuration, and numbers. Statuses of answers are as in the contract, section
-4, "The answer"; their `error` values are the proxy error types of RFC 9209, 2.3.
+here: the checks returned a refusal as a value (`Outcome`), and these functions put it into words, with the figures that
+it rests on. None of it is secret: methods, names of the configuration, and numbers. Statuses of answers are as in the
+contract, section 4, "The answer"; their `error` values are the proxy error types of RFC 9209, 2.3.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from proxy.retry.fallback import SAFE_METHODS
 from proxy.retry.plans import Standing
 from proxy.retry.policy import Concurrency
 
-#: Statuses that a repeat may get because an earlier attempt was carried out.
+#: Statuses that a repeated attempt may get because an earlier one was carried out.
 _AFTER_SUCCESS = frozenset({404, 409, 410, 412})
 
-#: What holds calls, by what it is called in records.
+#: The gates in words, by their names in records.
 GATES = {
     "cooldown": "the upstream's cooldown",
     "rate": "the upstream's rate bucket",
@@ -39,9 +39,10 @@ SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 def why_not(
     no: Outcome, failure: Failure, call: Standing, now: float, *, due: float, goes_on: bool, delivered: bool = False
 ) -> str:
-    """Why this failure was not followed by another attempt, and whether it may come of an earlier one's success. `due`:
-    when the next one would have begun; `goes_on`: the failure is one to go on from; `delivered`: the answer had begun
-    to go to the app.
+    """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success.
+
+    `due`: when the next attempt would have begun; `goes_on`: the failure is retryable; `delivered`: the answer had
+    begun to go to the app. Times are seconds on the driver's clock.
     """
     why = _why_not(no, failure, call, now, due, goes_on, delivered)
     own = own_success(failure, call)
@@ -49,11 +50,11 @@ def why_not(
 
 
 def own_success(failure: Failure, call: Standing) -> str:
-    """That an answer may say what an earlier attempt of the same call has done, in a clause; "" where it can't.
+    """A clause that says that this answer may be due to an earlier attempt of the same call; "" if it can't be.
 
-    An attempt that ended in case 3 (contract, "Safety") may have been carried out. Its repeat then finds a precondition
-    not fulfilled any more (412; Azure answers 409 to `If-None-Match: *`), what it deletes gone (404, 410), or what it
-    creates there (409).
+    An attempt that ended in case 3 (contract, "Safety") may have been carried out. Its repeat then finds that a
+    precondition no longer holds (412; Azure answers 409 to `If-None-Match: *`), that what it deletes is gone (404,
+    410), or that what it creates exists (409).
     """
     status = failure.status
     if status not in _AFTER_SUCCESS or (call.attempts == call.earlier + 1 and not call.history):
@@ -74,8 +75,8 @@ def own_success(failure: Failure, call: Standing) -> str:
 
 
 def _may_have_been_carried_out(record: AttemptRecord) -> bool:
-    """Whether the upstream may have done what this sending asked for (contract, "Safety", 3): it was cancelled, broke
-    off, took too long, or failed with a server error that is no throttling.
+    """Whether the upstream may have carried out this attempt (contract, "Safety", 3): it was cancelled, broke off, took
+    too long, or failed with a server error that is no throttling.
     """
     if record.fault is not None:
         return record.fault in (FaultKind.RESET, FaultKind.ATTEMPT_TIMEOUT)
@@ -121,13 +122,14 @@ def _why_not(
 
 
 def held_too_long(gate: str, wait: float, left: float | None) -> str:
-    """Why a call that something holds is answered at once: it would be let go after its deadline."""
+    """Why a held call is answered at once: its gate would hold it until after its deadline."""
     return f"{GATES[gate]} lets it go in {seconds(wait)}, {_left(left)}"
 
 
 def held_in_vain(wait: float, hold: float | None, left: float | None = None) -> str:
-    """Why a call is answered that the cooldown would hold for `wait` seconds: `hold` is the bound that it would go
-    beyond; None: its deadline, which is in `left` seconds, or none, where the policy holds nobody.
+    """Why a call that a cooldown would hold for `wait` seconds is answered at once. `hold`: the bound on holding that
+    it would exceed; None if the bound is its deadline. `left`: seconds until that deadline; None if the policy holds no
+    calls.
     """
     if left is None:
         return "the upstream asked its callers to wait, and pushback.cooldown is reject"
@@ -137,7 +139,7 @@ def held_in_vain(wait: float, hold: float | None, left: float | None = None) -> 
 
 
 def no_place(rules: Concurrency, *, waited: bool) -> str:
-    """Why a call is answered that found no place among the attempts under way; `waited`: it did so for as long as it
+    """Why a call that got no place among the attempts under way is answered. `waited`: it waited for as long as it
     may.
     """
     if waited:
@@ -147,12 +149,12 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
 
 
 def circuit_open(left: float) -> str:
-    """Why a call is answered at once that no endpoint's circuit breaker lets pass for `left` seconds."""
+    """Why a call is answered at once while no endpoint's circuit breaker lets a call pass for `left` seconds."""
     return f"{CIRCUIT_OPEN}; the next call may go in {seconds(left)}"
 
 
 def seconds(amount: float) -> str:
-    """`0.25 s`."""
+    """Format a number of seconds, as in `0.25 s`."""
     return f"{round(amount, 3):g} s" if amount < 1e6 else f"{amount:g} s"
 
 
@@ -213,21 +215,21 @@ def own_answer(
     retry_after: float | None = None,
     status: int | None = None,
 ) -> Answer:
-    """The answer for a call that ends with `outcome` and, where its last attempt met one, `fault`.
+    """The proxy's own answer to a call that ends with `outcome` and, if its last attempt ended with one, `fault`.
 
-    `retry_after` is seconds. `status` takes the place of the outcome's own, where no fault says more.
+    `retry_after` is seconds. `status` replaces the outcome's usual status, unless a fault determines it.
     """
     if fault is not None and outcome not in (Outcome.DENIED, Outcome.BAD_REQUEST):
         # A connection that did not come in time is a timeout too (RFC 9209 section 2.3.9 recommends 504 for it).
         timed_out = fault.kind is FaultKind.ATTEMPT_TIMEOUT or fault.error == "connection_timeout"
         code, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
         text = detail or fault.detail or _FAULTS[fault.kind]
-        # To gRPC no connection is UNAVAILABLE, however long it took: no deadline has passed.
+        # For gRPC a failed connection is UNAVAILABLE, however long it took: no deadline has passed.
         told = fault.kind is FaultKind.CONNECT_FAILURE or (fault.kind is FaultKind.RESET and fault.code is not None)
         grpc_status = fault.grpc_status if told else None
         return Answer(code, title, text, outcome, retry_after, fault.error, grpc_status)
     usual, title, text, error = _BY_OUTCOME[outcome]
-    if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: there was room; it was this end that closed
+    if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: not for lack of room; the proxy itself closed
         error = "connection_terminated"
     grpc_status = UNAVAILABLE if outcome is Outcome.CIRCUIT_OPEN else None  # contract, section 12
     return Answer(status or usual, title, detail or text, outcome, retry_after, error, grpc_status)

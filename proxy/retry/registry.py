@@ -1,8 +1,9 @@
-"""What calls share: buckets, limiters, cooldowns and the memory of keys, each kept once for its definition and scope.
+"""The registry of what calls share: buckets, limiters, cooldowns and seen keys, each kept once for its definition and
+scope.
 
-Law: what calls share lives here, what one call knows lives in the call, and a policy holds neither. The registry
-outlives reloads: a definition that did not change finds its bucket as it was; one that changed takes over its share of
-the capacity.
+Law: what calls share is kept here, what one call knows in the call, and a policy holds neither. The registry outlives
+reloads: a definition that did not change keeps its bucket as it was; the bucket of a changed one starts with its
+predecessor's share of the capacity.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from proxy.retry.token_bucket import STEP, TokenGate
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
-#: Scopes of all upstreams whose use is noted.
+#: The most scopes of all upstreams whose last use is noted.
 _MOST_USED = 4 * MOST_SCOPES
 #: Contract, section 5: remembered keys are bounded.
 MOST_KEYS = 10_000
 KEY_SECONDS = 600.0
 
-#: What a bucket or limiter is kept by: (upstream, definition, scope value), or ("", name) for a named one.
+#: The key of a bucket or limiter: (upstream, definition, scope value), or ("", name) for a named one.
 Key = tuple[object, ...]
 
-#: What a bucket or a breaker is made by.
+#: The definition of a bucket or a breaker.
 Spec = BucketSpec | BreakerSpec
 
-#: Every policy of an upstream, in the order of the configuration.
+#: Returns every policy of an upstream, in the order of the configuration.
 PoliciesOf = Callable[[str], Iterable[Policy]]
 
 K = TypeVar("K", bound=Key)
@@ -47,7 +48,9 @@ T = TypeVar("T")
 
 
 class KeyFields:
-    """Who a caller is to a cooldown, where the credential is one of the policy's own: its hash."""
+    """The caller's fields as a cooldown sees them if the credential is one of the policy's own: the credential's hash
+    alone.
+    """
 
     __slots__ = ("_values",)
 
@@ -55,19 +58,19 @@ class KeyFields:
         self._values = (digest,)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """The hash, as if it came in Authorization."""
+        """The hash as the value of Authorization; no other field has a value."""
         return self._values if name == "authorization" else ()
 
 
 class ScopeState:
-    """All that the calls of one policy and one scope value share.
+    """The state that the calls of one policy and one scope value share.
 
-    `hedges` is what its hedging looks at, None where the strategy asks for none of that.
-    `rate` and `limiter` are the gates before `rate_bucket` and `pacing`; `places` those for attempts under way.
-    `endpoints`: where the core chooses among them. `ungated`: there is no such gate, so that only a cooldown, or an
-    endpoint's circuit breaker, could hold a call. `shadow` is the bucket that `mode: observe` plays with instead of the
-    real one. `keys`: where the policy has credentials, they are chosen here, and a call goes on with the state of the
-    one that its attempt carries (`KeyRing.lane`); there `who` stands for the caller.
+    `hedges` is the state of hedging with a bound, None if the strategy needs none. `rate` and `limiter` are the gates
+    of `rate_bucket` and `pacing`; `places` is the limit on attempts under way. `endpoints` is set if the core chooses
+    among them. `ungated`: there is none of these gates, so that only a cooldown, or an endpoint's circuit breaker,
+    could hold a call. `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the
+    policy has credentials: it chooses one, and the call continues with the state of the credential that its attempt
+    carries (`KeyRing.lane`); in that state `who` identifies the caller.
     """
 
     __slots__ = (
@@ -101,32 +104,32 @@ class ScopeState:
         self.keys = keys
         self.who = who
         self._shadow: Bucket | None = None
-        self._policy: Policy | None = None  # whose it is, where it was looked up by what is at hand of every call
-        self._authority: str | None = None  # and of the requests to which host alone
-        self._epoch = 0  # of the registry, then
-        self.marked = True  # a call came to it since that was asked last (`proxy.retry.idle_scopes`)
+        self._policy: Policy | None = None  # the policy it was looked up for, if no header field was needed for that
+        self._authority: str | None = None  # the only host whose requests it is for; None: any
+        self._epoch = 0  # the registry's epoch at that look-up
+        self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | None = None if rate_bucket is None else rate_bucket.gate
         self.limiter: TokenGate | None = None if pacing is None else pacing.gate
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
 
     def found_by(self, policy: Policy, authority: str, epoch: int) -> None:
-        """It was looked up for this policy's requests: to this host, or to any ("")."""
+        """Note the policy, and the host of the requests ("": any host), for which this state was looked up."""
         self._policy, self._epoch = policy, epoch
         self._authority = authority or None
 
     def is_of(self, policy: Policy, request: Request, epoch: int) -> bool:
-        """Whether the registry would still find it for this request."""
+        """Whether the registry would still find this state for this request."""
         if self._policy is not policy or self._epoch != epoch:
             return False
         authority = self._authority
         return authority is None or authority is request.authority or authority == request.authority
 
     def admits(self, now: float) -> bool:
-        """Whether a call may be sent now, without asking any gate: there is none but a cooldown that is over."""
+        """Whether a call may be sent now without asking any gate: there is none except a cooldown, and that is over."""
         return self.ungated and now >= self.cooldown.quiet_from
 
     def is_ready(self, now: float) -> bool:
-        """Whether an attempt would be sent now: no gate would hold it."""
+        """Whether an attempt would be sent now, since no gate would hold it."""
         if self.cooling(now) > 0 or (self.rate is not None and self.rate.seconds_left(now) > 0):
             return False
         if self.limiter is not None and self.limiter.seconds_left(now) > 0:
@@ -134,8 +137,8 @@ class ScopeState:
         return self.places is None or sum(self.places.total(now)) < self.places.most
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this credential are still asked to wait; next to none where they return by a
-        slow start, and 0 where none is held.
+        """Seconds for which the calls of this credential are still asked to wait; almost zero while they return by a
+        slow start, and 0 if none is held.
         """
         cooldown = self.cooldown
         if self.who is None or not cooldown.holds(now) or not cooldown.holds_caller(self.who, now):
@@ -143,22 +146,22 @@ class ScopeState:
         return max(cooldown.left_for(self.who, now)[0], STEP)
 
     def caller(self, request: Request) -> Fields:
-        """What tells a cooldown who the caller is."""
+        """The fields that identify the caller to a cooldown."""
         return request.fields if self.who is None else self.who
 
     def began(self, now: float) -> None:
-        """A call was admitted that needs no `Call` yet (`proxy.retry.request_hints.may_start_undecided`)."""
+        """Count a call that was admitted without a `Call` (`proxy.retry.request_hints.may_start_undecided`)."""
         if self.bucket is not None:
             self.bucket.begin(now)
 
     def succeeded(self, now: float) -> None:
-        """The first attempt of such a call was a success, and the call is over."""
+        """Refund such a call, whose first attempt was a success."""
         if self.bucket is not None:
             self.bucket.succeeded(None, now)
 
     def cool_down(self, failure: Failure, rules: PushbackPolicy, fields: Fields, now: float) -> bytes | None:
-        """The upstream may have asked all callers to wait, in its answer to a request of this caller. The name of the
-        group whose cooldown began with it, if one did.
+        """Start a cooldown if the failure's answer asked all callers to wait. `fields` identify the caller. Returns the
+        name of the group whose cooldown began, None if none did.
         """
         seconds = failure.pushback.cooldown
         if seconds is None or failure.status is None or rules.cooldown == "off":
@@ -167,19 +170,19 @@ class ScopeState:
         return self.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now) if delay > 0 else None
 
     def take_mark(self) -> bool:
-        """Whether a call came to it since this was asked last."""
+        """Whether a call has used this state since the last time this was asked."""
         marked, self.marked = self.marked, False
         return marked
 
     def shadow_is_full(self, now: float) -> bool:
-        """Whether the observed bucket's double is as it was made, or was not made."""
+        """Whether the shadow bucket is at its initial level, or was never made."""
         if self._shadow is None:
             return True
         return self._shadow.level(now) == make_bucket(self._shadow.spec, now=now).level(now)
 
     @property
     def shadow(self) -> Bucket | None:
-        """The observed bucket's double, made when first asked for."""
+        """The bucket that `mode: observe` uses, made when first asked for; None if there is no bucket."""
         if self._shadow is None and self.bucket is not None:
             self._shadow = make_bucket(self.bucket.spec)
         return self._shadow
@@ -187,14 +190,16 @@ class ScopeState:
 
 @dataclass(slots=True)
 class Shared:
-    """A bucket under its label, as metrics and /buckets list it."""
+    """A bucket and its label, as metrics and /buckets list it."""
 
     label: str
     bucket: Bucket | RateBucket
 
 
 class SeenKeys:
-    """Idempotency keys and invocation ids of the last ten minutes, hashed: one seen again is an app's own retry."""
+    """The idempotency keys and invocation ids of the last ten minutes, hashed: a key seen again marks an app's own
+    retry.
+    """
 
     __slots__ = ("_seen",)
 
@@ -202,7 +207,7 @@ class SeenKeys:
         self._seen: OrderedDict[bytes, float] = OrderedDict()
 
     def again(self, key: str, now: float) -> bool:
-        """Remember the key; whether it was known already."""
+        """Remember the key. Returns whether it was known already."""
         digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).digest()
         while self._seen and next(iter(self._seen.values())) < now - KEY_SECONDS:
             self._seen.popitem(last=False)
@@ -218,7 +223,7 @@ class SeenKeys:
 
 
 class Factory:
-    """Makes what is kept under a key. `before` is what this process has had there until now."""
+    """Makes the objects that the registry keeps. `before` is the object that this process has under the key so far."""
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         """The bucket of this key and definition."""
@@ -237,7 +242,7 @@ class Factory:
         return CubicLimiter(now)
 
     def hedges(self, key: Key, now: float) -> Hedges:
-        """What hedging looks at under this key."""
+        """The state of hedging of this key."""
         return Hedges()
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
@@ -261,14 +266,14 @@ class Factory:
         return Roster()
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to a process that looks that calls use this scope still."""
+        """Report to observing processes that calls still use this scope."""
 
     def forget(self, upstream: str, value: str) -> None:
         """Note that the cooldown of this upstream and scope value is forgotten."""
 
 
 class Registry:
-    """The registry. One for each worker; it lives over reloads. `factory` makes what is kept in it."""
+    """The shared state of all calls of a process, which survives reloads. `factory` makes the objects that are kept."""
 
     def __init__(self, factory: Factory | None = None) -> None:
         self._factory = factory if factory is not None else Factory()
@@ -288,8 +293,8 @@ class Registry:
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
-        """The shared state for this policy and this request's scope value. `now`: what is made again begins here;
-        `last`: that of another call, which is often this one's too.
+        """The shared state for this policy and this request's scope value. `now`: the time at which new objects begin;
+        `last`: the state of another call, which is often this one's too.
         """
         if last is not None and last.is_of(policy, request, self._epoch):
             last.marked = True
@@ -312,18 +317,19 @@ class Registry:
                 del states[oldest]
                 self.last_used.pop((policy.upstream, oldest), None)
                 self._epoch += 1
-        if by != "header":  # which nobody knows without a look at the request's fields
+        if by != "header":  # a header scope is known only from the request's fields
             state.found_by(policy, value, self._epoch)
         return state
 
     def forget_policies(
         self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None, now: float = 0.0
     ) -> list[object]:
-        """After a reload: the old generation's policies keep what their calls hold, new ones look shared state up.
+        """Forget which states belong to which policies, after a reload: calls keep the states that they hold, and new
+        policies look the shared objects up again.
 
-        `policies_of`: those of an upstream in the new configuration, in its order, so that definitions are told apart
-        everywhere alike; `named`: what its `buckets:` defines. What was forgotten is returned, for who lets it go a
-        little at a time.
+        `policies_of`: the policies of an upstream in the new configuration, in its order, so that every process numbers
+        definitions alike; `named`: the buckets that its `buckets:` defines. Returns the forgotten states, so that the
+        caller can free them a few at a time.
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
@@ -340,17 +346,17 @@ class Registry:
         return forgotten
 
     def _note_use(self, upstream: str, value: str, now: float) -> None:
-        """Note that a scope is in use; of too many, the one noted first is not known any more."""
+        """Note that a scope is in use; if there are too many, forget the one noted first."""
         self.last_used[upstream, value] = now
         if len(self.last_used) > _MOST_USED:
             del self.last_used[next(iter(self.last_used))]
 
     def forget_states(self) -> None:
-        """Have every call look its scope up again: some were forgotten."""
+        """Have every call look its scope up again, since some were forgotten."""
         self._epoch += 1
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to a process that looks that calls use this scope still."""
+        """Report to observing processes that calls still use this scope."""
         self._factory.announce(upstream, value)
 
     def forget_scope(self, upstream: str, value: str) -> None:
@@ -358,10 +364,10 @@ class Registry:
         self._factory.forget(upstream, value)
 
     def shared(self, now: float) -> Iterator[Shared]:
-        """Every bucket that has been used, as the configuration in force defines it, with a label that tells it apart.
+        """Every bucket that has been used, as the configuration in force defines it, with a label that identifies it.
 
-        A definition that changed takes effect here, one bucket after the other, where no call has come since. More may
-        come meanwhile.
+        A changed definition takes effect here, bucket by bucket, if no call has come since the reload. More buckets may
+        appear during the iteration.
         """
         tables: dict[str, Mapping[Key, Bucket | RateBucket]] = {"bucket": self._buckets, "rate": self._rates}
         for role, table in tables.items():
@@ -371,7 +377,7 @@ class Registry:
                     yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
-        """Make what the configuration in force has under this key, where that has changed."""
+        """Replace the object of this key, if its definition in force has changed."""
         if key not in self._outdated[role]:
             return
         self._outdated[role].discard(key)
@@ -380,7 +386,7 @@ class Registry:
             self.meet(role, key, spec, now, outdated=False)
 
     def _spec_in_force(self, role: str, key: Key) -> BucketSpec | None:
-        """What the configuration defines under a key now; None where it has nothing there."""
+        """The definition of a key in the configuration in force; None if it has none."""
         upstream = str(key[0])
         if not upstream:
             named = self._named.get(str(key[1]))
@@ -395,8 +401,9 @@ class Registry:
         return specs.get((role, *key[:2]))
 
     def meet(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
-        """Have what another process made, to be looked at: sort as in `proxy.stores`, key and definition, which may be
-        `outdated`: a worker that is still at an older configuration may have made it.
+        """Make the object that another process has under this key, so that it can be observed. `sort` is as in
+        `proxy.stores`. The definition may be `outdated`: a worker that still has an older configuration may have made
+        the object.
         """
         if outdated and sort != "breaker" and key[0]:
             value = str(key[2] if len(key) > 2 else key[1]).partition(" ")[0]
@@ -417,24 +424,24 @@ class Registry:
             self._outdated[sort].add(key)
 
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
-        """(upstream, scope value, seconds left) of every cooldown in force."""
+        """The (upstream, scope value, seconds left) of every cooldown in force."""
         for (upstream, value), (cooldown, _) in list(self._places.items()):
             left = cooldown.seconds_left(now)
             if left > 0:
                 yield upstream, value, left
 
     def cooling(self, now: float) -> Iterator[tuple[str, Cooldown]]:
-        """(upstream, cooldown) of every cooldown in force, to be asked whom it holds."""
+        """The (upstream, cooldown) of every cooldown in force, so that the caller can ask which calls it holds."""
         for (upstream, _), (cooldown, _) in list(self._places.items()):
             if cooldown.seconds_left(now) > 0:
                 yield upstream, cooldown
 
     def under_way(self) -> Iterator[tuple[Key, Places]]:
-        """The places of every limit of attempts under way, with its key: upstream, group, scope value."""
+        """The places of every limit on attempts under way, with its key: upstream, group, scope value."""
         yield from list(self._under_way.items())
 
     def breakers(self) -> Iterator[tuple[str, str, CircuitBreaker]]:
-        """(upstream, endpoint, breaker) of every circuit breaker that has been used, outdated ones too."""
+        """The (upstream, endpoint, breaker) of every circuit breaker that has been used, outdated ones too."""
         for (upstream, label), breaker in list(self._breakers.items()):
             yield str(upstream), str(label), breaker
 
@@ -444,7 +451,9 @@ class Registry:
             yield _label(key), limiter
 
     def hedging(self) -> Iterator[tuple[str, Strategy, Hedges]]:
-        """What hedging looks at, with its label and the strategy of the configuration in force that looks at it."""
+        """The state of hedging of every scope, with its label and the strategy of the configuration in force that uses
+        it.
+        """
         for key, hedges in list(self._hedges.items()):
             upstream, definition, _ = map(str, key)
             for policy in self._policies_of(upstream):
@@ -453,7 +462,7 @@ class Registry:
                     break
 
     def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
-        """The labels of a policy's bucket, of its rate and of its limiter; None for what it does not have."""
+        """The labels of a policy's bucket, of its rate and of its limiter; None for each that it does not have."""
         own = (policy.upstream, self._definition(policy), "")
         bucket, rate = (None if ref is None else _label(_key(ref, own)) for ref in (policy.bucket, policy.rate))
         return bucket, rate, _label(own) if policy.strategy.paced else None
@@ -468,7 +477,9 @@ class Registry:
             return self._gated(policy, value, value, bucket, now)
 
         def lane(key: int) -> ScopeState:
-            """The contract, section 13: what is kept by host is kept for each value as well."""
+            """The state of one credential: gates that are kept by host are kept for each credential too (contract,
+            section 13).
+            """
             digest = credentials.digests[key]
             kept_by = f"{value} {digest}" if policy.scope.by == "host" else value
             return self._gated(policy, value, kept_by, bucket, now, KeyFields(digest))
@@ -485,11 +496,11 @@ class Registry:
         own = (policy.upstream, self._definition(policy), kept_by)
         rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
-        # Groups of one cooldown tell values from one another after a 429; after a 503 all are held (section 5).
+        # One cooldown for all credentials: its groups hold one after a 429, and all after a 503 (section 5).
         cooldown, seen = self._place(policy.upstream, value)
         hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
-        if limit is not None and policy.mode == "enforce":  # the other modes hold nobody, and are no limit's affair
+        if limit is not None and policy.mode == "enforce":  # the other modes hold no call
             places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
         return ScopeState(value, bucket, rate, limiter, cooldown, seen, hedges, places, endpoints, who=who)
@@ -521,9 +532,9 @@ class Registry:
         return self._rosters[upstream]
 
     def _definition(self, policy: Policy) -> str:
-        """What tells one strategy definition of an upstream from another: its name, numbered where two share one.
+        """The name by which a strategy definition of an upstream is kept: the strategy's, numbered if several share it.
 
-        The number is the order in the file, or of first use, not a digest: a definition that is edited finds its state
+        The number is the order in the file, or of first use, not a digest: so an edited definition finds its state
         again.
         """
         defined = self._definitions.setdefault(policy.upstream, {})
@@ -559,12 +570,12 @@ class Registry:
         return self._hedges[own]
 
     def _places_of(self, key: Key, most: int, now: float = 0.0) -> Places:
-        """The places of this key. `most` counts where the configuration in force does not say how many there are."""
+        """The places of this key. `most` is used only if the configuration in force does not say how many there are."""
         most = self._limits_of(str(key[0])).get(str(key[1]), most)
         places = self._under_way.get(key)
         if places is None:
             places = self._under_way[key] = self._factory.places(key, most)
-            if len(self._under_way) > MOST_SCOPES:  # one that is in use must not be forgotten: it would begin at none
+            if len(self._under_way) > MOST_SCOPES:  # not one in use: made again, it would count no attempt as under way
                 idle = next((key for key, each in self._under_way.items() if each.is_idle and each is not places), None)
                 if idle is not None:
                     del self._under_way[idle]
@@ -573,15 +584,16 @@ class Registry:
         return places
 
     def _resize_places(self, now: float) -> None:
-        """After a reload there are as many places as it says; whoever waits for one of more goes on, and nobody who has
-        one is cut. Where it says nothing of an upstream, as of hosts that none names, the next call does.
+        """Apply the numbers of places that a reloaded configuration names: waiters for additional places are served,
+        and no attempt that has a place is cut. For an upstream that it does not name (an unmatched host), the next call
+        does this.
         """
         for (upstream, group, _), places in self._under_way.items():
             if any(True for _ in self._policies_of(str(upstream))):
                 places.resize(self._limits_of(str(upstream)).get(str(group), UNLIMITED), now)
 
     def _limits_of(self, upstream: str) -> dict[str, int]:
-        """How many places each group of an upstream has by the configuration in force."""
+        """The number of places of each group of an upstream, by the configuration in force."""
         limits = self._limits.get(upstream)
         if limits is None:
             found = (policy.concurrency for policy in self._policies_of(upstream) if policy.mode == "enforce")
@@ -596,12 +608,12 @@ class Registry:
 
 
 def _unknown(upstream: str) -> Iterable[Policy]:
-    """Where nobody said what an upstream's policies are."""
+    """No policies: the default while no configuration says what an upstream's policies are."""
     return ()
 
 
 def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
-    """Where a strategy stands among those of its name, the last from now on if it is new."""
+    """The index of a strategy among those of its name; a new one is appended."""
     alike = defined.setdefault(strategy.name, [])
     if strategy not in alike:
         alike.append(strategy)
@@ -620,6 +632,6 @@ def _label(key: Key) -> str:
 
 
 def _keep(table: OrderedDict[K, T], key: K, kept: T) -> Key:
-    """Put it into a table of at most MOST_SCOPES. The key of what gave way to it; () where nothing did."""
+    """Put an object into a table of at most MOST_SCOPES. Returns the key that was evicted, () if none was."""
     table[key] = kept
     return table.popitem(last=False)[0] if len(table) > MOST_SCOPES else ()

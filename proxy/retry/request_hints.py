@@ -1,6 +1,6 @@
-"""What an app says about its own call: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
+"""The hints in an app's request: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
 
-None of it can loosen a policy. A timeout only shortens the deadline, a disable only removes retries, and an app's own
+No hint can loosen a policy. A timeout only shortens the deadline, a disable only removes retries, and an app's own
 retry only costs (contract, section 5).
 """
 
@@ -26,7 +26,7 @@ _AWS_ATTEMPT = re.compile(r"(?:^|;)\s*attempt\s*=\s*(\d{1,9})\s*(?:;|$)")
 
 @dataclass(frozen=True, slots=True)
 class RequestHints:
-    """The hints of one request. `timeout` is seconds; `unreadable`: there is an X-Retry-Timeout that can't be read."""
+    """The hints of one request. `timeout` is seconds; `unreadable`: it has an X-Retry-Timeout that can't be read."""
 
     disabled: bool = False
     timeout: float | None = None
@@ -38,7 +38,7 @@ NO_HINTS = RequestHints()
 
 
 def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: float) -> RequestHints:
-    """Read the steering fields of a request's head."""
+    """Read the hints in the fields of a request's head."""
     fields = request.fields
     disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
     timeout = read_grpc_timeout(first(fields, "grpc-timeout"))
@@ -53,16 +53,17 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
 
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
-    """Whether `Call.start` would only ask whether the scope admits the call, and `Call.head` would end it with a plain
-    success (`classification.is_plain_success`): a driver then makes the `Call` when anything else has happened,
-    and says `flown` in the place of `start`. It holds for as long as policy and request do.
+    """Whether a driver may send the request before it makes a `Call`: `Call.start` would only ask whether the scope
+    admits the call, and `Call.head` would end it with a plain success (`classification.is_plain_success`). The driver
+    then makes the `Call` when anything else happens, with `flown` in place of `start`. The result holds for as long as
+    policy and request do.
     """
     return (
         (request.plain or request.timed)
         and policy.mode == "enforce"
         and policy.strategy.custom is None
         and policy.strategy.hedging_delay is None
-        and policy.idempotency_key.header == "Idempotency-Key"  # `plain` looks for that name
+        and policy.idempotency_key.header == "Idempotency-Key"  # `Request.plain` covers that name alone
         and not policy.idempotency_key.inject
         and policy.classify.plain_below_400
         and not policy.chooses
@@ -71,13 +72,13 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
 
 
 def read_duration(text: str) -> float | None:
-    """Seconds of `250ms`, `2s`, `1m`, `1h`, or of bare seconds; None where it is neither."""
+    """Seconds of `250ms`, `2s`, `1m`, `1h`, or of a bare number; None if the text is neither."""
     match = _DURATION.fullmatch(text)
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 
 def read_grpc_timeout(text: str | None) -> float | None:
-    """Seconds of a grpc-timeout; an unreadable one is as if absent, as servers treat it for want of a better."""
+    """Seconds of a grpc-timeout; an unreadable one counts as absent, as servers treat it."""
     match = _GRPC_TIMEOUT.fullmatch(text) if text is not None else None
     return int(match[1]) * _GRPC_UNITS[match[2]] if match else None
 
@@ -88,7 +89,7 @@ def _retries_itself(request: Request, policy: Policy, seen: SeenKeys, now: float
     found = attempt is not None and int(attempt[1]) > 1
     for name, most in (("x-stainless-retry-count", 0), ("grpc-previous-rpc-attempts", 0), ("x-envoy-attempt-count", 1)):
         found = _count(first(fields, name)) > most or found
-    # Every key is remembered, also where another mark has told already: the next one may carry the key alone.
+    # Every key is remembered, even if another mark was found already: the next request may carry the key alone.
     for name in ("amz-sdk-invocation-id", policy.idempotency_key.header.lower()):
         key = first(fields, name)
         if key:

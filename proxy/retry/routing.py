@@ -1,10 +1,10 @@
-"""Which policy a call gets (contract, section 3, "Which policy").
+"""The choice of the policy that a call gets (contract, section 3, "Which policy").
 
-Routing is a pure function of authority, method, path and fields, and never touches the bytes that are forwarded.
-Hosts: exact beats glob, longer beats shorter, then file order; a pattern written without a port matches any port. What
-an authority resolved to is remembered, so that the patterns are walked once for each authority and not for each call.
-Prefixes: the longest wins, and ends at `/`, `?` or the end; a rest whose `..` would climb above the prefix is refused,
-however its dots are spelled. Routes match a percent-decoded, dot-free copy of the path.
+Routing is a pure function of authority, method, path and fields, and never touches the bytes that are forwarded. Hosts:
+exact beats glob, longer beats shorter, then file order; a pattern written without a port matches any port. The result
+for an authority is remembered, so that the patterns are tried once for each authority and not for each call. Prefixes:
+the longest wins, and ends at `/`, `?` or the end; a rest whose `..` would climb above the prefix is refused, however
+its dots are spelled. Routes match a percent-decoded, dot-free copy of the path.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from proxy.retry.facts import Fields
 from proxy.retry.globs import host_glob, path_glob
 from proxy.retry.policy import Policy
 
-#: Authorities remembered with what they resolved to; then the memory starts afresh.
+#: The most authorities remembered with their upstreams; beyond that the memory is cleared.
 MOST_REMEMBERED = 8192
-#: Longer than any host and port can be: a name has 253 characters at most (RFC 1035, section 2.3.4).
+#: The longest authority that is looked up: a host name has 253 characters at most (RFC 1035, section 2.3.4).
 LONGEST_AUTHORITY = 270
-#: Contract, section 3: unmatched places that are kept.
+#: The most unmatched places that are kept (contract, section 3).
 MOST_UNMATCHED = 1000
 #: The path of a gRPC call (gRPC over HTTP/2, "Requests"): a service and a method, and nothing else.
 _CALLED = re.compile(rb"/([^/?]+)/[^/?]+(?:\?|\Z)")
 
 
-# -- where an upstream is: opaque to deciding, data for transport (policies carry it along) ----------------------------
+# -- where an upstream is: data for transport, which policies carry and no decision reads ------------------------------
 
-#: (verify, client certificate, parent proxy), as a `Target` has them.
+#: The (verify, client certificate, parent proxy) of a `Target`.
 Reach = tuple[bool | str, tuple[str, str] | None, str | None]
 ConnectMode = Literal["auto", "tunnel", "intercept", "deny"]
-#: What is spoken upstream; "auto": what the app spoke (contract, section 12).
+#: The protocol of attempts; "auto": the one that the app used (contract, section 12).
 Protocol = Literal["auto", "http/1.1", "http/2"]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One place of an upstream. `host` is a name or address without brackets; `path` is the url's path, put in front
-    in prefix use only, without a trailing "/" ("" where the url has none). `unix` is a socket's path, else None.
-    `private`: part of the path came from the environment, so it is not shown.
+    """One place of an upstream. `host` is a name or address without brackets; `path` is the url's path, prepended to
+    the request's path in prefix use only, without a trailing "/" ("" if the url has none). `unix` is a socket's path,
+    else None. `private`: part of the path came from the environment, so it is not shown.
     """
 
     scheme: Literal["http", "https"]
@@ -58,7 +58,7 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """host[:port] as a Host field names it: the scheme's own port is left out."""
+        """The host[:port] as a Host field names it: the scheme's default port is left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
@@ -69,15 +69,16 @@ class Endpoint:
 
     @property
     def shown_path(self) -> str:
-        """The url's path as people may see it."""
+        """The url's path as it is shown to people: without what is private."""
         return "/***" if self.private else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`endpoints` is empty where the request itself says where to go. `verify` is a CA file's path where it is a str.
+    """Where an upstream's attempts go. `endpoints` is empty if the request itself names the place.
 
-    `client_cert` is (cert file, key file). `via_proxy` is "http://host:port" of a parent proxy, or None.
+    `verify` is a CA file's path if it is a str. `client_cert` is (cert file, key file). `via_proxy` is
+    "http://host:port" of a parent proxy, or None.
     """
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -88,20 +89,22 @@ class Target:
 
     @property
     def reach(self) -> Reach:
-        """How endpoints are reached, whichever they are."""
+        """The settings by which any of the endpoints is connected to."""
         return self.verify, self.client_cert, self.via_proxy
 
 
 # -- which upstream and policy a call gets -----------------------------------------------------------------------------
 
 
-class ClimbsOut(Exception):  # noqa: N818 - it is a fact about a path, told in these words
-    """A `..` in the path would leave the prefix it was asked under."""
+class ClimbsOut(Exception):  # noqa: N818 - the name states the fact about the path
+    """A `..` in the path would lead above the prefix that the request named."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostPattern:
-    """`host` in lower case, without a trailing dot, IPv6 in brackets; `*` stands for any run of characters."""
+    """A pattern of hosts: `host` in lower case, without a trailing dot, IPv6 in brackets; `*` stands for any
+    characters.
+    """
 
     host: str
     port: int | None = None
@@ -111,11 +114,11 @@ class HostPattern:
 
     @property
     def is_glob(self) -> bool:
-        """Whether it may stand for more than one host."""
+        """Whether the pattern may match more than one host."""
         return "*" in self.host
 
     def matches(self, host: str, port: int) -> bool:
-        """Whether this pattern names the place."""
+        """Whether the pattern matches this host and port."""
         if self.port is not None and self.port != port:
             return False
         return host_glob(self.host).fullmatch(host) is not None if self.is_glob else self.host == host
@@ -123,7 +126,7 @@ class HostPattern:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a route asks of a call; every part that is given must hold.
+    """The conditions of a route; every part that is given must hold.
 
     `methods` are exact tokens. `paths` are globs, all of which must match (`*` within a segment, `**` across).
     `headers` are (lower-case name, glob) pairs; `*` means present, and one matching value is enough.
@@ -134,7 +137,7 @@ class Match:
     headers: tuple[tuple[str, str], ...] = ()
 
     def holds(self, method: str, path: str, fields: Fields) -> bool:
-        """Whether the call is one of this route's. `path` is a plain path (see `plain_path`)."""
+        """Whether the call meets the conditions. `path` is a plain path (see `plain_path`)."""
         if self.methods is not None and method not in self.methods:
             return False
         if not all(path_glob(glob).fullmatch(path) for glob in self.paths):
@@ -144,7 +147,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A match and the policy of the calls it holds for."""
+    """The conditions of a route, and the policy of the calls that meet them."""
 
     match: Match
     policy: Policy
@@ -154,8 +157,8 @@ class Route:
 class Upstream:
     """A named destination. `label` is its name in metrics (`unmatched` for places that no upstream names).
 
-    `policy` is what applies where no route does. `prefix` is None where it has none. `connect` says what happens to a
-    CONNECT to its hosts. `services` are globs of the gRPC services that lead here where no upstream has the authority.
+    `policy` applies if no route does. `prefix` is None if it has none. `connect` says how a CONNECT to its hosts is
+    handled. `services` are globs of the gRPC services that lead here if no upstream has the authority.
     """
 
     name: str
@@ -169,7 +172,9 @@ class Upstream:
     services: tuple[str, ...] = ()
 
     def policy_for(self, method: str, path: bytes, fields: Fields) -> Policy:
-        """The policy of one call: the first route that matches. `path` is a raw origin-form path with its query."""
+        """The policy of one call: that of the first route that matches. `path` is a raw origin-form path with its
+        query.
+        """
         if not self.routes:
             return self.policy
         plain = plain_path(path)
@@ -180,7 +185,7 @@ class Upstream:
 
     @cached_property
     def begins(self) -> bytes:
-        """The prefix with a slash behind it."""
+        """The prefix followed by a slash."""
         return (self.prefix or "").rstrip("/").encode() + b"/"
 
     @cached_property
@@ -193,7 +198,7 @@ class Upstream:
 class Router:
     """All upstreams of one generation of the configuration, in file order.
 
-    `fallback` is the pattern of the upstreams made for hosts that none names; its name is `unmatched`.
+    `fallback` is the model for the upstreams made for hosts that no upstream names; its name is `unmatched`.
     """
 
     upstreams: tuple[Upstream, ...]
@@ -204,7 +209,7 @@ class Router:
     def by_authority(self, authority: str, default_port: int) -> Upstream | None:
         """The upstream that names this host[:port], or None. `default_port` is the scheme's own.
 
-        An authority that cannot be one (a bad port, say) is named by no upstream.
+        An invalid authority (with a bad port, say) is named by no upstream.
         """
         if len(authority) > LONGEST_AUTHORITY:
             return None
@@ -219,9 +224,10 @@ class Router:
         return found
 
     def by_prefix(self, path: bytes) -> tuple[Upstream, bytes] | None:
-        """The upstream whose prefix begins this raw path, and the rest of it, which begins with `/`.
+        """The upstream whose prefix begins this raw path, and the rest of the path, which begins with `/`; None if none
+        does.
 
-        Raises ClimbsOut where a `..` in the rest leads above the prefix.
+        Raises ClimbsOut if a `..` in the rest leads above the prefix.
         """
         for segments, prefixes in self._prefixes:
             begin = segments.match(path)
@@ -234,8 +240,8 @@ class Router:
         return None
 
     def by_service(self, path: bytes) -> Upstream | None:
-        """The upstream that names the gRPC service of this raw path, `/package.Service/Method`, or None. They rank as
-        hosts do: exact beats glob, longer beats shorter, then file order.
+        """The upstream that names the gRPC service of this raw path, `/package.Service/Method`, or None. Services rank
+        as hosts do: exact beats glob, longer beats shorter, then file order.
         """
         exact, globs = self._services
         named = _CALLED.match(path) if exact or globs else None
@@ -246,7 +252,9 @@ class Router:
         return exact.get(service) or next(fits, None)
 
     def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
-        """What `by_prefix` leaves of a raw path, if it finds this upstream for it and does not raise; else None."""
+        """The rest of a raw path after the prefix, if `by_prefix` finds this upstream for it and does not raise; else
+        None.
+        """
         prefix = upstream.begins
         if self._is_flat and path.startswith(prefix) and not climbs(path[len(prefix) :]):
             return path[len(prefix) - 1 :]
@@ -257,13 +265,13 @@ class Router:
         return found[1] if found is not None and found[0] is upstream else None
 
     def sure_prefix(self, upstream: Upstream) -> bytes | None:
-        """The upstream's prefix with a slash behind it, where no path that begins with it can lead to another prefix:
-        none is beneath another. None: one may be, or it has no prefix.
+        """The upstream's prefix followed by a slash, if every path that begins with it leads to this upstream, since no
+        prefix is beneath another; None if one may be, or if the upstream has no prefix.
         """
         return upstream.begins if self._is_flat and upstream.prefix is not None else None
 
     def unmatched(self, authority: str) -> Upstream:
-        """An upstream of its own for a place that none names, under `defaults`. The 1,000 used last are kept."""
+        """An upstream of its own, under `defaults`, for a place that none names. The 1,000 used last are kept."""
         name = authority.lower()
         found = self._unmatched.get(name)
         if found is None:
@@ -278,25 +286,25 @@ class Router:
 
     @cached_property
     def by_name(self) -> dict[str, Upstream]:
-        """Every named upstream."""
+        """The named upstreams by their names."""
         return {upstream.name: upstream for upstream in self.upstreams}
 
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
-        """Every prefix, in the file's order."""
+        """All prefixes, in file order."""
         return tuple(upstream.prefix for upstream in self.upstreams if upstream.prefix is not None)
 
     @cached_property
     def named_ports(self) -> frozenset[int]:
-        """The ports that an upstream's url or hosts name: CONNECT may use them whatever `connect_ports` says."""
+        """The ports that any upstream's url or hosts name: CONNECT may use them whatever `connect_ports` says."""
         ports = {end.port for upstream in self.upstreams for end in upstream.target.endpoints}
         ports |= {host.port for upstream in self.upstreams for host in upstream.hosts if host.port is not None}
         return frozenset(ports)
 
-    # -- how the tables are laid out -------------------------------------------------------------------------------
+    # -- tables, computed when first needed ------------------------------------------------------------------------
 
     def lay_out(self) -> tuple[object, ...]:
-        """All tables, each of which is else laid out by the first call that needs it."""
+        """Compute all tables now; else the first call that needs a table computes it."""
         return self._hosts, self._prefixes, self._services, self.by_name, self.named_ports
 
     def _look_up(self, authority: str, default_port: int) -> Upstream | None:
@@ -309,7 +317,7 @@ class Router:
 
     @cached_property
     def _hosts(self) -> tuple[dict[str, list[tuple[HostPattern, Upstream]]], list[tuple[HostPattern, Upstream]]]:
-        """Exact patterns by their hosts, and globs. Longer beats shorter, then file order (the sort is stable)."""
+        """Exact patterns by their hosts, and the globs. Longer beats shorter, then file order (the sort is stable)."""
         pairs = [(pattern, upstream) for upstream in self.upstreams for pattern in upstream.hosts]
         pairs.sort(key=lambda pair: -len(str(pair[0])))
         exact: dict[str, list[tuple[HostPattern, Upstream]]] = {}
@@ -320,7 +328,7 @@ class Router:
 
     @cached_property
     def _services(self) -> tuple[dict[str, Upstream], list[tuple[str, Upstream]]]:
-        """Exact services, and globs of them, the longest first, then in file order (the sort is stable)."""
+        """Exact services by name, and globs of services, the longest first, then in file order (the sort is stable)."""
         named = [(service, upstream) for upstream in self.upstreams for service in upstream.services]
         exact: dict[str, Upstream] = {}
         for service, upstream in named:
@@ -346,9 +354,11 @@ class Router:
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
-    """(host in lower case without a trailing dot, IPv6 in its shortest form, port); None where it is no authority."""
+    """(host in lower case without a trailing dot, IPv6 in its shortest form, port); None if the text is no
+    authority.
+    """
     host, colon, port = authority.rpartition(":")
-    if not colon or host.count("[") != host.count("]"):  # no port, or the colon stands inside [IPv6]
+    if not colon or host.count("[") != host.count("]"):  # no port, or a colon inside [IPv6]
         host, port = authority, ""
     if not port:
         number = default_port
@@ -365,7 +375,9 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 def climbs(rest: bytes) -> bool:
     """Whether a `..` in the path part of `rest` leads above its start, as written or as decoded."""
-    if rest.find(b".") < 0 and rest.find(b"%2") < 0:  # bytes raise an error inside where they are asked with `in`
+    if (
+        rest.find(b".") < 0 and rest.find(b"%2") < 0
+    ):  # a fast test for most paths; `find`, since `in` raises and catches an error inside
         return False
     path = rest.partition(b"?")[0]
     decoded = unquote_to_bytes(path).replace(b"\\", b"/")
@@ -379,7 +391,7 @@ def _climbs(path: bytes) -> bool:
             depth -= 1
             if depth < 0:
                 return True
-        elif segment and segment != b".":  # an empty segment counts for nothing: some servers merge slashes
+        elif segment and segment != b".":  # an empty segment adds no depth, since some servers merge slashes
             depth += 1
     return False
 
@@ -387,7 +399,7 @@ def _climbs(path: bytes) -> bool:
 def plain_path(path: bytes) -> str:
     """The copy of a raw path that routes match: without query, percent-decoded, without dot segments (RFC 3986 §5.2.4).
 
-    A path that climbs stays at the root here; what is forwarded is the raw path.
+    A path that climbs above the root stays at the root in this copy; the raw path is forwarded.
     """
     path = path.partition(b"?")[0]
     if b"%" in path:
@@ -407,7 +419,7 @@ def plain_path(path: bytes) -> str:
 
 
 def shadows(earlier: Match, later: Match) -> bool:
-    """Whether every call that `later` holds for is taken by `earlier`. It may miss some; a yes is sure."""
+    """Whether `earlier` matches every call that `later` matches. True is certain; False may be wrong."""
     if earlier.methods is not None and (later.methods is None or not later.methods <= earlier.methods):
         return False
     if not set(earlier.headers) <= set(later.headers) | {(name, "*") for name, _ in later.headers}:
@@ -415,7 +427,7 @@ def shadows(earlier: Match, later: Match) -> bool:
     return all(any(_covers(wide, narrow) for narrow in later.paths or ("**",)) for wide in earlier.paths)
 
 
-#: Two characters that no pattern holds: one that only a wildcard takes, one that only `**` takes.
+#: Two characters that no pattern contains: one that only a wildcard matches, one that only `**` matches.
 _WITHIN, _ACROSS = "\x01", "\x02"
 
 

@@ -1,15 +1,14 @@
-"""The strategies by class, behind the Smithy interface: for Python programs, and to build one's own upon.
+"""The strategies as classes with the Smithy interface, for Python programs to use and to build upon.
 
-What a call knows lives in its token, what calls share lives in a bucket and a limiter for each scope, and a
-strategy holds neither. A token is good for one use: `refresh` exchanges it, `record_success` ends it; one that another
-strategy issued, or that was used already, is a ValueError. A refusal (RetryError, from the failure itself) takes
-nothing and uses nothing up.
+What a call knows is kept in its token, what calls share in a bucket and a limiter for each scope, and a strategy holds
+neither. A token is valid for one use: `refresh` exchanges it, `record_success` ends it; a token that another strategy
+issued, or that was used already, raises ValueError. A refusal (RetryError, from the failure itself) takes no tokens and
+leaves the call's token valid.
 
 Theory. A call is `acquire_initial_retry_token`, wait its delay, attempt; then `record_success`, or `refresh` with the
-exception, wait the new token's delay, attempt again. The checks go in the contract's order: retryable? attempts left?
-enough tokens? Then the wait is worked out by the core's own series (`proxy.retry.backoff.WaitSeries`), and the price is
-taken - check and deduction without anything in between.
-Source: Smithy "Retrying Requests"; smithy-python.
+exception, wait the new token's delay, attempt again. The checks are in the contract's order: retryable? attempts left?
+enough tokens? Then the wait is computed by the core's own series (`proxy.retry.backoff.WaitSeries`), and the price is
+taken - check and deduction without anything in between. Source: Smithy "Retrying Requests"; smithy-python.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from proxy.retry.facts import Class
 from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryToken
 from proxy.retry.policy import BucketSpec, Strategy
 
-#: Scopes that one strategy keeps apart; beyond them the one unused for longest starts again.
+#: The most scopes of one strategy; beyond them the one unused for longest is forgotten.
 MOST_SCOPES = 10_000
 
-#: What the calls of one scope share.
+#: The bucket and the limiter that the calls of one scope share.
 Shared = tuple[Bucket | None, CubicLimiter | None]
 
 
 class _Waits(WaitSeries):
-    """A call's waits by the core's rules, whatever backoff strategy computes the backoffs."""
+    """The waits of one call by the core's rules, with the backoffs that any backoff strategy computes."""
 
     __slots__ = ("_compute", "_keywords")
 
@@ -56,7 +55,9 @@ class _Waits(WaitSeries):
 
 @dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
 class IssuedToken:
-    """One call's state between two attempts. `retry_delay` is seconds; `paid`: what the last retry paid."""
+    """The token of one call between two attempts. `retry_delay` is seconds; `paid`: the tokens that the last retry
+    paid.
+    """
 
     retry_count: int
     retry_delay: float
@@ -66,11 +67,11 @@ class IssuedToken:
 
 
 class _BuiltInStrategy:
-    """What all kinds have in common; a kind is a definition (presets.py), and at most one rule of its own.
+    """The base of all kinds; a kind is a definition (presets.py), and at most one rule of its own.
 
-    `bucket`: what each scope's retries are paid from; "own" is the kind's, None is no bucket. `clock` is seconds of
-    which only differences mean something, `random` a uniform draw from [0, 1). Raises ValueError for an argument that
-    is none. A deep copy is the strategy itself: a copied client configuration shares its buckets.
+    `bucket`: what each scope's retries are paid from; "own" is the kind's, None is no bucket. `clock` returns seconds,
+    of which only differences matter; `random` a uniform draw from [0, 1). Raises ValueError for an invalid argument. A
+    deep copy is the strategy itself: a copied client configuration shares its buckets.
     """
 
     definition: ClassVar[Strategy] = presets.STANDARD
@@ -97,7 +98,9 @@ class _BuiltInStrategy:
         self._lock = Lock()
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call; wait the token's delay (not 0 only for an adaptive strategy that was throttled), then send."""
+        """Begin a call. The caller waits the token's delay, which is 0 except for an adaptive strategy that was
+        throttled.
+        """
         with self._lock:
             now = self._clock()
             bucket, limiter = shared = self._scope(token_scope, now)
@@ -112,7 +115,9 @@ class _BuiltInStrategy:
             return token
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """The next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not valid."""
+        """Return the next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not
+        valid.
+        """
         with self._lock:
             token = self._own(token_to_renew)
             now, (bucket, limiter) = self._clock(), token.shared
@@ -143,7 +148,7 @@ class _BuiltInStrategy:
             return renewed
 
     def record_success(self, *, token: RetryToken) -> None:
-        """The attempt of this token succeeded. Raises ValueError for a token that is not valid."""
+        """Record that the attempt of this token succeeded. Raises ValueError for a token that is not valid."""
         with self._lock:
             used = self._own(token)
             now, (bucket, limiter) = self._clock(), used.shared
@@ -164,7 +169,7 @@ class _BuiltInStrategy:
             return bucket.level(now) if bucket is not None else None
 
     def _is_retryable(self, error: Exception) -> bool:
-        """False is never retried; None is if the fault is the server's; an exception with neither protocol is not."""
+        """Whether `is_retry_safe` allows a retry or, if that is None or absent, the fault is the server's."""
         if isinstance(error, ErrorRetryInfo) and error.is_retry_safe is not None:
             return bool(error.is_retry_safe)
         return isinstance(error, HasFault) and error.fault == "server"
@@ -202,7 +207,9 @@ class LegacyRetryStrategy(_BuiltInStrategy):
 
 
 class AdaptiveRetryStrategy(_BuiltInStrategy):
-    """Standard behind a client-side rate limiter, which delays first attempts too: wait the initial token's delay."""
+    """The standard strategy with a client-side rate limiter, which delays first attempts too: wait the initial token's
+    delay.
+    """
 
     definition = presets.ADAPTIVE
 
@@ -213,7 +220,7 @@ class SmithyRetryStrategy(_BuiltInStrategy):
     definition = presets.SMITHY
 
     def _is_retryable(self, error: Exception) -> bool:
-        """Only an error that says that it is not safe is not retried, whatever its fault."""
+        """Whether a retry is not declared unsafe; an error that is silent about it is retried, whatever its fault."""
         if isinstance(error, ErrorRetryInfo):
             return error.is_retry_safe is not False
         return super()._is_retryable(error)
@@ -226,12 +233,13 @@ class GrpcRetryStrategy(_BuiltInStrategy):
 
 
 class HedgingRetryStrategy(_BuiltInStrategy):
-    """gRPC A6 hedging, one after another: `hedging_delay` seconds, or exactly the named delay, before each retry.
+    """gRPC A6's hedging policy with attempts in sequence: `hedging_delay` seconds, or the named delay, before each
+    retry.
 
-    Attempts that overlap need a driver (proxy.retry.machine); this interface knows of one attempt at a time.
+    Attempts that overlap need a driver (proxy.retry.machine); this interface handles one attempt at a time.
     """
 
-    definition = replace(presets.HEDGING, hedging_delay=None)  # its own backoff strategy has it
+    definition = replace(presets.HEDGING, hedging_delay=None)  # the delay is in its own backoff strategy
 
     def __init__(self, *, hedging_delay: float | None = None, **keywords: Any) -> None:
         seconds = presets.HEDGING.hedging_delay if hedging_delay is None else hedging_delay
@@ -242,7 +250,7 @@ class HedgingRetryStrategy(_BuiltInStrategy):
 
 
 def _named_delay(error: Exception) -> float | None:
-    """`retry_after` in seconds; anything that is not such a number counts as absent."""
+    """The error's `retry_after` in seconds; None if it has none, or one that is no valid number."""
     seconds = getattr(error, "retry_after", None)
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return None

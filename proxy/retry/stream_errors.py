@@ -1,6 +1,7 @@
-"""Errors in a stream of events that already goes to the app: they are counted and reported, and go on as they came.
+"""Errors in a stream of events that is already going to the app: they are counted and reported, and passed on
+unchanged.
 
-Contract, section 13, "Looking into a success". What is an error is what the rules with an event say of the first one.
+Contract, section 13, "Looking into a success". The same rules that look at a stream's first event say what is an error.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 
 
 class StreamWatch:
-    """Reads a stream of events along that goes to the app. The work is little where nothing is wrong: JSON is read only
-    of events that have the names in them which the rules ask for.
+    """A reader of a stream of events that is going to the app. The work is small for a stream without errors: JSON is
+    parsed only of events whose data contain the names that the rules ask for.
     """
 
     __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules")
@@ -31,7 +32,9 @@ class StreamWatch:
         self._decoder = Decoder(coding) if coding else None
 
     def feed(self, data: bytes) -> list[str]:
-        """What each error that these bytes complete is, in words that tell nothing of its content."""
+        """The names of the rules by which the events that these bytes complete are errors; they reveal nothing of the
+        content.
+        """
         if self._decoder is not None:
             data = self._decoder.feed(data, DECODED)
         events = self._reader.feed(data)
@@ -40,7 +43,7 @@ class StreamWatch:
     def _error(self, event: Event) -> str:
         data = event.data
         if event.name not in self._names and not any(mark in data for mark in self._marks):
-            return ""  # what nearly every event comes to
+            return ""  # nearly every event ends here
         for because, cls, rule in self._rules:
             if is_named(rule, event):
                 return because if cls is not Class.SUCCESS else ""
@@ -48,7 +51,7 @@ class StreamWatch:
 
 
 def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
-    """A watch that reads a success along; None if there is nothing to find in it."""
+    """A watch for a success that goes to the app; None if no rule could find an error in it."""
     if not rules.looks_below_400 or reply.status >= 400 or not is_event_stream(reply):
         return None
     coding = coding_of(reply.fields)
@@ -66,12 +69,12 @@ def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
 
 
 def _plain_name(rule: EventRule) -> str | None:
-    """The name of the only events that a rule matches; None where several names may do."""
+    """The name of the only events that a rule matches; None if it matches several names."""
     return rule.name if rule.name is not None and not set("*?[") & set(rule.name) else None
 
 
 def _mark(rule: EventRule) -> bytes:
-    """What stands in an event's data for a rule to match, b"" where anything may: the name of a member, as it is
+    """The bytes that an event's data must contain for a rule to match, b"" if any may: the name of a member, as it is
     written in JSON.
     """
     names = [path[0] for path, _ in rule.json if path[0].isalnum() and path[0].isascii() and not path[0].isdecimal()]
