@@ -1,5 +1,6 @@
-"""Floor 0: bytes to messages, and back; pure, no I/O. A room for each protocol, and here what they share.
+"""The readers and writers of messages (floor 0): bytes to messages and back, pure, without I/O. Each protocol has a
+room of its own; the modules here are shared by both.
 
-Other rooms take heads from `head`, and what readers raise from `errors`; the readers are in `http1.parser` and
-`http1.body`.
+Other rooms import heads from `head` and the exceptions of the readers from `errors`; the readers are in `http1.parser`
+and `http1.body`.
 """

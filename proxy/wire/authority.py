@@ -1,8 +1,8 @@
-"""Where a request says it goes: the request target's four forms, and authorities.
+"""The destination that a request names: the four forms of the request target, and authorities.
 
 An authority is host[:port] and nothing else. User info, an empty host, an impossible port and characters outside RFC
-3986's reg-name are refused, because two readers could take them for two places (RFC 9110 section 4.2.4). An empty port
-counts as none (RFC 9110 section 4.2.1), and is not sent on: `without_empty_port` comes before everything else.
+3986's reg-name are refused, because two readers could take them for two destinations (RFC 9110 section 4.2.4). An empty
+port counts as none (RFC 9110 section 4.2.1) and is not forwarded: callers apply `without_empty_port` first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _AUTHORITY = re.compile(
 ).fullmatch
 _PLACE = re.compile(rb"(?i:(https?))://([^/?]*+)").match
 
-#: Authorities come again and again; few are remembered, since a hostile one may be as long as a head.
+#: The number of authorities in each cache. They recur, but a hostile one may be as long as a head, so few are kept.
 REMEMBERED = 256
 
 
 @lru_cache(maxsize=REMEMBERED)
 def read_authority(raw: bytes) -> str:
-    """The authority with its host in lower case and the port as written; "" where it is not a valid one."""
+    """Return the authority with its host in lower case and the port as written, or "" if it is invalid."""
     found = _AUTHORITY(raw)
     if found is None:
         return ""
@@ -41,12 +41,16 @@ def read_authority(raw: bytes) -> str:
 
 
 def without_empty_port(raw: bytes) -> bytes:
-    """The authority without a colon that no port follows (RFC 3986 section 6.2.3)."""
+    """Return the authority without a colon that no port follows (RFC 3986 section 6.2.3)."""
     return raw.removesuffix(b":")
 
 
 class Place(NamedTuple):
-    """Scheme, authority as written, but for an empty port, in lower case, and read."""
+    """The destination that a URL names.
+
+    scheme: "http" or "https". named: the authority as written, without an empty port. lowered: `named` in lower case.
+    authority: the authority as `read_authority` returns it.
+    """
 
     scheme: str
     named: bytes
@@ -56,7 +60,7 @@ class Place(NamedTuple):
 
 @lru_cache(maxsize=REMEMBERED)
 def _read_place(start: bytes) -> Place:
-    """The place that a URL without its path names."""
+    """The place that a URL without its path and query names. Raises Refused."""
     found = _PLACE(start)
     if found is None or found.end() != len(start):
         raise malformed("the request target is neither a path nor an http or https URL")
@@ -68,9 +72,9 @@ def _read_place(start: bytes) -> Place:
 
 
 def read_absolute(target: bytes, method: str) -> tuple[Place, bytes]:
-    """Split an absolute-form target into its place and its path with query, in origin form.
+    """Split a target in absolute form into its place, and its path and query in origin form. Raises Refused.
 
-    An empty path becomes "/", for OPTIONS without a query "*" (RFC 9112 section 3.2.4).
+    An empty path becomes "/", or "*" for OPTIONS without a query (RFC 9112 section 3.2.4).
     """
     slash, query = target.find(b"/", 8), target.find(b"?")
     if slash > 0 and (query < 0 or slash < query):
@@ -81,7 +85,7 @@ def read_absolute(target: bytes, method: str) -> tuple[Place, bytes]:
 
 
 def read_connect(target: bytes) -> str:
-    """The authority of CONNECT, which must name a port (RFC 9110 section 9.3.6)."""
+    """Return the authority of a CONNECT target, which must name a port (RFC 9110 section 9.3.6). Raises Refused."""
     authority = read_authority(target)
     if not authority or target[-1] == 0x5D or b":" not in target:
         raise malformed("CONNECT takes host:port")

@@ -1,10 +1,10 @@
-"""Why a message is refused: what the readers of heads and bodies raise."""
+"""Exceptions of the readers of heads and bodies: why a message is refused."""
 
 from __future__ import annotations
 
 
-class BadMessage(Exception):  # noqa: N818 - named by what happened, as those below
-    """A message that breaks the grammar. `detail` is for people: one clause."""
+class BadMessage(Exception):  # noqa: N818 - named by what happened, like the exceptions below
+    """Raised for a message that breaks the grammar. `detail` is one clause for people."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -12,7 +12,7 @@ class BadMessage(Exception):  # noqa: N818 - named by what happened, as those be
 
 
 class Refused(BadMessage):
-    """A request that is answered with `status` and goes no further; the connection closes after the answer."""
+    """Raised for a request that is answered with `status` and not forwarded; the connection closes after the answer."""
 
     def __init__(self, status: int, title: str, detail: str) -> None:
         super().__init__(detail)
@@ -21,13 +21,15 @@ class Refused(BadMessage):
 
 
 class BadAnswer(BadMessage):
-    """An upstream's answer that is not HTTP/1, or whose framing cannot be trusted."""
+    """Raised for an upstream's answer that is not HTTP/1, or whose framing cannot be trusted."""
 
 
 class BadBody(BadMessage):
-    """A body whose framing is broken: of a request 400, of an answer a fault."""
+    """Raised for a body whose framing is broken: 400 if it is a request's, a fault of the attempt if it is an
+    answer's.
+    """
 
 
 def malformed(detail: str) -> Refused:
-    """The refusal of a malformed or ambiguous request."""
+    """Return the exception for a malformed or ambiguous request, status 400."""
     return Refused(400, "Bad Request", detail)

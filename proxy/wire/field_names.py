@@ -1,28 +1,28 @@
 """The names that matter: the few fields that change what is done, found in one pass over a lower-cased head.
 
-There is no loop over fields. One expression, an alternation factored by first letter, is run with `findall`; what it
-does not name is never examined, only carried along. With `*_KEYS`, a look-up of a name that did not come ends in a
-small dict.
+No code loops over the fields. One expression, an alternation factored by first letter, is run with `findall`; fields
+that it does not name are forwarded unexamined. With `*_KEYS`, the look-up of a name that did not come ends in a small
+dict.
 """
 
 from __future__ import annotations
 
 import re
 
-#: RFC 9110 section 7.6.1, but for Transfer-Encoding: a chunked body is sent on chunked. Trailers are passed on, so
+#: RFC 9110 section 7.6.1, but for Transfer-Encoding: a chunked body is forwarded chunked. Trailers are forwarded, so
 #: Trailer is end-to-end here.
 HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
 
-#: Fields of a request that are never sent on as they came; with one of them (but Connection) a head is not `simple`.
+#: Request fields that are never forwarded as they came; a head with one of them (but Connection) is not `simple`.
 REQUEST_CUT = HOP_BY_HOP | {
     *(b"proxy-authorization", b"http2-settings"),
     *(b"x-retry-disable", b"x-retry-timeout", b"x-attempt-count"),
 }
-#: Fields of an answer that are never sent on as they came.
+#: Answer fields that are never forwarded as they came.
 ANSWER_CUT = HOP_BY_HOP | {b"x-attempt-count"}
 
-#: Fields of a request that change what is done, beside those: looked for in the same pass, so that asking for one that
-#: did not come costs a look into a small dict.
+#: Further request fields that change what is done. They are found in the same pass, so that asking for one that did not
+#: come costs one look-up in a small dict.
 REQUEST_TOLD = (
     *(
         b"via",
@@ -46,17 +46,17 @@ ANSWER_TOLD = (
 KEEP_ALIVE = b"keep-alive"
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-#: What no edit of a policy's may touch: framing, the hop, the way.
+#: Names that no `headers` key of a policy may edit: framing, hop-by-hop fields, routing.
 NOT_EDITED = frozenset(name.decode() for name in HOP_BY_HOP | FRAMING | {b"host", b"trailer"})
-#: Fields that no trailer section may have, on HTTP/1 as on HTTP/2 (RFC 9110 section 6.5.1): framing, and the way. A
-#: reader that takes trailers for fields of the head would be misled. Those of one connection are cut, or malformed
-#: (RFC 9113 section 8.2.2).
+#: Fields that no trailer section may have, on HTTP/1 or HTTP/2 (RFC 9110 section 6.5.1): framing and routing. A reader
+#: that takes trailers for fields of the head would be misled. Hop-by-hop fields in trailers are cut on HTTP/1 and are
+#: malformed on HTTP/2 (RFC 9113 section 8.2.2).
 MISLEADING_TRAILERS = FRAMING | {b"host", b"trailer", b"max-forwards"}
 _LOGIN = rb"(?=:[ \t]*+(?:ntlm|negotiate)(?:[ \t,]|\r))"
 
 
 def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    """One expression for the names that matter, over lowered bytes, as an alternation factored by first letter."""
+    """Return one expression, an alternation factored by first letter, that finds these names in a lower-cased head."""
     by_letter: dict[bytes, list[bytes]] = {}
     for name in sorted(names):
         by_letter.setdefault(name[:1], []).append(re.escape(name[1:]))
@@ -66,7 +66,7 @@ def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[
     return re.compile(rb"\n(" + b"|".join(branches) + rb"):[ \t]*+([^\r]*+)")
 
 
-#: The names that matter, but for those of logins, which do where NTLM or Negotiate is spoken.
+#: The names that matter, without the fields of logins, which matter only if their value is NTLM or Negotiate.
 REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_TOLD})
 ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_TOLD})
 REQUEST_LOGINS = (b"authorization",)
@@ -76,10 +76,10 @@ find_answer = _specials(ANSWER_NAMES, ANSWER_LOGINS).findall
 REQUEST_KEYS = {name.decode(): name for name in REQUEST_NAMES}
 ANSWER_KEYS = {name.decode(): name for name in ANSWER_NAMES}
 
-#: With one of these a head goes the slow path: they mean something beside being cut.
+#: Fields that send a head to the slow path, because they mean more than that they are cut.
 REQUEST_SLOW = frozenset({b"te", b"upgrade", b"max-forwards"})
 ANSWER_SLOW = frozenset({b"te", b"upgrade"})
 
-#: What is left out and means nothing else. (Connection means something unless it is keep-alive.)
+#: Fields that are cut and mean nothing else. (Connection means something unless it is keep-alive.)
 REQUEST_MERELY_CUT = REQUEST_CUT - REQUEST_SLOW - {b"connection"}
 ANSWER_MERELY_CUT = ANSWER_CUT - ANSWER_SLOW - {b"connection"}

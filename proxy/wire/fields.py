@@ -1,8 +1,8 @@
-"""Header fields kept as the bytes that came; what decisions need is read from them at offsets.
+"""Header fields, kept as the bytes that came; what decisions need is read from them at offsets.
 
-Nothing is taken apart and put together again. A block is lower-cased once, offsets stay valid, and a value is cut from
-the raw bytes only when it is needed. White space around a value does not belong to it when deciding, and is kept when
-forwarding.
+A block is never split into fields and joined again. It is lower-cased once, offsets stay valid, and a value is cut from
+the raw bytes only when it is needed. White space around a value is ignored for decisions and kept when the field is
+forwarded.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 
-#: `body_size` of a head where it is not a number of bytes.
+#: The `body_size` of a head if it is not a number of bytes.
 CHUNKED = -1
 UNTIL_CLOSE = -2
 
 NO_NAMES: frozenset[bytes] = frozenset()
 
 _CODING = b"\ntransfer-encoding:"
-#: What is written in the place of an odd one.
+#: The line that replaces a Transfer-Encoding which is not `coded_plainly`.
 CODING_LINE = b"Transfer-Encoding: chunked\r\n"
 
 _each_line = re.compile(rb"\n([^:\r\n]++):[^\n]*+").finditer
@@ -27,12 +27,12 @@ _each_name = re.compile(rb"\n([^:\r\n]++):").findall
 
 @lru_cache(maxsize=4096)
 def needle(name: str) -> bytes:
-    """What precedes a field's value in a lowered block. `name` is in lower case."""
+    """The bytes that precede a field's value in a lower-cased block. `name` is in lower case."""
     return b"\n" + name.encode("latin-1", "replace") + b":"
 
 
 class FieldBlock:
-    """Lines of a head, or trailers. `raw` is the block, its first field line preceded by a line feed.
+    """The field lines of a head, or of trailers. `raw` is the block, its first field line preceded by a line feed.
 
     Implements `proxy.retry.facts.Fields`.
     """
@@ -44,26 +44,28 @@ class FieldBlock:
         self._lowered: bytes | None = None
 
     def text(self) -> bytes:
-        """`raw`; of what came on HTTP/2 it is made when it is first asked for."""
+        """Return `raw`. For fields that came on HTTP/2 the text is made by the first call."""
         return self.raw
 
     @property
     def lowered(self) -> bytes:
-        """The block in lower case, offset by offset; made when it is first asked for."""
+        """The block in lower case, with the same offsets; made by the first access."""
         lowered = self._lowered
         if lowered is None:
             self._lowered = lowered = self.text().lower()
         return lowered
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        """Return every value of the field with this lower-case name, in order, without surrounding white space, as
+        latin-1.
+        """
         mark = needle(name)
         if self.lowered.find(mark) < 0:
             return ()
         return [value.decode("latin-1") for value in self.values(mark)]
 
     def get(self, name: bytes) -> bytes | None:
-        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         mark = b"\n" + name + b":"
         at = self.lowered.find(mark)
         if at < 0:
@@ -73,7 +75,7 @@ class FieldBlock:
         return raw[at : raw.find(b"\r", at)].strip(b" \t")
 
     def values(self, mark: bytes) -> list[bytes]:
-        """Every value, stripped, of the field that this needle finds."""
+        """Return every value, stripped, of the field that this needle finds."""
         raw, lowered = self.text(), self.lowered
         found: list[bytes] = []
         at = lowered.find(mark)
@@ -86,37 +88,39 @@ class FieldBlock:
 
     @property
     def coded_plainly(self) -> bool:
-        """Whether Transfer-Encoding, which came once, stands there as anybody would write it.
+        """Whether the one Transfer-Encoding line is written in the usual way.
 
-        An obfuscated one (case, tabs, white space after it) is made for two readers that disagree. The framing of what
-        is sent on is our own, and so is then the line that announces it.
+        An obfuscated line (case, tabs, white space after the value) is meant for two readers that disagree. The framing
+        of what is forwarded is our own, and then so is the line that announces it.
         """
         raw = self.text()
         at = self.lowered.find(_CODING) + len(_CODING)
         return raw[at : raw.find(b"\r", at)] in (b" chunked", b"chunked")
 
     def present(self, names: frozenset[bytes]) -> frozenset[bytes]:
-        """The names, of these lower-case ones, whose fields came."""
+        """Return those of these lower-case names whose fields came."""
         return names.intersection(_each_name(self.lowered)) if names else NO_NAMES
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """All fields as (name as it came, value stripped), in order. Not for the data path."""
+        """Return all fields as (name as it came, value stripped), in order. Too slow for the data path."""
         lines = self.text().split(b"\r\n")[1:]
         return [(name, value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines if line)]
 
 
 class Trailers(FieldBlock):
-    """Fields behind a body. `raw` is an empty line's CRLF and their lines, each with its CRLF."""
+    """The fields after a body. `raw` is the CRLF of an empty line, then the field lines, each with its CRLF."""
 
     __slots__ = ()
 
     @property
     def lines(self) -> bytes:
-        """The lines, as HTTP/1 sends them behind the last chunk."""
+        """The field lines, as HTTP/1 sends them after the last chunk."""
         return self.text()[2:]
 
     def without(self, names: Set[bytes]) -> Trailers | None:
-        """The field lines to send on, as they came: all but these lower-case names. None where nothing is left."""
+        """Return the trailers to forward: all but the fields with these lower-case names, as they came; None if none is
+        left.
+        """
         if names.isdisjoint(_each_name(self.lowered)):
             return self
         left = edited(FieldBlock(self.text() + b"\r\n"), 2, names, {})
@@ -124,16 +128,16 @@ class Trailers(FieldBlock):
 
 
 def trailer_fields(lines: bytes) -> Trailers:
-    """Trailers as a body reader gives them (lines with their CRLF), as Fields."""
+    """Return trailers, given by a body reader as lines with their CRLF, as fields."""
     return Trailers(b"\r\n" + lines)
 
 
 def edited(block: FieldBlock, start: int, cut: Set[bytes], put: Mapping[bytes, bytes]) -> bytes:
-    """The field lines of a head from offset `start` on, as they came, without the empty line behind them.
+    """Return the field lines of a head from offset `start` on, as they came, without the empty line after them.
 
-    Every line of a (lower-case) name in `cut` is left out; the first line of a name in `put` is replaced by what it
-    maps to (whole lines), further ones are left out. A replacement of what is not there goes to the end, Host in
-    front.
+    Every line with a (lower-case) name in `cut` is left out. The first line with a name in `put` is replaced by the
+    whole lines that `put` maps it to, and further lines with that name are left out. A replacement for a field that did
+    not come goes to the end, or to the beginning if it is Host.
     """
     raw = block.text()
     end = len(raw) - 2
@@ -155,12 +159,12 @@ def edited(block: FieldBlock, start: int, cut: Set[bytes], put: Mapping[bytes, b
     return b"".join(parts)
 
 
-#: So many names are looked for one by one; more in one pass over all lines, so that time stays linear.
+#: Up to so many names are searched for one by one; more are found in one pass over all lines, so time stays linear.
 FEW = 8
 
 
 def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Where the lines of these names begin and end; those of one name in order."""
+    """Yield begin, end and name of each line with one of these names, searching for one name after another."""
     for name in names:
         mark = b"\n" + name + b":"
         at = lowered.find(mark)
@@ -171,7 +175,7 @@ def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]
 
 
 def _lines(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Where the lines of these names begin and end, found in one pass over all lines."""
+    """Yield begin, end and name of each line with one of these names, in one pass over all lines."""
     for line in _each_line(lowered):
         if line[1] in names:
             yield line.start() + 1, line.end() + 1, line[1]

@@ -1,4 +1,4 @@
-"""Heads, as other rooms take them from here: a request's, an answer's, trailers as fields, and how a body is framed."""
+"""The names that other rooms import: heads of requests and answers, trailers as fields, and how a body is framed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = [
 
 
 class Asked:
-    """A request as one attempt sends it (`proxy.transport.streams.UpstreamStream.send`): the head that came, and what
-    is changed of it on its way to one origin. Each protocol writes it in its own form.
+    """A request as one attempt sends it (`proxy.transport.streams.UpstreamStream.send`): the head that came, and the
+    changes made to it for one origin. Each protocol writes it in its own form.
 
     head: RequestHead          the head as it came, on whichever protocol
-    authority: bytes | None    sent in the place of Host (`:authority`); None: as it came
-    target: bytes | None       path and query sent in the place of those that came, in origin form; None: as they came
-    drop: frozenset[bytes]     lower-case names of fields to leave out, beside those that are never sent on
-    add: bytes                 field lines to put behind, each with its CRLF. They come from few, so that HTTP/2 may
-                               remember what it encodes them to
-    text, block: bytes         what HTTP/1 and HTTP/2 made of all this, for the case that the same is sent again. An
+    authority: bytes | None    sent in place of Host (`:authority`); None: Host as it came
+    target: bytes | None       path and query in origin form, sent in place of those that came; None: as they came
+    drop: frozenset[bytes]     lower-case names of fields to leave out, beside those that are never forwarded
+    add: bytes                 field lines to add at the end, each with its CRLF. Only few different values occur, so
+                               HTTP/2 may cache how it encodes them
+    text, block: bytes         the request as HTTP/1 and HTTP/2 have encoded it, kept in case it is sent again. An
                                `Asked` is for one origin, and so is what is kept here
 
-    A stream keeps none of it once `send` has returned: the next request may be sent by the same object.
+    A stream keeps no reference to it once `send` has returned, so the same object may be used for the next request.
     """
 
     __slots__ = ("add", "authority", "block", "drop", "head", "target", "text")

@@ -1,10 +1,10 @@
-"""Members of a JSON object, set in its bytes: what is not set stays as it came, byte for byte.
+"""Setting members of a JSON object in its bytes; everything that is not set stays as it came, byte for byte.
 
 `set_members` finds where the members of the outermost object begin and end in one pass over its bytes, and replaces old
 values by new ones. Nothing is parsed and written again, so numbers, escapes, order and white space of everything else
-are what the app sent. json's own parser checks the outermost level against RFC 8259 and is strict about values too (no
-NaN, no Infinity); a member that occurs several times is set each time, because readers do not agree on which of them
-counts (RFC 8259, section 4).
+are what the app sent. json's own parser checks the whole text against RFC 8259 first, strictly (no NaN, no Infinity). A
+member that occurs several times is set each time, because readers do not agree on which of them counts (RFC 8259,
+section 4).
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from collections.abc import Mapping
 
 _SPACE = re.compile(rb"[ \t\n\r]*+").match
 _STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+"', re.DOTALL).match
-#: What a value may be made of beside strings and brackets: numbers, the three words, and what joins members.
+#: What a value may contain beside strings and brackets: numbers, true, false, null, commas, colons and white space.
 _PLAIN = re.compile(rb'[^"\[\]{}]++').match
 _SCALAR = re.compile(rb'[^",\[\]{} \t\n\r]++').match
 
 
 class NoObjectError(ValueError):
-    """A body that is not a JSON object. Its text is a clause that shows nothing of the body."""
+    """Raised for a body that is not a JSON object. Its text is a clause for people that quotes nothing of the body."""
 
 
 def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:
-    """The object `body` with these members set to these values, each a JSON text.
+    """Return the object `body` with these members set to these values, each value a JSON text.
 
-    A member that is there keeps its place and the spelling of its name; one that is not goes to the end, in the order
-    of `members`. Raises NoObjectError where the body is not one whole JSON object in UTF-8 without a byte order mark.
+    A member that the object has keeps its place and the spelling of its name; a member that it lacks is added at the
+    end, in the order of `members`. Raises NoObjectError if the body is not one whole JSON object in UTF-8 without a
+    byte order mark.
     """
     _check(body)
     edits: list[tuple[int, int, bytes]] = []
     left = dict(members)
-    at = _space(body, _space(body, 0) + 1)  # behind the brace
+    at = _space(body, _space(body, 0) + 1)  # after the opening brace
     end, empty = at, True
     while body[at] != 0x7D:
         empty = False
         found = _STRING(body, at)
-        assert found is not None  # it was checked
+        assert found is not None  # `_check` has parsed the whole body
         name = json.loads(found[0])
-        begin = _space(body, _space(body, found.end()) + 1)  # behind the colon
+        begin = _space(body, _space(body, found.end()) + 1)  # after the colon
         end = _value_end(body, begin)
         if name in members:
             edits.append((begin, end, members[name]))
@@ -60,7 +61,7 @@ def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:
 
 
 def is_object(body: bytes) -> bool:
-    """Whether `set_members` takes this body."""
+    """Whether `set_members` accepts this body."""
     try:
         _check(body)
     except NoObjectError:
@@ -88,14 +89,14 @@ def _refuse(word: str) -> None:
 
 
 def _space(body: bytes, at: int) -> int:
-    """Where what follows white space begins."""
+    """The offset after the white space that may begin at `at`."""
     found = _SPACE(body, at)
-    assert found is not None  # it may be empty
+    assert found is not None  # the expression matches the empty string too
     return found.end()
 
 
 def _value_end(body: bytes, at: int) -> int:
-    """Where the value ends that begins here, of a body that was checked."""
+    """The offset at which the value that begins at `at` ends. The body has been checked to be JSON."""
     first = body[at]
     if first == 0x22:
         found = _STRING(body, at)

@@ -1,7 +1,7 @@
-"""A request's head as another one: without some fields, for another destination, with a body of another length.
+"""Rebuilding a request's head: without some fields, for another destination, with a body of another length.
 
-What is left stays as it came, octet for octet, in the form that it came in; the result is read by the same strict
-grammar as what apps send, so that a head made here is one that could have come.
+The remaining fields stay as they came, octet for octet, in the protocol that they came in. The result is read by the
+same strict grammar as what apps send, so a rebuilt head is one that could have come.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from proxy.wire.http1.syntax import REQUEST
 from proxy.wire.http2.heads import Malformed, Request2
 from proxy.wire.http2.hpack import literal, walk
 
-#: What frames a body, and goes where its length is made again.
+#: The fields that frame a body; they are replaced if the body gets another length.
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
 def rebuilt(
     head: RequestHead, *, target: bytes, host: bytes, cut: Callable[[str], bool], length: int | None = None
 ) -> RequestHead:
-    """The head `head` with this target in origin form (or `*`) and this host, without the fields whose lower-case names
-    `cut` says, pseudo-fields and Host apart. `length`: of its body, where that is another than came. Raises Refused
-    where nothing can be made of it.
+    """Return `head` with this target (origin form, or `*`) and this host, without the fields for whose lower-case names
+    `cut` is true; pseudo-fields and Host are never cut. `length`: the body's length, if it differs from what came.
+    Raises Refused if no valid head results.
     """
     if isinstance(head, Request2):
         return _rebuilt2(head, target, host, cut, length)
@@ -37,7 +37,7 @@ def rebuilt(
     fields = edited(head, head.raw.find(b"\n") + 1, out, put)
     raw = b"%b %b HTTP/1.%d\r\n%b\r\n" % (head.method.encode("ascii"), target, head.minor, fields)
     found = REQUEST(raw)
-    assert found is not None  # it was a head, and no line of it is new but these
+    assert found is not None  # `head` was valid, and no line but these is new
     return RequestHead(raw, found[1], found[2], found[3])
 
 
@@ -50,7 +50,9 @@ def _rebuilt2(
         (b":authority", host),
         (b":path", target),
     )
-    block = b"".join([literal(name, value) for name, value in pseudo])  # each endpoint has its own scheme put in
+    block = b"".join(
+        [literal(name, value) for name, value in pseudo]
+    )  # the scheme is replaced by each endpoint's own when the head is sent
     kept = (each for each in head.fields if each.name != b"host" and not cut(each.name.decode("latin-1")))
     block += b"".join([each.wire for each in kept if length is None or each.name != b"content-length"])
     if length is not None:

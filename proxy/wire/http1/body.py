@@ -1,8 +1,8 @@
 """Message bodies: by length, chunked, until the connection closes (RFC 9112 sections 6 and 7).
 
-Law: framing is never guessed. A chunked body is five states (size line, data, the CRLF after it, trailers, done), an
-unfinished line must be the beginning of a good one, and everything except data has a limit. Extensions are skipped, not
-passed on; a body is sent on framed again, one chunk for each read, with its trailers as they came.
+Law: framing is never guessed. A chunked body has five states (size line, data, the CRLF after it, trailers, done), an
+unfinished line must be the beginning of a valid one, and everything except data has a limit. Extensions are skipped and
+not forwarded. A body is framed again when it is forwarded, one chunk for each read, with its trailers as they came.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from proxy.wire.http1.syntax import FVCHAR, TRAILERS, forbidden_octet
 
 __all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "body_reader", "chunk", "end_chunked"]
 
-#: Bounds of PARSER rule 6: one size line; all extensions of a body; its trailers. Bytes.
+#: The most bytes of one size line, of all extensions of a body, and of its trailers.
 LINE = 4 * 1024
 EXTENSIONS = 64 * 1024
 TRAILER_BYTES = 16 * 1024
 
-#: White space before an extension is bad, and must be read over (RFC 9112 section 7.1.1, RFC 9110 section 5.6.3).
+#: White space before an extension is bad, and readers must skip it (RFC 9112 section 7.1.1, RFC 9110 section 5.6.3).
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)([\t ]*+;" + FVCHAR + rb"*+)?+\r\n").match
 _PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n").match
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:[\t ]*+;" + FVCHAR + rb"*+\r?+|[\t ]++|\r)?+").fullmatch
@@ -30,7 +30,7 @@ _MISLEADING = re.compile(rb"(?i:\n(?:" + b"|".join(sorted(MISLEADING_TRAILERS)) 
 
 
 class LengthBody:
-    """A body of `remaining` bytes."""
+    """The reader of a body of which `remaining` bytes are still to come."""
 
     __slots__ = ("remaining",)
 
@@ -42,7 +42,7 @@ class LengthBody:
         self.remaining = size
 
     def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
-        """Payload in `data`, whether the body is whole, and what stands behind it."""
+        """Return the payload in `data`, whether the body is whole, and the bytes after it."""
         left = self.remaining - len(data)
         if left >= 0:
             self.remaining = left
@@ -53,7 +53,7 @@ class LengthBody:
 
 
 class UntilCloseBody:
-    """A body that ends with its connection."""
+    """The reader of a body that ends with its connection."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class UntilCloseBody:
     trailers = b""
 
     def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
-        """All of `data`; never whole."""
+        """Return all of `data` as payload; the body is never whole."""
         return data, False, b""
 
 
@@ -69,7 +69,9 @@ _SIZE_LINE, _DATA, _CRLF, _TRAILERS, _DONE = range(5)
 
 
 class ChunkedBody:
-    """A chunked body. `trailers` are raw lines with their CRLF (b"" for none), set once the body is whole."""
+    """The reader of a chunked body. `trailers` are raw lines with their CRLF (b"" for none), set once the body is
+    whole.
+    """
 
     __slots__ = ("_checked", "_extensions", "_held", "_left", "_state", "trailers")
 
@@ -77,14 +79,14 @@ class ChunkedBody:
 
     def __init__(self) -> None:
         self._state = _SIZE_LINE
-        self._left = 0  # bytes missing: of the chunk's data, or of the CRLF behind it
+        self._left = 0  # bytes missing of the chunk's data, or of the CRLF after it
         self._held = bytearray()  # an unfinished size line or trailer section
-        self._checked = 0  # how much of an unfinished size line is known to be good
+        self._checked = 0  # bytes of an unfinished size line that are known to be valid
         self._extensions = 0
         self.trailers = b""
 
     def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
-        """Payload in `data`, whether the body is whole, and what stands behind it. Raises BadBody."""
+        """Return the payload in `data`, whether the body is whole, and the bytes after it. Raises BadBody."""
         parts: list[bytes] = []
         at, size = 0, len(data)
         while at < size:
@@ -110,7 +112,9 @@ class ChunkedBody:
         return payload, self._state == _DONE, data[at:]
 
     def _whole_chunks(self, data: bytes, at: int, parts: list[bytes]) -> int:
-        """The quick way over chunks that are whole in `data` and plain; where the first other thing begins."""
+        """Add the chunks from `at` on that are whole in `data` and have no extensions to `parts`, the quick way; return
+        the offset of the first other thing.
+        """
         if self._held:
             return at
         while (found := _PLAIN_SIZE(data, at)) is not None:
@@ -127,7 +131,7 @@ class ChunkedBody:
         return at
 
     def _size_line(self, data: bytes, at: int) -> int:
-        """Read a size line, or more of it, from `at`; where it ends in `data`."""
+        """Read a size line, or more of it, from `at`; return the offset of its end in `data`."""
         held = self._held
         if held or (found := _SIZE(data, at)) is None:
             end = data.find(b"\n", at, at + LINE) + 1 or min(at + LINE, len(data))
@@ -144,7 +148,7 @@ class ChunkedBody:
         return end
 
     def _check_begun(self, held: bytearray) -> None:
-        """Raise for what can never become a size line."""
+        """Raise BadBody for what can never become a size line."""
         if self._checked:
             good = _EXTENSION_BEGUN(held, self._checked - 1)
         else:
@@ -172,7 +176,7 @@ class ChunkedBody:
         self._state = _DATA if size else _TRAILERS
 
     def _line_end(self, data: bytes, at: int) -> int:
-        """Read the CRLF behind a chunk's data, or what is left of it."""
+        """Read the CRLF after a chunk's data, or what is left of it; return the offset of its end in `data`."""
         end = min(at + self._left, len(data))
         expected = b"\r\n"[2 - self._left :]
         if not expected.startswith(data[at:end]):
@@ -183,7 +187,9 @@ class ChunkedBody:
         return end
 
     def _trailer_section(self, data: bytes, at: int) -> int:
-        """Read the trailers and the empty line behind them, or more of them; where they end in `data`."""
+        """Read the trailers and the empty line after them, or more of them; return the offset of their end in
+        `data`.
+        """
         held = self._held
         if held or (found := TRAILERS(data, at)) is None:
             checked = len(held)
@@ -205,7 +211,9 @@ class ChunkedBody:
         return len(data) - behind
 
     def _trailers_ended(self, held: bytearray, checked: int) -> bool:
-        """Whether the empty line is in `held`, of which `checked` bytes were looked at; raises for what is bad."""
+        """Whether `held` contains the empty line; its first `checked` bytes were searched before. Raises BadBody for
+        bad octets.
+        """
         if held.startswith(b"\r\n"):
             return True
         end = held.find(b"\r\n\r\n", max(checked - 3, 0), TRAILER_BYTES)
@@ -221,7 +229,7 @@ Body = LengthBody | ChunkedBody | UntilCloseBody
 
 
 def body_reader(size: int) -> Body | None:
-    """The reader for a head's `body_size`; None where there is no body."""
+    """Return the reader for a head's `body_size`; None if there is no body."""
     if size > 0:
         return LengthBody(size)
     if size == CHUNKED:
@@ -230,10 +238,10 @@ def body_reader(size: int) -> Body | None:
 
 
 def chunk(data: bytes) -> bytes:
-    """`data` as one chunk; nothing for no data, since an empty chunk would end the body."""
+    """Return `data` as one chunk, or nothing for no data, since an empty chunk would end the body."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def end_chunked(trailers: bytes = b"") -> bytes:
-    """The last chunk, with trailers as a reader gave them."""
+    """Return the last chunk, with trailers as a reader gave them."""
     return b"0\r\n%b\r\n" % trailers

@@ -1,15 +1,15 @@
-"""Whether heads are read, and simple ones rendered, by compiled code (scan.pyx, splice.pyx), or by Python alone: it was
-not built, or is not wanted.
+"""The choice between the compiled reader and writer of heads (scan.pyx, splice.pyx) and Python alone, which is used if
+they were not built or are not wanted.
 
-It changes nothing but what a head costs (`docs/decisions/0011-compiled-heads.md`).
+The choice changes nothing but what a head costs (`docs/decisions/0011-compiled-heads.md`).
 """
 
 from __future__ import annotations
 
 try:
-    from proxy.wire.http1 import splice  # noqa: F401  it is there if all is
+    from proxy.wire.http1 import splice  # noqa: F401  all compiled modules are built together
 
-    #: Which of both it is, as `--version` and `/readyz?verbose` say it.
+    #: The choice, as `--version` and `/readyz?verbose` report it.
     CORE = "compiled"
 except ImportError:
     CORE = "Python"

@@ -1,9 +1,9 @@
-"""Field lines that came before. Most lines of a head are the very lines of an earlier one, on whichever connection: no
-expression has to be matched on them again, nor a name to be looked for.
+"""A cache of field lines. Most lines of a head are the very lines of an earlier one, on any connection; for these no
+expression is matched again, and no name is searched for.
 
-Python alone reads whole heads so; compiled code (scan.pyx) has no use for it. What is remembered is bounded, in number
-and in bytes, and shared by all connections of a process. What is not well-formed is left to the expressions of
-`wire.http1.syntax`, so that it is refused in one place.
+Only the Python reader uses the cache; compiled code (scan.pyx) has no need of it. The cache is bounded in number and in
+bytes, and shared by all connections of a process. A malformed line is left to the expressions of `wire.http1.syntax`,
+so that all refusals have one source.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from proxy.wire.http1.syntax import FIELD_LINE
 Pair = tuple[bytes, bytes]
 AnyHead = TypeVar("AnyHead")
 
-#: Lines that are remembered at most, of each sort, and the bytes of the longest.
+#: The most lines that are remembered, with and without a name that matters together, and the bytes of the longest.
 KEPT: Final = 1000
 LONGEST: Final = 512
-#: Heads that are remembered at most, and the bytes of the longest.
+#: The most heads that are remembered, and the bytes of the longest.
 HEADS: Final = 250
 LONGEST_HEAD: Final = 2048
-#: Lines of a head at most. Where there are more, most of them short and new, one match over all of them is cheaper.
+#: The most lines of a head that are looked up. If a head has more, most of them short and new, one match over all of
+#: them is cheaper.
 MANY: Final = 64
 
 
 class KnownLines(Generic[AnyHead]):
-    """The field lines of requests, or of answers. `find` finds the names that matter (`wire.field_names`).
+    """The known field lines of requests, or of answers. `find` finds the names that matter (`wire.field_names`).
 
-    `heads`: those whose lines with such a name, behind a status line, were these. All that is decided of a head, but
-    for its request line, is decided by them.
+    `heads`: known heads, by their lines that have a name that matters (an answer's status line goes before them). All
+    that is decided of a head, but for its request line, is decided by these lines.
     """
 
     def __init__(self, find: Callable[[bytes], list[Any]]) -> None:
@@ -40,7 +41,7 @@ class KnownLines(Generic[AnyHead]):
         self._telling: dict[bytes, Pair] = {}
 
     def telling(self, lines: list[bytes]) -> list[bytes] | None:
-        """Those of a head's field lines that have a name that matters, in order; None where a line is malformed, or
+        """Return those of a head's field lines that have a name that matters, in order; None if a line is malformed or
         there are too many.
         """
         if len(lines) > MANY:
@@ -58,19 +59,19 @@ class KnownLines(Generic[AnyHead]):
         return told
 
     def pairs(self, told: list[bytes]) -> list[Pair]:
-        """Name and value, in lower case, of lines that have a name that matters."""
+        """Return name and value, in lower case, of each of these lines, which have a name that matters."""
         known = self._telling
         return [known.get(line) or self._pair(line)[0] for line in told]
 
     def keep(self, told: Sequence[bytes], head: AnyHead, size: int) -> None:
-        """Remember a head of this size."""
+        """Remember `head`, which has `size` bytes, by its lines `told`, unless it is too large."""
         if size <= LONGEST_HEAD:
             if len(self.heads) >= HEADS:
                 self.heads.clear()
             self.heads[told] = head
 
     def _tells(self, line: bytes) -> bool | None:
-        """Whether a line that is not known has a name that matters; None: it is malformed."""
+        """Whether a line that is not known yet has a name that matters; None if it is malformed. Remember the line."""
         if FIELD_LINE(line) is None:
             return None
         found = self._pair(line)

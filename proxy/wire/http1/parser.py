@@ -1,11 +1,11 @@
-"""An incremental reader of heads: bytes in, a head out as soon as it is complete. Requests and answers share it.
+"""Incremental readers of heads: bytes in, a head out as soon as it is complete. Requests and answers share the code.
 
 Law: what is refused, and why, does not depend on how the bytes were cut into packets. A complete head in one packet
-costs at most one match; of one that repeats the head before it on this connection (most apps and upstreams repeat
-themselves), or has lines that came before (`known_lines`), only what is new is matched. An unfinished one is kept,
-checked once for what can never become a head, and searched on from three bytes before its old end; the expression runs
-again only when the empty line is there. Bytes after a head stay in the reader until `leftover()` takes them, or the
-next `feed()` reads the next head from them.
+costs at most one match. If it repeats the previous head of this connection (most apps and upstreams repeat themselves),
+or has known lines (`known_lines`), only what is new is matched. An unfinished head is kept, checked once for what can
+never become a head, and searched on from three bytes before its old end; the expression runs again only when the empty
+line has come. Bytes after a head stay in the reader until `leftover()` takes them, or the next `feed()` reads the next
+head from them.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ TOO_LARGE = "Request Header Fields Too Large"
 
 
 class HeadParser:
-    """Reads heads, one after the other, from one direction of one connection: those of requests, where a class says
-    nothing else.
+    """A reader of heads, one after the other, from one direction of one connection. This base class reads requests;
+    subclasses override the class variables.
 
-    `header_bytes` bounds a head, first line and fields together; `headers` the number of fields.
+    `header_bytes` bounds a head, first line and fields together; `headers` bounds the number of fields.
     """
 
     __slots__ = ("_at", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
@@ -66,20 +66,20 @@ class HeadParser:
         self.headers = headers
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
-        self._rest = b""  # what was fed last, where something stands behind the head
-        self._at = 0  # where in it
+        self._rest = b""  # what was fed last, if it has bytes after the head
+        self._at = 0  # the offset of these bytes in it
         self._partial = bytearray()  # an unfinished head
-        self._line_end = -1  # where its first line ends, once that was checked
-        self._skipped = False  # an empty line in front of it
+        self._line_end = -1  # the end of its first line, once that was checked
+        self._skipped = False  # whether an empty line before it was skipped
 
     def _hold_behind(self, data: bytes, end: int) -> None:
-        """Hold what stands behind a head that ends there."""
+        """Keep the bytes of `data` after the head that ends at `end`."""
         self._skipped = False
         if end != len(data):
             self._rest, self._at = data, end
 
     def _read(self, data: bytes) -> Any:
-        """The next head where bytes are held, `data` behind them."""
+        """Return the next head from the bytes that are held and `data` after them; None if it is not whole."""
         if self._partial:
             return self._go_on(data)
         data, start = (self._rest[self._at :] + data, 0) if data else (self._rest, self._at)
@@ -90,7 +90,7 @@ class HeadParser:
         return self._taken(data, start, found)
 
     def _taken(self, data: bytes, start: int, found: re.Match[bytes]) -> Any:
-        """The head found in `data` at `start`; what stands behind it is held."""
+        """Make the head found in `data` at `start`, and keep the bytes after it."""
         self._skipped = False
         end = found.end()
         if end != len(data):
@@ -103,11 +103,11 @@ class HeadParser:
 
     @property
     def pending(self) -> bool:
-        """Whether bytes are held: of an unfinished head, or behind the last one."""
+        """Whether bytes are held: of an unfinished head, or after the last one."""
         return bool(self._rest or self._partial)
 
     def leftover(self) -> bytes:
-        """Take the bytes that are held: the beginning of a body behind its head, or of what follows an upgrade."""
+        """Take the bytes that are held: the beginning of a body after its head, or of what follows an upgrade."""
         if self._partial:
             rest = bytes(self._partial)
             self._partial.clear()
@@ -118,7 +118,9 @@ class HeadParser:
         return rest
 
     def _go_on(self, data: bytes) -> Any:
-        """The same where the head is not whole in one packet, or not well-formed."""
+        """Read on with `data` when the head is not whole in one packet, or not well-formed; None if it is still not
+        whole.
+        """
         held = self._partial
         checked = len(held)
         held += data
@@ -137,9 +139,9 @@ class HeadParser:
         return self._taken(whole, 0, found)
 
     def _ended(self, held: bytearray, checked: int) -> bool:
-        """Whether the empty line is in `held`, of which `checked` bytes were looked at before.
+        """Whether `held` contains the empty line; its first `checked` bytes were searched before.
 
-        Raises for what can never become a head. Only the first `header_bytes` are looked at.
+        Raises for what can never become a head. Only the first `header_bytes` are searched.
         """
         limit = self.header_bytes
         if self._line_end < 0:
@@ -159,13 +161,13 @@ class HeadParser:
         return end >= 0
 
     def _forbid(self, held: bytearray, start: int, end: int) -> None:
-        """Raise for an octet that no head may contain."""
+        """Raise if `held` has an octet between `start` and `end` that no head may contain."""
         detail = forbidden_octet(held, start, end)
         if detail is not None:
             raise self._bad(detail)
 
     def _check_size(self, raw: bytes) -> None:
-        """Raise where a whole head passes the limits."""
+        """Raise if a whole head exceeds the limits."""
         if len(raw) > self.header_bytes:
             raise self._too_large(in_line=raw.find(b"\n") >= self.header_bytes)
         if raw.count(b"\n") - 2 > self.headers:
@@ -179,11 +181,11 @@ class HeadParser:
 
 
 class RequestParser(HeadParser):
-    """Reads request heads from what an app sends on one connection; raises Refused.
+    """A reader of request heads from what an app sends on one connection; raises Refused.
 
-    414 where the request line passes `header_bytes`, 431 where the head does, or has more fields than `headers`.
-    After it raised, the reader is of no further use. One empty line in front of a request is skipped (RFC 9112
-    section 2.2).
+    The status is 414 if the request line exceeds `header_bytes`, 431 if the head does or has more fields than
+    `headers`. After the reader has raised, it is of no further use. One empty line before a request is skipped (RFC
+    9112 section 2.2).
     """
 
     __slots__ = ("_compiled", "_fields_at", "_last")
@@ -194,10 +196,10 @@ class RequestParser(HeadParser):
         super().__init__(header_bytes, headers)
         self._compiled = compiled
         self._last: RequestHead | None = None
-        self._fields_at = 0  # where its field lines begin
+        self._fields_at = 0  # the offset of its field lines
 
     def feed(self, data: bytes) -> RequestHead | None:
-        """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        """Add bytes; return the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
         head: RequestHead | None
         if self._rest or self._partial:
             head = self._read(data)
@@ -225,8 +227,8 @@ class RequestParser(HeadParser):
         return taken
 
     def _read_lines(self, data: bytes) -> RequestHead | None:
-        """The head that begins `data`: the last one, or one that has its field lines, or lines most of which are known.
-        None where it is not whole, or has to be looked at in another way.
+        """Return the head that begins `data` if it is the last one again, has the last one's field lines, or mostly
+        known lines; None if it is not whole or must be read in the slower way.
         """
         last = self._last
         if last is not None and data == last.raw:
@@ -271,10 +273,10 @@ class RequestParser(HeadParser):
 
 
 class ResponseParser(HeadParser):
-    """Reads heads of answers from what an upstream sends on one connection; raises BadAnswer.
+    """A reader of the heads of answers from what an upstream sends on one connection; raises BadAnswer.
 
-    Informational answers (1xx) come out as heads of their own; feed on for the final one. Whether a 101 was asked for
-    is for the caller to know.
+    Each informational answer (1xx) is returned as a head of its own; feed on for the final one. The caller knows
+    whether a 101 was asked for.
     """
 
     __slots__ = ("_compiled", "_last")
@@ -290,7 +292,7 @@ class ResponseParser(HeadParser):
         self._last: ResponseHead | None = None
 
     def feed(self, data: bytes) -> ResponseHead | None:
-        """Add bytes; the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
+        """Add bytes; return the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
         head: ResponseHead | None
         if self._rest or self._partial:
             head = self._read(data)
@@ -317,14 +319,14 @@ class ResponseParser(HeadParser):
         return taken
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
-        """Add bytes; the next head if it is whole, and the bytes behind it (`feed` and `leftover` at once)."""
+        """Add bytes; return the next head if it is whole, and the bytes after it (`feed` and `leftover` at once)."""
         if not (self._rest or self._partial):
             last = self._last
             if self._compiled:
                 head = scan_answer(data, last, self.header_bytes, self.headers)
                 if head is not None:
                     self._last = head
-                    text = data  # both ends are given: compiled, `text` is a pointer
+                    text = data  # the slice names both its ends because `text` is a pointer when compiled
                     return head, text[len(head.raw) : len(data)]
             else:
                 head, rest = self._read_lines(data)
@@ -334,8 +336,8 @@ class ResponseParser(HeadParser):
         return head, self.leftover() if head is not None else b""
 
     def _read_lines(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
-        """The head that begins `data`, the last one or one with lines most of which are known, and the bytes behind it.
-        None where it is not whole, or has to be looked at in another way.
+        """Return the head that begins `data`, if it is the last one again or has mostly known lines, and the bytes
+        after it; None if it is not whole or must be read in the slower way.
         """
         begun, ended, rest = data.partition(b"\r\n\r\n")
         size = len(begun) + 4

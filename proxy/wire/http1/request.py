@@ -1,9 +1,9 @@
-"""A request's head: what decisions need of it, and the head that is sent on in its place.
+"""A request's head: what decisions need of it, and the head that is sent in its place.
 
-A head is validated as a whole and then forwarded as slices of the same bytes. The common head takes one pass, no loop
-over fields. Anything unusual about connection, framing or destination goes by the slow path (`wire.http1.slow_path`),
-which decides by the same rules and refuses what is ambiguous. A head is a value: it never changes, and calls may share
-it (what it once rendered is kept for the next).
+A head is validated as a whole and then forwarded as slices of the same bytes. The common head takes one pass, without a
+loop over fields. Anything unusual about connection, framing or destination takes the slow path
+(`wire.http1.slow_path`), which decides by the same rules and refuses what is ambiguous. A head is a value: it never
+changes, and calls may share it (what it has rendered once is kept for the next time).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class RequestHead(Head):
     method: str           any token; case-sensitive
     target: bytes         the request target as it came
     form: str             "origin" | "absolute" | "authority" (CONNECT) | "asterisk"
-    scheme: str           "http" or "https" where the target named one, else ""
+    scheme: str           "http" or "https" if the target named one, else ""
     authority: str        the absolute form's, CONNECT's, else Host's; host in lower case, port as written; "" if none
     path: bytes           path and query in origin form, raw; b"" for CONNECT, b"*" for the asterisk form
     minor: int            0 or 1 (a higher minor version is treated as 1)
-    keep_alive: bool      the app wants the connection kept
+    keep_alive: bool      whether the app wants the connection kept open
     content_length: int | None
-    chunked: bool         the body comes chunked
-    simple: bool          nothing to cut but `Connection: keep-alive`, nothing of redrive's own in it
-    specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
-                          (b"" for Content-Length where compiled code read the head: heads share them, lengths differ)
+    chunked: bool         whether the body comes chunked
+    simple: bool          whether nothing is to be cut but `Connection: keep-alive`, and no field is redrive's own
+    specials: dict[bytes, bytes]   those of the names that matter which came (lower case) -> last value, in LOWER CASE
+                          (b"" for Content-Length if compiled code read the head: heads share them, lengths differ)
     """
 
     __slots__ = ("_host", "_kept", "authority", "form", "method", "path", "scheme", "target")
@@ -58,7 +58,7 @@ class RequestHead(Head):
     path: bytes
     form: str
 
-    #: Whether Host may be empty in origin form, where it alone says where the request goes.
+    #: Whether Host may be empty in origin form, in which it alone names the destination.
     may_lack_host: ClassVar[bool] = False
 
     def __init__(
@@ -69,7 +69,9 @@ class RequestHead(Head):
         minor: bytes,
         found: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """`found`: the names that matter and their values, in lower case, where they have been found already."""
+        """Read a head that has been matched. `found`: the names that matter and their values, in lower case, if they
+        have been found already.
+        """
         self.raw = raw
         self._lowered = None
         self.method = method.decode("ascii")
@@ -78,7 +80,7 @@ class RequestHead(Head):
         self.content_length = None
         self.chunked = False
         self._slow_path = None
-        self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the fields to send with it
+        self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the field lines to send with it
         self.scanned = False
         if found is None:
             found = find_request(self.lowered)
@@ -98,8 +100,8 @@ class RequestHead(Head):
 
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
-        """The head `raw`, of which nothing is decided but by its first line and what is said by lines that are those of
-        `like`, a `common` one.
+        """Return the head `raw`, whose lines that matter, but for the request line, are those of `like`, a `common`
+        head.
         """
         self = RequestHead.__new__(RequestHead)
         self.raw = raw
@@ -115,7 +117,9 @@ class RequestHead(Head):
         self.simple = like.simple
         self._kept = None
         self.scanned = False
-        if like.form == "origin" and target[0] == 0x2F and method != b"CONNECT":  # as the other one is located
+        if (
+            like.form == "origin" and target[0] == 0x2F and method != b"CONNECT"
+        ):  # the branch of `_locate` that `like` took
             self.form = "origin"
             self.path = target
             self.authority = like.authority
@@ -126,7 +130,7 @@ class RequestHead(Head):
         return self
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
-        """Decide what is unusual about connection and framing; Refused where it is ambiguous."""
+        """Decide what is unusual about connection and framing; raise Refused if it is ambiguous."""
         self.simple = False
         self.minor = int(minor != b"0")
         if sum(name == b"host" for name, _ in found) > 1:
@@ -136,7 +140,7 @@ class RequestHead(Head):
         self._settle_connection(found, malformed, may_upgrade=bool(self.minor), trailers=b"trailers" in members)
 
     def _locate(self) -> None:
-        """Find out where the request goes, from target and Host (RFC 9112 sections 3.2 and 3.3)."""
+        """Find the request's destination from target and Host (RFC 9112 sections 3.2 and 3.3). Raises Refused."""
         target = self.target
         host = self.specials.get(b"host", b"")
         authority = read_authority(host)
@@ -166,7 +170,7 @@ class RequestHead(Head):
 
     @property
     def body_size(self) -> int:
-        """How many bytes of body follow the head, or CHUNKED."""
+        """The number of bytes of body that follow the head, or CHUNKED."""
         return CHUNKED if self.chunked else self.content_length or 0
 
     @property
@@ -176,21 +180,21 @@ class RequestHead(Head):
 
     @property
     def max_forwards(self) -> int | None:
-        """Max-Forwards where it matters: on OPTIONS and TRACE, and readable (RFC 9110 section 7.6.2).
+        """Max-Forwards if it counts: on OPTIONS and TRACE, if it is a number (RFC 9110 section 7.6.2); else None.
 
-        The least where it was repeated, and at most what is counted here.
+        Of repeated fields the least counts, and numbers are capped at MOST_HOPS.
         """
         if b"max-forwards" not in self.specials or self.method not in ("OPTIONS", "TRACE"):
             return None
         counts = [value.lstrip(b"0") for value in self.values(needle("max-forwards")) if value.isdigit()]
         return min((int(digits or b"0") if len(digits) <= 18 else MOST_HOPS for digits in counts), default=None)
 
-    #: Whether it came by HTTP/2.
+    #: Whether the request came on HTTP/2.
     is_http2: ClassVar[bool] = False
 
     @property
     def login_bound(self) -> bool:
-        """Whether NTLM or Negotiate is used: its connection upstream belongs to this app connection alone."""
+        """Whether NTLM or Negotiate is used, so that its connection upstream belongs to this app connection alone."""
         return b"authorization" in self.specials
 
     def render(
@@ -201,15 +205,15 @@ class RequestHead(Head):
         drop: frozenset[bytes] = NO_NAMES,
         add: bytes = b"",
     ) -> bytes:
-        """The head to send on, HTTP/1.1: fields in order as they came, then `add`, ready-made lines with their CRLF.
+        """Render the head to send as HTTP/1.1: fields in order as they came, then `add`, lines with their CRLF.
 
         target: the request target to send; None sends what came, the absolute form as origin form.
-        host: the Host to send, in the place of the one that came; None sends what came, with the absolute form the
+        host: the Host to send instead of the one that came; None sends what came, or with the absolute form the
             target's authority.
-        drop: lower-case names of further fields to leave out. Hop-by-hop fields and those that Connection names are
-            left out by themselves (X-Retry-*, X-Attempt-Count too); Transfer-Encoding and Content-Length only if
-            named in `drop`. Max-Forwards of OPTIONS and TRACE is counted down in its place. An upgrade keeps its
-            Upgrade (without h2c), TE its `trailers`, and Connection names them (RFC 9110 sections 7.8, 10.1.4).
+        drop: lower-case names of further fields to leave out. Hop-by-hop fields, those that Connection names,
+            X-Retry-* and X-Attempt-Count are always left out; Transfer-Encoding and Content-Length only if named in
+            `drop`. Max-Forwards of OPTIONS and TRACE is counted down in its place. An upgrade keeps its Upgrade
+            (without h2c), TE its `trailers`, and Connection names them (RFC 9110 sections 7.8, 10.1.4).
         """
         if target is None:
             target = self.path if self.form == "absolute" else self.target
@@ -229,7 +233,7 @@ class RequestHead(Head):
         return b"".join((method, b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
     def message(self, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes:
-        """The same with nothing else left out, and `body` behind it."""
+        """Render the head with these changes and no further field left out, and `body` after it."""
         if not (self.scanned and self.simple):
             return self.render(target=target, host=host, add=add) + body
         if target is None and self.form == "absolute":
@@ -237,8 +241,8 @@ class RequestHead(Head):
         return splice(self.raw, self.edges, target, self._host if host is None else host, add, body)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
-        """The field lines of a simple head to send on, with this Host if there is one."""
-        fields = self.raw[len(self.method) + len(self.target) + 10 : -2]  # from the CRLF behind the request line on
+        """Return the field lines to send of a simple head, with this Host if there is one."""
+        fields = self.raw[len(self.method) + len(self.target) + 10 : -2]  # from the CRLF of the request line on
         if b"connection" in self.specials:
             fields = b"\r\n".join(slow_path.around(fields, b"\r\nConnection:"))
         if host is not None:
@@ -247,7 +251,9 @@ class RequestHead(Head):
         return fields[2:]
 
     def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
-        """The same for a head of which more must be cut or changed."""
+        """Return the field lines to send of any head, with this Host if there is one, without the fields named in
+        `drop`.
+        """
         cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
         put: dict[bytes, bytes] = {}
         if self._slow_path is not None:

@@ -1,6 +1,7 @@
-"""An answer's head: what decisions need of it, and the head that is passed on in its place.
+"""An answer's head: what decisions need of it, and the head that is forwarded in its place.
 
-As for requests (`wire/http1/request.py`). What cannot be trusted is a BadAnswer; it is never repaired.
+The rules are those for requests (`wire/http1/request.py`). A head that cannot be trusted is a BadAnswer; it is never
+repaired.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class ResponseHead(Head):
     raw: bytes            the head as it came
     status: int           100 to 999
     minor: int            0 or 1
-    keep_alive: bool      the upstream keeps the connection (what framing says of it aside: see `body_size`)
+    keep_alive: bool      whether the upstream keeps the connection open, unless framing ends it (see `body_size`)
     content_length: int | None
     chunked: bool
-    simple: bool          HTTP/1.1, final, may have a body, framed by Content-Length or chunked, nothing to cut but one
-                          `Connection: keep-alive`
-    specials: dict[bytes, bytes]   the names that matter which came (lower case) -> last value, in LOWER CASE
-                          (b"" for Content-Length where compiled code read the head: heads share them, lengths differ)
+    simple: bool          whether it is HTTP/1.1, final, may have a body, is framed by Content-Length or chunked, and
+                          nothing is to be cut but one `Connection: keep-alive`
+    specials: dict[bytes, bytes]   those of the names that matter which came (lower case) -> last value, in LOWER CASE
+                          (b"" for Content-Length if compiled code read the head: heads share them, lengths differ)
     """
 
     __slots__ = ("_kept", "_length_line", "status")
@@ -51,14 +52,16 @@ class ResponseHead(Head):
         reason: bytes | None,
         found: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """`found`: the names that matter and their values, in lower case, where they have been found already."""
+        """Read a head that has been matched. `found`: the names that matter and their values, in lower case, if they
+        have been found already.
+        """
         self.raw = raw
         self._lowered = None
         self.status = code = int(status)
         self.minor = 1
         self._slow_path = None
         self.scanned = False
-        self._kept: bytes | None = None  # the head to hand on, without the empty line
+        self._kept: bytes | None = None  # the head to forward, without the empty line
         if found is None:
             found = find_answer(self.lowered)
         self.specials = specials = dict(found)
@@ -80,7 +83,9 @@ class ResponseHead(Head):
 
     @classmethod
     def alike(cls, like: ResponseHead, raw: bytes) -> ResponseHead:
-        """The head `raw`, of which nothing is decided but by lines that are those of `like`, a `common` one."""
+        """Return the head `raw`, whose lines that matter, the status line among them, are those of `like`, a `common`
+        head.
+        """
         self = ResponseHead.__new__(ResponseHead)
         self.raw = raw
         self._lowered = None
@@ -97,22 +102,22 @@ class ResponseHead(Head):
         return self
 
     def says_same(self, other: ResponseHead) -> bool:
-        """Whether status and the names that matter say the same in both, but for how long the body is; False where it
-        would cost more to find out than it is worth.
+        """Whether status and the names that matter are the same in both heads, but for the length of the body. False
+        also if finding out would cost more than it is worth.
         """
         return self.raw == other.raw or (self.specials is other.specials and self.status == other.status)
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
-        """Decide what is unusual about connection and framing; BadAnswer where it cannot be trusted."""
+        """Decide what is unusual about connection and framing; raise BadAnswer if it cannot be trusted."""
         self.simple = False
         self.minor = int(minor != b"0")
         self.content_length, self.chunked, self._length_line = slow_path.answer_framing(found, self.minor)
         self._settle_connection(found, BadAnswer, may_upgrade=self.status in (101, 426), trailers=False)
         if self._slow_path is not None and b"date" in self._slow_path.nominated:
-            self.specials.pop(b"date", None)  # it is cut, and ours takes its place (RFC 9110 section 6.6.1)
+            self.specials.pop(b"date", None)  # Date is cut, and ours replaces it (RFC 9110 section 6.6.1)
 
     def body_size(self, method: str) -> int:
-        """How many bytes of body follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
+        """Return the number of bytes of body that follow in answer to this method, or CHUNKED, or UNTIL_CLOSE.
 
         RFC 9112 section 6.3: 1xx (101 among them), 204, 304, any answer to HEAD and 2xx to CONNECT have none.
         """
@@ -127,19 +132,19 @@ class ResponseHead(Head):
 
     @property
     def login_bound(self) -> bool:
-        """Whether NTLM or Negotiate is offered: this connection belongs to the app connection that used it."""
+        """Whether NTLM or Negotiate is offered, so that this connection belongs to the app connection that used it."""
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
 
     def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
-        """As `trailers_to_send`."""
+        """Return the body's trailers to forward, as `trailers_to_send` does."""
         return self.trailers_to_send(trailers)
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-        """The head to hand on, HTTP/1.1: fields in order as they came, then `add`, ready-made lines with their CRLF.
+        """Render the head to forward as HTTP/1.1: fields in order as they came, then `add`, lines with their CRLF.
 
-        Hop-by-hop fields, those that Connection names and X-Attempt-Count are left out by themselves, and `drop`
-        (lower-case names) too. Transfer-Encoding and Content-Length stay unless `drop` names them, but 1xx and 204
-        have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
+        Hop-by-hop fields, those that Connection names and X-Attempt-Count are always left out, and so are the fields
+        whose lower-case names are in `drop`. Transfer-Encoding and Content-Length stay unless `drop` names them, but
+        1xx and 204 have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
         """
         if drop <= ANSWER_CUT:
             if self.scanned and self.simple:
@@ -150,18 +155,18 @@ class ResponseHead(Head):
         return b"".join((kept, add, b"\r\n"))
 
     def message(self, add: bytes, body: bytes) -> bytes:
-        """The same with nothing else left out, and `body` behind it."""
+        """Render the head with `add` and no further field left out, and `body` after it."""
         if self.scanned and self.simple:
             return splice(self.raw, self.edges, None, None, add, body)
         return b"".join((self._kept or self._keep(), add, b"\r\n", body))
 
     def _keep(self) -> bytes:
-        """The head to hand on, without the empty line, for the first time."""
+        """Render the head to forward, without the empty line, and keep it for the next time."""
         if not self.simple:
             kept = self._lines(NO_NAMES)
         elif b"connection" in self.specials:
             kept = self.raw.replace(b"\r\nConnection: keep-alive\r\n", b"\r\n", 1)[:-2]
-            if len(kept) == len(self.raw) - 2:  # it is spelt in another way
+            if len(kept) == len(self.raw) - 2:  # the line is spelt in another way
                 before, behind = slow_path.around(self.raw, b"\r\nConnection:")
                 kept = b"".join((before, b"\r\n", behind[:-2]))
         else:
@@ -170,7 +175,7 @@ class ResponseHead(Head):
         return kept
 
     def _lines(self, drop: frozenset[bytes]) -> bytes:
-        """The same for a head of which more must be cut or changed."""
+        """Return the head to forward, without the empty line, for any head, without the fields named in `drop`."""
         cut = ANSWER_CUT.intersection(self.specials) | (drop - ANSWER_CUT)
         put: dict[bytes, bytes] = {}
         if self._slow_path is not None:
@@ -183,6 +188,6 @@ class ResponseHead(Head):
             if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:
                 put[b"transfer-encoding"] = CODING_LINE
         start = self.raw.find(b"\n") + 1
-        # A status line without a reason lacks the space that RFC 9112 section 4 asks of who writes one.
+        # A status line that ends after the status lacks the space that RFC 9112 section 4 asks senders to write.
         reason = self.raw[12 : start - 2] or b" "
         return b"HTTP/1.1 %d%b\r\n%b" % (self.status, reason, edited(self, start, cut, put))

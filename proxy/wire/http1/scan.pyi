@@ -1,4 +1,4 @@
-"""Heads read in one pass by compiled code: scan.pyx."""
+"""Reading heads in one pass by compiled code: scan.pyx."""
 
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.response import ResponseHead

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, binding=False
-"""Heads read in one pass by compiled code: what `RequestHead` and `ResponseHead` read of a common head.
+"""Reading common heads in one pass by compiled code: the same as what `RequestHead` and `ResponseHead` read.
 
-Law: what this reads of a head is what the Python reader reads of it; of whatever it is not sure it says None, and the
-Python reader decides. So nothing is refused here, and refusals have one source. The grammar is that of
+Law: what this module reads of a head is what the Python reader reads of it. If it is not sure of a head, it returns
+None, and the Python reader decides; nothing is refused here, so refusals have one source. The grammar is that of
 `wire.http1.syntax`; the names that matter are taken from `wire.field_names` when the module is loaded.
 
-Most heads differ in their targets, and in fields that nothing is decided by. What the names that matter say comes again
-and again, on all connections, so heads that say the same share it (`Said`).
+Most heads differ only in their targets, and in fields that decide nothing. The values of the names that matter recur,
+on all connections, so heads that have the same values share them (`Said`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -24,10 +24,10 @@ cdef enum:
     VALUE = 2  # an octet of a field's value
     TARGET = 4  # an octet of a request target
     LONGEST_NAME = 40
-    MOST_NAMES = 8  # of one length
+    MOST_NAMES = 8  # the most names of one length
     MOST_SPECIALS = 64
-    SAID = 128  # what is remembered of each direction; a power of two
-    LONGEST_SAID = 512  # octets of what is remembered
+    SAID = 128  # slots for remembered values, for each direction; a power of two
+    LONGEST_SAID = 512  # the most octets of the values that are remembered together
 
 cdef unsigned char KIND[256]
 cdef unsigned char LOWER[256]
@@ -35,12 +35,12 @@ cdef unsigned char LOWER[256]
 # What a name that matters does to a head.
 cdef enum:
     PLAIN = 0
-    CUT = 1  # never sent on as it came
-    UNKNOWN = 2  # the Python reader looks at heads with this one
+    CUT = 1  # never forwarded as it came
+    UNKNOWN = 2  # the Python reader reads heads with this name
     CONNECTION = 3
     LENGTH = 4
     CODING = 5
-    LOGIN = 6  # matters where NTLM or Negotiate is spoken
+    LOGIN = 6  # matters only if its value is NTLM or Negotiate
     HOST = 7
 
 cdef struct Name:
@@ -50,14 +50,14 @@ cdef struct Name:
 
 
 cdef class Names:
-    """The names that matter in one direction, by their length, and what heads lately said by them."""
+    """The names that matter in one direction, by their length, and the values that recent heads had for them."""
 
     cdef Name by_length[LONGEST_NAME][MOST_NAMES]
     cdef int count[LONGEST_NAME]
-    cdef unsigned int begins[LONGEST_NAME]  # the letters that they begin with, a bit each
-    cdef list names  # keeps the text alive; their numbers index it
-    cdef list said  # by the hash of what was said
-    cdef unsigned int once[SAID]  # hashes of what was said once
+    cdef unsigned int begins[LONGEST_NAME]  # the letters that names of each length begin with, a bit each
+    cdef list names  # keeps the names' text alive; a name's number is its index here
+    cdef list said  # `Said` by slot, the low bits of the hash of its values
+    cdef unsigned int once[SAID]  # hashes of values that came once
     cdef int length  # the number of Content-Length
 
     def __cinit__(self, names, slow, cut, logins):
@@ -96,7 +96,7 @@ cdef class Names:
             self.begins[length] |= 1U << (name[0] & 31)
 
     cdef inline const Name *find(self, const unsigned char *at, Py_ssize_t length) noexcept:
-        """The name that stands there in any case; NULL: none that matters."""
+        """The name that matters and that the token at `at` is, in any case; NULL if it is none of them."""
         cdef int n
         if length >= LONGEST_NAME or not self.begins[length] >> (at[0] & 31) & 1:
             return NULL
@@ -107,8 +107,8 @@ cdef class Names:
 
 
 cdef inline bint is_name(const unsigned char *at, const unsigned char *name, Py_ssize_t length) noexcept nogil:
-    """Whether a token is this name, in any case. The name has letters in lower case, digits and hyphens alone: with the
-    bit that tells cases apart set, no other octet of a token is one of these.
+    """Whether a token is this name, in any case. The name consists of lower-case letters, digits and hyphens: with the
+    bit that distinguishes cases set, no other octet of a token equals one of these.
     """
     cdef Py_ssize_t n = 0
     cdef unsigned long long word, other
@@ -138,12 +138,12 @@ cdef inline bint is_name(const unsigned char *at, const unsigned char *name, Py_
 
 
 cdef class Said:
-    """What the names that matter said in a head, but for how long the body is, and what follows from it alone."""
+    """The values of the names that matter in a head, but for the body's length, and what follows from them alone."""
 
-    cdef bytes signature  # their numbers and values, in order
-    cdef dict specials  # with no value of Content-Length
+    cdef bytes signature  # the numbers and values of the names, in order
+    cdef dict specials  # without the value of Content-Length
     cdef str authority  # of a request in origin form; None: not known yet
-    cdef bytes host  # and the Host to send with it, where that is another than came
+    cdef bytes host  # the Host to send with it, if it differs from what came
 
 
 cdef void make_tables():
@@ -182,12 +182,12 @@ cdef struct Special:
     Py_ssize_t start, stop
 
 cdef struct Scanned:
-    Py_ssize_t end  # behind the empty line
+    Py_ssize_t end  # the offset after the empty line
     Edges edges
     long long length  # Content-Length; -1: none
     bint chunked
     bint simple
-    int count  # of the names that matter which came
+    int count  # how many of the names that matter came
     Special specials[MOST_SPECIALS]
 
 
@@ -222,7 +222,7 @@ cdef extern from *:
         return (unsigned int)_mm_movemask_epi8(known) ^ 0xFFFFU;
     }
     #else
-    #define AT_ONCE 0  /* the loops that follow do all of it */
+    #define AT_ONCE 0  /* the loops that follow do all of the work */
     #define FIRST_OF(flags) 0
     #define no_values(at) 0U
     #define no_targets(at) 0U
@@ -230,8 +230,9 @@ cdef extern from *:
     #endif
     """
     int FIRST_FLAGGED(unsigned long long flags) nogil
-    # Octets that are looked at together; 0: they can't be here. Of so many, a bit for each that is no octet of a value,
-    # of a target, or none that nearly all names consist of: letters, digits and hyphens.
+    # AT_ONCE: the number of octets compared together; 0 if this machine can't. The functions return a bit for each of
+    # so many octets that is no octet of a value, no octet of a target, or neither letter, digit nor hyphen, of which
+    # nearly all names consist.
     int AT_ONCE
     int FIRST_OF(unsigned int flags) nogil
     unsigned int no_values(const unsigned char *at) nogil
@@ -240,7 +241,7 @@ cdef extern from *:
 
 
 cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    """Where the octets of a value that begin at `at` end; `text` has `size` octets, and then a NUL."""
+    """The offset after the octets of a value that begins at `at`; `text` has `size` octets, and then a NUL."""
     cdef unsigned long long word, deleted, flags
     cdef unsigned int others
     while AT_ONCE and at + AT_ONCE <= size:
@@ -256,7 +257,7 @@ cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py
         flags = (word - 0x2020202020202020ULL) & ~word | (deleted - 0x0101010101010101ULL) & ~deleted
         flags &= 0x8080808080808080ULL
         if flags:
-            at += FIRST_FLAGGED(flags)  # the first one is flagged rightly, and may be a tab
+            at += FIRST_FLAGGED(flags)  # the first flag is right, but may be a tab's, which the loop below accepts
             break
         at += 8
     while KIND[text[at]] & VALUE:
@@ -265,7 +266,7 @@ cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py
 
 
 cdef inline Py_ssize_t behind_token(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    """The same of a token."""
+    """The offset after the octets of a token that begins at `at`; `text` has `size` octets, and then a NUL."""
     cdef unsigned int others
     while AT_ONCE and at + AT_ONCE <= size:
         others = no_letters(text + at)
@@ -279,7 +280,7 @@ cdef inline Py_ssize_t behind_token(const unsigned char *text, Py_ssize_t at, Py
 
 
 cdef inline Py_ssize_t behind_target(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    """The same of a request target."""
+    """The offset after the octets of a request target that begins at `at`; `text` has `size` octets, and then a NUL."""
     cdef unsigned int others
     while AT_ONCE and at + AT_ONCE <= size:
         others = no_targets(text + at)
@@ -292,7 +293,7 @@ cdef inline Py_ssize_t behind_target(const unsigned char *text, Py_ssize_t at, P
 
 
 cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, Names names, Scanned *head) except -1:
-    """Read the field lines from `at` on. False: not a whole head, or not a common one."""
+    """Read the field lines from `at` on. False if the head is not whole, or not a common one."""
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
     cdef Py_ssize_t whole = PyBytes_GET_SIZE(data), size = whole
     cdef Py_ssize_t line, name_end, begin, n, lines = 0, stop
@@ -364,7 +365,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
             if head.length >= 0 or stop - n != 7 or memcmp(text + n, b"chunked", 7):
                 return False
             if stop - begin > 8 or (stop - begin == 8 and text[begin] != 0x20):
-                return False  # `FieldBlock.coded_plainly`
+                return False  # what `FieldBlock.coded_plainly` is false for
             head.chunked = True
         elif name.does == HOST:
             head.edges.host = line
@@ -385,10 +386,10 @@ cdef inline bint is_keep_alive(const unsigned char *at) noexcept:
 
 
 cdef Said said_by(Names names, const unsigned char *text, Scanned *head):
-    """What the names that matter say in a head: as another said it, or read now.
+    """The values of the names that matter in a head: shared with an earlier head that had the same, or read now.
 
-    What was said for the second time takes the place of what was said with the same remainder of its hash, so that
-    numbers and keys that never come again put nothing out.
+    Values that came for the second time replace those in the same slot. Values that never recur, such as numbers and
+    keys, thus displace nothing.
     """
     cdef unsigned char signature[LONGEST_SAID + 8]
     cdef unsigned long long sum = 0, word
@@ -448,15 +449,15 @@ cdef Said said_by(Names names, const unsigned char *text, Scanned *head):
 
 
 cdef inline bint repeats(bytes data, bytes raw) noexcept:
-    """Whether data begins with a head."""
+    """Whether `data` begins with the head `raw`."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(raw)
     return PyBytes_GET_SIZE(data) >= size and not memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(raw), size)
 
 
 cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_bytes, Py_ssize_t headers):
-    """Read the head of a request that begins `data`, of at most so many bytes and fields: as `RequestHead` reads it,
-    and raises what that raises of its target and Host; `last` itself where it is that one again, byte for byte. None:
-    it isn't whole, or isn't common.
+    """Read the request head that begins `data`, of at most `header_bytes` bytes and `headers` fields, as `RequestHead`
+    reads it. Return `last` itself if the same bytes came again, None if the head isn't whole or isn't common. Raises
+    what `RequestHead` raises for the target and Host.
     """
     if data is None:
         raise TypeError("a head is read from bytes")
@@ -521,7 +522,7 @@ cdef inline bint is_connect(const unsigned char *text, Py_ssize_t size) noexcept
 
 
 cpdef ResponseHead scan_answer(bytes data, ResponseHead last, Py_ssize_t header_bytes, Py_ssize_t headers):
-    """Read the head of an answer that begins `data`, as `scan_request` does."""
+    """Read the answer head that begins `data`, with the arguments and results of `scan_request`."""
     if data is None:
         raise TypeError("a head is read from bytes")
     if last is not None and last.raw is not None and repeats(data, last.raw):

@@ -1,8 +1,9 @@
-"""What heads have in common, and what is unusual in one: repeated or contradictory framing, Connection, TE, Host.
+"""What the heads of requests and answers have in common, and the slow path for unusual ones: repeated or contradictory
+framing, Connection, TE, Host.
 
-The same grammar as the common path, without guessing. A message that two readers could take for two different ones is
-refused (RFC 9112 section 11). The arguments are the specials of `wire.field_names`: pairs of lower-case name and
-lower-case value, in order.
+The grammar is that of the common path, and nothing is guessed. A message that two readers could take for two different
+ones is refused (RFC 9112 section 11). The arguments called `found` are what `wire.field_names` finds: pairs of
+lower-case name and lower-case value, in order.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from proxy.wire.http1.syntax import TOKENS
 
 Found = list[tuple[bytes, bytes]]
 
-#: Never cut because Connection names them, against RFC 9110 section 7.6.1: framing and the way (Via is every proxy's to
-#: keep, section 7.6.3) are not the peer's to change, and what is left of TE and Upgrade is written again (`lines`).
-#: `keep-alive` and `close` are options of Connection itself; a field Keep-Alive is always cut, and none is called Close
-#: (section 18.4).
+#: Fields that are not cut even if Connection names them, against RFC 9110 section 7.6.1. A peer must not change framing
+#: and routing (every proxy has to keep Via, section 7.6.3), and the TE and Upgrade to send are written by `lines`.
+#: `keep-alive` and `close` are options of Connection itself; a field Keep-Alive is always cut, and no field is called
+#: Close (section 18.4).
 NEVER_NOMINATED = FRAMING | {b"host", b"via", b"x-redrive-loop", b"te", b"upgrade", b"close", b"keep-alive"}
 
 
 def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozenset[bytes]:
-    """The options of all Connection fields together, in lower case; a value that is no list of tokens is `bad`."""
+    """Return the options of all Connection fields together, in lower case; raise `bad` for a value that is no list of
+    tokens.
+    """
     options: set[bytes] = set()
     for name, value in found:
         if name == b"connection":
@@ -38,7 +41,9 @@ def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozen
 
 
 def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
-    """Content-Length and whether chunked, of a request: at most one of both, once."""
+    """Return Content-Length and whether the body is chunked, for a request: at most one of both, once. Raises
+    Refused.
+    """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
     if codings:
@@ -60,8 +65,9 @@ def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
 
 
 def _refuse_coding(value: bytes) -> NoReturn:
-    """400 for a list that no reader can agree on, or that does not end in `chunked`, so that nobody can say where the
-    body ends (RFC 9112 section 6.3); 501 for a coding in front of it that is not known here (section 6.1).
+    """Refuse a Transfer-Encoding other than `chunked`: with 400 if readers may disagree on the list, or if it does not
+    end in `chunked`, so that the body's end is unknown (RFC 9112 section 6.3); with 501 if another coding, unknown
+    here, comes before it (section 6.1).
     """
     codings = [coding.strip(b" \t") for coding in value.split(b",")]
     if TOKENS(value) is None or b"" in codings or codings.count(b"chunked") > 1:
@@ -72,7 +78,9 @@ def _refuse_coding(value: bytes) -> NoReturn:
 
 
 def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | None]:
-    """Content-Length, whether chunked, and the Content-Length line to write where equal repeats were merged."""
+    """Return Content-Length, whether the body is chunked, and the Content-Length line to write if equal repeats were
+    merged. Raises BadAnswer.
+    """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
     if codings:
@@ -94,9 +102,9 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
 
 
 def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tuple[str, bytes | None]:
-    """Host's authority where it does not read as one at once: "" where an HTTP/1.0 request has none, or where it is
-    empty and may be `empty` because the target names the place (RFC 9112 section 3.2). And the Host to send, where it
-    is another than came.
+    """Return Host's authority if it does not read as one at once, and the Host to send if it differs from what came.
+    The authority is "" if an HTTP/1.0 request has no Host, or if Host is empty and may be (`empty`: the target names
+    the destination, RFC 9112 section 3.2). Raises Refused.
     """
     host = specials.get(b"host")
     if host is None:
@@ -112,14 +120,14 @@ def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tup
 
 
 def upgrade_protocols(values: list[bytes]) -> bytes | None:
-    """Upgrade's protocols without h2c, as written; None where none is left."""
+    """Return the protocols of Upgrade without h2c, as written; None if none is left."""
     protocols = [protocol.strip(b" \t") for value in values for protocol in value.split(b",")]
     kept = [protocol for protocol in protocols if protocol and protocol.lower() != b"h2c"]
     return b", ".join(kept) if kept else None
 
 
 def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
-    """Whether what a 101 names, the protocols of its Upgrade, was all offered (RFC 9110 section 7.8)."""
+    """Whether every protocol in the Upgrade of a 101 was offered (RFC 9110 section 7.8)."""
     if offered is None or chosen is None:
         return False
     offers = {protocol.partition(b"/")[0].strip(b" \t") for protocol in offered.lower().split(b",")}
@@ -129,8 +137,8 @@ def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
 class SlowPath(NamedTuple):
     """What rendering must know of a head that took the slow path.
 
-    nominated: names that Connection asks to cut, `present` those of them that came in the head. upgrade: the protocols
-    to pass on. trailers: TE lists them.
+    nominated: names that Connection asks to cut. present: those of them that came in the head. upgrade: the protocols
+    to forward. trailers: whether TE lists `trailers`.
     """
 
     nominated: frozenset[bytes]
@@ -139,7 +147,7 @@ class SlowPath(NamedTuple):
     trailers: bool
 
     def lines(self) -> dict[bytes, bytes]:
-        """Our own Connection with what it must name, and the lines that it names (RFC 9110 sections 7.8, 10.1.4)."""
+        """Return, by lower-case name, the TE, Upgrade and Connection lines to send (RFC 9110 sections 7.8, 10.1.4)."""
         lines: dict[bytes, bytes] = {}
         if self.trailers:
             lines[b"te"] = b"TE: trailers\r\n"
@@ -152,8 +160,8 @@ class SlowPath(NamedTuple):
 
 
 def around(raw: bytes, mark: bytes) -> tuple[bytes, bytes]:
-    """What of a head stands before a line that came once, without the CRLF there, and what behind it. `mark` is a CRLF,
-    and its name as most write it, with the colon.
+    """Return the parts of a head before and after a line that came once, without the CRLF that precedes the line.
+    `mark` is that CRLF and the line's name with its colon, as most senders write it.
     """
     before, found, behind = raw.partition(mark)
     if not found:
@@ -163,50 +171,58 @@ def around(raw: bytes, mark: bytes) -> tuple[bytes, bytes]:
 
 
 class Head(FieldBlock):
-    """What the heads of requests and of answers have in common."""
+    """The base of the heads of requests and of answers."""
 
     __slots__ = ("_slow_path", "chunked", "content_length", "keep_alive", "minor", "scanned", "simple", "specials")
 
     _slow_path: SlowPath | None
-    scanned: bool  # compiled code read the head, and `splice` may render it
-    edges: Any  # where its lines stand, in C alone
+    scanned: bool  # whether compiled code read the head, so that `splice` may render it
+    edges: Any  # the offsets of its lines; only compiled code has them
     minor: int
     specials: dict[bytes, bytes]
     content_length: int | None
 
-    #: Fields that are never sent on as they came, and the names that are looked for, by their text.
+    #: Fields that are never forwarded as they came, and the names that matter, by their text.
     _cut: ClassVar[frozenset[bytes]] = NO_NAMES
     _keys: ClassVar[dict[str, bytes]] = {}
 
     @property
     def common(self) -> bool:
-        """Whether nothing about version, connection and framing took the slow path."""
+        """Whether version, connection and framing were all decided without the slow path."""
         return self._slow_path is None
 
     @property
     def version(self) -> str:
-        """The version of HTTP that it came in, as Via names it (RFC 9110 section 7.6.3)."""
+        """The version of HTTP in which the head came, as Via names it (RFC 9110 section 7.6.3)."""
         return "1.1" if self.minor else "1.0"
 
     @property
     def upgrade(self) -> bytes | None:
-        """Upgrade's value without h2c, where Connection names it, of a request by HTTP/1.1, a 101 or 426; else None."""
+        """The value of Upgrade without h2c, if Connection names it, in an HTTP/1.1 request, a 101 or a 426; else
+        None.
+        """
         return None if self._slow_path is None else self._slow_path.upgrade
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        """Return every value of the field with this lower-case name, in order, without surrounding white space, as
+        latin-1.
+        """
         key = self._keys.get(name)
         if key is not None and key not in self.specials:
             return ()
         return FieldBlock.get_all(self, name)
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Trailers of the body without hop-by-hop fields and those that Connection names (RFC 9110 section 7.6.1)."""
+        """Return the body's trailers without hop-by-hop fields and those that Connection names (RFC 9110 section
+        7.6.1).
+        """
         nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
         return trailers.without(self._cut | nominated)
 
     def _is_plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
-        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False: look closer."""
+        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False if the framing needs the
+        slow path.
+        """
         length = specials.get(b"content-length")
         if length is None:
             self.content_length = None
@@ -221,7 +237,7 @@ class Head(FieldBlock):
     def _settle_connection(
         self, found: Found, bad: Callable[[str], BadMessage], *, may_upgrade: bool, trailers: bool
     ) -> None:
-        """Decide what Connection says, beside `keep-alive`; `bad` where it can't be read."""
+        """Decide what Connection means when it is more than `keep-alive`; raise `bad` if it can't be read."""
         options = connection_options(found, bad)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
         upgrade = None

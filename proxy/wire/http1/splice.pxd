@@ -1,4 +1,4 @@
-#: Where lines of a head stand: the first field's, Connection's with what is behind it, Host's; 0: there is none.
+#: Offsets in a head: of the first field line, and of begin and end of the lines of Connection and of Host; 0: none.
 cdef struct Edges:
     Py_ssize_t first
     Py_ssize_t cut

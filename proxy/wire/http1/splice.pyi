@@ -1,4 +1,4 @@
-"""Heads rendered by one copy: splice.pyx."""
+"""Rendering heads by one copy: splice.pyx."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, binding=False
-"""A head that compiled code read, and that is simple, as it goes on: one copy of it, with two of its lines left out or
-replaced. What it says is what `render` of the heads says.
+"""Rendering a simple head that compiled code has read: one copy of it, with two of its lines left out or replaced. The
+result is what `render` of the heads returns.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -8,8 +8,8 @@ from libc.string cimport memchr, memcpy
 
 
 cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, bytes body):
-    """The head `raw` without Connection, with this target and this Host (None: those that came), then `add`, ready-made
-    lines, the empty line, and `body`.
+    """Return the head `raw` without Connection, with this target and this Host (None: those that came), then `add`
+    (lines with their CRLF), the empty line, and `body`.
     """
     if raw is None or add is None or body is None:
         raise TypeError("a head is made of bytes")
@@ -27,7 +27,7 @@ cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, 
         space = <const char *>memchr(text, 0x20, edges.first)
         if space == NULL:
             raise ValueError("a head without a target")
-        line = space - text + 1  # the method, and the space behind it
+        line = space - text + 1  # the method, and the space after it
         start = edges.first
         size += line + PyBytes_GET_SIZE(target) + 11 - start
     if host is None:

@@ -1,8 +1,8 @@
 """The strict HTTP/1 grammar as compiled expressions (RFC 9110 section 5, RFC 9112), and why a head is refused.
 
-There is no lenient mode, and time is linear. Every repeat is possessive, so no octet is matched twice; a match's
-end is where the body begins. Matching is done on the bytes as received. The result never depends on how those bytes
-were cut into packets: what is wrong is looked for within the first `limit` bytes only, the earliest wrong thing wins.
+There is no lenient mode, and time is linear. Every repeat is possessive, so no octet is matched twice; the end of a
+match is the beginning of the body. The bytes are matched as received. The result never depends on how those bytes were
+cut into packets: only the first `limit` bytes are searched for errors, and the earliest error is the one reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # RFC 9110 section 5.6.2
 FVCHAR = rb"[\t -~\x80-\xff]"  # field-vchar, SP and HTAB; obs-text passes through
 TARGET = rb'[!"$-~\x80-\xff]'  # visible octets, without "#": a fragment is never sent (RFC 9112 section 3.2)
 
-#: FIELDS of PARSER rule 1, without the empty line that ends them.
+#: The field lines of a head, without the empty line that ends them.
 LINES = rb"(?:" + TCHAR + rb"++:" + FVCHAR + rb"*+\r\n)*+"
 
 #: Groups: method, target, minor version.
@@ -24,17 +24,17 @@ REQUEST = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/1\.([
 #: Groups: method, target. A request line of HTTP/1.1, without its CRLF.
 REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"{1,64}+) (" + TARGET + rb"++) HTTP/1\.1").fullmatch
 
-#: Groups: minor version, status, reason with its space (None where the line ends after the status).
+#: Groups: minor version, status, reason with its space (None if the line ends after the status).
 RESPONSE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])( " + FVCHAR + rb"*+)?+\r\n" + LINES + rb"\r\n").match
 
-#: One line of LINES without its CRLF, and a status line without its own; the groups of the latter are RESPONSE's.
+#: A field line, and a status line, each without its CRLF; the groups of the latter are those of RESPONSE.
 FIELD_LINE = re.compile(TCHAR + rb"++:" + FVCHAR + rb"*+").fullmatch
 STATUS_LINE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])( " + FVCHAR + rb"*+)?+").fullmatch
 
 #: The trailer section of a chunked body, with the empty line that ends it.
 TRAILERS = re.compile(LINES + rb"\r\n").match
 
-#: A list of tokens with optional white space; empty elements are let pass (RFC 9110 section 5.6.1.2).
+#: A list of tokens with optional white space; empty elements are accepted (RFC 9110 section 5.6.1.2).
 TOKENS = re.compile(rb"[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+(?:,[ \t]*+(?:" + TCHAR + rb"++[ \t]*+)?+)*+").fullmatch
 
 _FORBIDDEN = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
@@ -42,7 +42,7 @@ _ANY_REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"++) " + TARGET + rb"++ HTTP/([
 
 
 def forbidden_octet(data: bytes | bytearray, start: int, end: int) -> str | None:
-    """What octet between start and end no head may contain, in words; None where there is none.
+    """Describe the first octet between `start` and `end` that no head may contain; None if there is none.
 
     A CR that is the last octet may yet be followed by LF.
     """
@@ -58,7 +58,7 @@ def forbidden_octet(data: bytes | bytearray, start: int, end: int) -> str | None
 
 
 def check_request_line(line: bytes) -> None:
-    """Raise Refused where a finished request line (without CRLF) is not one of HTTP/1."""
+    """Raise Refused if a finished request line (without CRLF) is not one of HTTP/1."""
     found = _ANY_REQUEST_LINE(line)
     if found is None:
         if b"#" in line and line.count(b" ") == 2:
@@ -71,6 +71,6 @@ def check_request_line(line: bytes) -> None:
 
 
 def check_status_line(line: bytes) -> None:
-    """Raise BadAnswer where a finished status line (without CRLF) is not one of HTTP/1."""
+    """Raise BadAnswer if a finished status line (without CRLF) is not one of HTTP/1."""
     if STATUS_LINE(line) is None:
         raise BadAnswer("the status line is malformed")

@@ -1,6 +1,7 @@
-"""Octets of HTTP/2 by compiled code (octets.pyx), or its replacement in Python if it was not built, or is not wanted.
+"""The choice between compiled code for the octets of HTTP/2 (octets.pyx) and its replacement in Python, which is used
+if it was not built or is not wanted.
 
-It changes nothing but what a frame or a field costs (`docs/decisions/0012-compiled-http2.md`).
+The choice changes nothing but what a frame or a field costs (`docs/decisions/0012-compiled-http2.md`).
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from typing import Protocol
 
 
 class HeaderForm(Protocol):
-    """The header of a frame as bytes: length (16 and 8 bits), type, flags, stream."""
+    """The packed form of a frame's header: length (16 and 8 bits), type, flags, stream."""
 
     def pack(self, high: int, low: int, kind: int, flags: int, stream: int, /) -> bytes:
-        """The header of these."""
+        """Return the header with these values."""
         ...
 
     def unpack_from(self, data: bytes, at: int, /) -> tuple[int, int, int, int, int]:
-        """The length (its highest octet, the other two), type, flags and stream of the frame header at `at`."""
+        """Return the length (its high 16 bits, its low 8), type, flags and stream of the frame header at `at`."""
         ...
 
 
 class Cutter(Protocol):
-    """Cuts bytes, for less than a slice costs compiled code."""
+    """An object that cuts bytes, which costs compiled code less than a slice."""
 
     def cut(self, data: bytes, start: int, end: int, /) -> bytes:
-        """`data[start:end]`, where both are in it."""
+        """Return `data[start:end]`; both offsets are within `data`."""
         ...
 
 
 HEADER: HeaderForm
 SLICER: Cutter | None
-#: What a Huffman string says (RFC 7541, appendix B); None: it is malformed.
+#: Returns the text of a Huffman-coded string (RFC 7541, appendix B), None if it is malformed.
 unhuffed: Callable[[bytes], bytes | None]
 
 try:
@@ -41,11 +42,13 @@ try:
     HEADER, SLICER = FrameHeader(), Slicer()
 except ImportError:
     HEADER, SLICER = struct.Struct(">HBBBI"), None
-    from hpack.exceptions import HPACKError  # the library's table of codes takes more than half a MiB
+    from hpack.exceptions import (
+        HPACKError,
+    )  # imported only here: the library's table of codes takes more than half a MiB
     from hpack.huffman_table import decode_huffman
 
     def unhuffed(text: bytes) -> bytes | None:
-        """The text of a Huffman-coded string, None where it is malformed."""
+        """Return the text of a Huffman-coded string, None if it is malformed."""
         try:
             return decode_huffman(text)
         except HPACKError:

@@ -1,4 +1,4 @@
-"""What a stream has to send and may not yet: its peer's windows, for the stream or the connection, have no room, or the
+"""The bytes that a stream has queued because its peer's windows, for the stream or the connection, have no room, or the
 transport accepts no more.
 """
 
@@ -6,28 +6,28 @@ from __future__ import annotations
 
 from collections import deque
 
-#: Bytes that wait on a stream before its writer is asked to wait, and at which it is called back.
+#: Queued bytes of a stream above which its writer is asked to wait, and at or below which it is called back.
 HIGH_WATER = 64 * 1024
 LOW_WATER = 16 * 1024
 
 
 class Lane:
-    """Bytes of one stream that wait, in order; `queued`: how many."""
+    """The queued bytes of one stream, in order; `queued` is their number."""
 
     __slots__ = ("_at", "_pieces", "queued")
 
     def __init__(self) -> None:
         self.queued = 0
         self._pieces: deque[bytes] = deque()
-        self._at = 0  # how much of the first piece has gone
+        self._at = 0  # bytes of the first piece that were cut already
 
     def put(self, data: bytes) -> None:
-        """Have `data` wait, behind what waits already."""
+        """Queue `data` after what is queued already."""
         self._pieces.append(data)
         self.queued += len(data)
 
     def cut(self, most: int) -> bytes:
-        """The next bytes, at most so many, of one piece: what is sent in one frame. They no longer wait."""
+        """Remove and return the next bytes, at most `most`, all of one piece, for one frame."""
         first, at = self._pieces[0], self._at
         left = len(first) - at
         if left <= most:

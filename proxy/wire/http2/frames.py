@@ -1,6 +1,6 @@
-"""Frames: their header, what is wrong with one by its type alone, and how they are written (RFC 9113 sections 4, 6, 7).
+"""Frames: their header, the errors that its header alone shows, and how frames are written (RFC 9113 sections 4, 6, 7).
 
-`flaw` looks at nothing but the frame's header, so a frame that can't be is refused before its payload is there.
+`flaw` examines nothing but the frame's header, so an impossible frame is refused before its payload has come.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from proxy.wire.http2.compiled import HEADER
 
-#: What a client's connection begins with (RFC 9113 section 3.4).
+#: The bytes with which a client begins a connection (RFC 9113 section 3.4).
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 HEADER_SIZE: Final = 9
@@ -44,18 +44,20 @@ CODES = (
     "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
 )  # fmt: skip
 
-#: The largest frame that is taken, payload (contract, section 12), and the largest that every peer takes.
+#: The largest payload of a frame that is accepted here (contract, section 12), and the largest that every peer accepts.
 FRAME_LIMIT: Final = 64 * 1024
 SMALLEST_LIMIT: Final = 16 * 1024
 LARGEST_LIMIT: Final = (1 << 24) - 1
-#: The largest window, the largest stream id.
+#: The largest window, and the largest stream id.
 MOST: Final = (1 << 31) - 1
-#: What a window is before anybody says otherwise (RFC 9113 section 6.9.2).
+#: The initial size of a window (RFC 9113 section 6.9.2).
 FIRST_WINDOW: Final = 65_535
 
 
 class HeaderRule(NamedTuple):
-    """What a frame's header has to be. `stream`: on a stream (True), on none (False), or on either (None)."""
+    """The rule for the headers of frames of one type. `stream`: whether the frame belongs on a stream (True), on the
+    connection (False), or on either (None). `least` and `most` bound its length, which is a multiple of `unit`.
+    """
 
     stream: bool | None
     least: int = 0
@@ -63,7 +65,7 @@ class HeaderRule(NamedTuple):
     unit: int = 1
 
 
-#: By type.
+#: The rules for frames' headers, by type.
 _RULES = (
     HeaderRule(True),  # DATA
     HeaderRule(True),  # HEADERS
@@ -76,21 +78,22 @@ _RULES = (
     HeaderRule(None, 4, 4),  # WINDOW_UPDATE
     HeaderRule(True),  # CONTINUATION
 )
-#: Larger numbers are types that nobody here knows; they are passed over (RFC 9113 section 4.1).
+#: Frames of this type or a higher one are unknown, and skipped (RFC 9113 section 4.1).
 KNOWN: Final = len(_RULES)
 
-#: What `HTTP/` reads like as a frame's header, and what is said then: a figure made of letters would mislead.
+#: The length, type and flags that `HTTP/` makes if read as a frame's header, and the error for it: a length made of
+#: letters would mislead.
 _HTTP1 = (0x485454, 0x50, 0x2F)
 HTTP1_ANSWER = "it answers in HTTP/1"
 
 
 def code_name(code: int) -> str:
-    """An error code as it is told: its name, or its number in hex where it has none."""
+    """Return the name of an error code, or its number in hex if it has none."""
     return CODES[code] if code < len(CODES) else f"0x{code:x}"
 
 
 def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | None:
-    """What no frame with this header may be: an error code and a clause for people; None: it may be."""
+    """Return an error code and a clause for people if no frame may have this header, None if it is valid."""
     if size > FRAME_LIMIT:
         if (size, kind, flags) == _HTTP1:
             return FRAME_SIZE_ERROR, HTTP1_ANSWER
@@ -106,38 +109,38 @@ def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | Non
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame."""
+    """Return a frame."""
     size = len(payload)
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
 def settings(pairs: dict[int, int]) -> bytes:
-    """A SETTINGS frame."""
+    """Return a SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs.items()))
 
 
 def window_update(stream: int, increment: int) -> bytes:
-    """A WINDOW_UPDATE frame; stream 0 is the connection."""
+    """Return a WINDOW_UPDATE frame; stream 0 is the connection."""
     return b"\x00\x00\x04\x08\x00" + struct.pack(">II", stream, increment)
 
 
 def rst_stream(stream: int, code: int) -> bytes:
-    """A RST_STREAM frame."""
+    """Return a RST_STREAM frame."""
     return b"\x00\x00\x04\x03\x00" + struct.pack(">II", stream, code)
 
 
 def goaway(last: int, code: int, detail: str = "") -> bytes:
-    """A GOAWAY frame. `last`: the highest stream that was or may be acted upon."""
+    """Return a GOAWAY frame. `last`: the highest stream that was or may be acted upon."""
     return frame(GOAWAY, 0, 0, struct.pack(">II", last, code) + detail.encode("ascii", "replace")[:256])
 
 
 def data_header(stream: int, size: int, end: bool) -> bytes:
-    """The header of a DATA frame of so many bytes."""
+    """Return the header of a DATA frame of `size` bytes."""
     return HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM if end else 0, stream)
 
 
 def header_block(stream: int, block: bytes, end: bool, limit: int) -> bytes:
-    """A HEADERS frame, with as many CONTINUATIONs as the peer's `limit` of a frame asks for."""
+    """Return a HEADERS frame, and as many CONTINUATIONs as the peer's `limit` on frames requires."""
     size = len(block)
     ending = END_STREAM if end else 0
     if size <= limit:
@@ -150,7 +153,9 @@ def header_block(stream: int, block: bytes, end: bool, limit: int) -> bytes:
 
 
 class Broken(Exception):  # noqa: N818 - named by what happened
-    """The peer broke the rules of the connection, which ends with a GOAWAY of this code. `detail` is one clause."""
+    """Raised if the peer broke the rules of the connection, which then ends with a GOAWAY of this code. `detail` is one
+    clause.
+    """
 
     def __init__(self, code: int, detail: str) -> None:
         super().__init__(detail)

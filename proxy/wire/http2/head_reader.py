@@ -1,6 +1,8 @@
-"""Header blocks, put together from their frames and read: with the peer's table while it has one, then without.
+"""The reader of header blocks: it joins them from their frames, and decodes them with the peer's dynamic table while
+the peer has one, without it afterwards.
 
-While the peer has a table, a block is read even if nobody needs it; and what is unread has a limit.
+While the peer has a table, every block is read even if its fields are not needed. The bytes of an unfinished block are
+limited.
 """
 
 from __future__ import annotations
@@ -11,16 +13,17 @@ from proxy.wire.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, PROTOC
 from proxy.wire.http2.heads import SHORT, Request2, Response2, Trailers2, read_answer, read_request, read_trailers
 from proxy.wire.http2.hpack import Field, PeerTable, TooMuch, Unreadable, shows_no_table, starts_without_table, walk
 
-#: CONTINUATIONs of one head, and seconds until it is whole (contract, section 12).
+#: The most CONTINUATIONs of one head, and the seconds within which it must be whole (contract, section 12).
 CONTINUATIONS: Final = 64
 HEAD_SECONDS: Final = 60.0
 
 
 class HeadReader:
-    """See the module. `header_bytes` is the limit of a header list; twice that ends the connection.
+    """The reader of the header blocks of one connection. `header_bytes` is the limit of a header list; twice that ends
+    the connection.
 
-    `acknowledged`: the peer has taken our SETTINGS, and so has no table. `number`: the stream whose head is coming, 0
-    for none. `end`: END_STREAM came with it; `since`: when it began.
+    `acknowledged`: the peer has acknowledged our SETTINGS, and so has no table. `number`: the stream whose head is
+    coming, 0 for none. `end`: END_STREAM came with it. `since`: when it began.
     """
 
     __slots__ = (
@@ -37,7 +40,7 @@ class HeadReader:
         self._fragments: list[bytes] = []
         self._frames = self._size = 0
         self.end = False
-        # The head and trailers that came last, with their blocks: nearly all peers repeat them.
+        # The last head and the last trailers with their blocks, because nearly all peers repeat them.
         self._last: bytes | None = None
         self._last_end = False
         self._head: Any = None
@@ -45,14 +48,14 @@ class HeadReader:
         self._ended: Any = None
 
     def begin(self, number: int, fragment: bytes, end: bool, now: float) -> None:
-        """A HEADERS frame that CONTINUATIONs follow."""
+        """Begin a block with a HEADERS frame that CONTINUATIONs follow."""
         self.number, self.end, self.since = number, end, now
         self._fragments = [fragment]
         self._size = len(fragment)
         self._frames = 0
 
     def go_on(self, fragment: bytes, whole: bool) -> bytes | None:
-        """A CONTINUATION; the block, where that is the last. Raises Broken."""
+        """Add a CONTINUATION; return the block if it is the last one, else None. Raises Broken."""
         if not self.number:
             raise Broken(PROTOCOL_ERROR, "a CONTINUATION without a head before it")
         self._fragments.append(fragment)
@@ -66,10 +69,10 @@ class HeadReader:
         block, self._fragments = b"".join(self._fragments), []
         return block
 
-    # -- whole blocks; reading one raises Malformed, and Broken -----------------------------------------------------
+    # -- whole blocks; reading one raises Malformed or Broken -------------------------------------------------------
 
     def request(self, block: bytes, end: bool) -> Request2:
-        """A block as a request's head. `end`: END_STREAM came with it."""
+        """Read a block as a request's head. `end`: END_STREAM came with it."""
         if block == self._last and end is self._last_end:
             request: Request2 = self._head
             return request
@@ -84,7 +87,7 @@ class HeadReader:
         return Request2(fields, end)
 
     def answer(self, block: bytes, end: bool) -> Response2:
-        """A block as an answer's head."""
+        """Read a block as an answer's head. `end`: END_STREAM came with it."""
         if block == self._last and end is self._last_end:
             answer: Response2 = self._head
             return answer
@@ -99,7 +102,7 @@ class HeadReader:
         return Response2(fields, end)
 
     def trailers(self, block: bytes) -> Trailers2:
-        """A block as trailers."""
+        """Read a block as trailers."""
         if block == self._ending:
             ended: Trailers2 = self._ended
             return ended
@@ -114,12 +117,14 @@ class HeadReader:
         return Trailers2(fields)
 
     def pass_over(self, block: bytes) -> None:
-        """A block that nobody wants: that it can be read is for the next ones to rely on."""
+        """Read a block whose fields are not needed, because later blocks can be read only if it was."""
         if self._begin_block(block) is None:
             self._fields(block, 0)
 
     def _begin_block(self, block: bytes) -> list[Field] | None:
-        """The fields of a block; None for one that is read without a table, from its beginning, and short."""
+        """Return the fields of a block; None if the block is short, needs no table and begins with a field, so that the
+        cached readers of `heads` may read it.
+        """
         if self._table is None and len(block) <= SHORT and (not block or block[0] & 0xE0 != 0x20):
             return None
         if len(block) > self._most:

@@ -1,11 +1,13 @@
-"""Heads and trailers that came on HTTP/2, with the interface of HTTP/1's: `forward`, `retry` and `observe` read either.
+"""Heads and trailers that came on HTTP/2, with the interface of HTTP/1's, so that `forward`, `retry` and `observe` read
+either.
 
-A head keeps its fields as they were encoded. It writes itself in two ways: `block` as HPACK, slices of what came, and
-`render` as HTTP/1 text, which is made on request, and read again by HTTP/1's own strict grammar. `raw` is empty, `text`
-makes it. `request_block` and `answer_block` write any head as HPACK: one that came on HTTP/1 is translated.
+A head keeps its fields as they were encoded. It can be written in two ways: by `block` as HPACK, in slices of what
+came, and by `render` as HTTP/1 text, which is made on request and read again by HTTP/1's own strict grammar. `raw` is
+empty; `text` makes the HTTP/1 text. `request_block` and `answer_block` write any head as HPACK; a head that came on
+HTTP/1 is translated.
 
-What RFC 9113 section 8 calls malformed is Malformed here, and goes no further. A head is a value: it never changes, and
-one block makes one head, however often it comes (`read_request`, `read_answer` remember short ones).
+A head that RFC 9113 section 8 calls malformed raises Malformed, and goes no further. A head is a value: it never
+changes, and equal blocks make one head (`read_request` and `read_answer` cache short ones).
 """
 
 from __future__ import annotations
@@ -24,21 +26,21 @@ from proxy.wire.http1.response import ResponseHead
 from proxy.wire.http1.syntax import REQUEST, RESPONSE, TARGET, TCHAR
 from proxy.wire.http2.hpack import CREDENTIALS, Field, encoded_lines, literal, walk
 
-#: Blocks of up to so many bytes are remembered with the head that they make.
+#: The longest block, in bytes, that is cached with the head that it makes.
 SHORT: Final = 2048
 
-#: Fields that speak of one HTTP/1 connection (RFC 9113 section 8.2.2). TE may say `trailers`.
+#: Fields that concern one HTTP/1 connection (RFC 9113 section 8.2.2). TE is allowed with the value `trailers`.
 CONNECTION_SPECIFIC = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
-#: TE is a request's alone, in its head.
+#: Fields that are malformed in trailers. TE belongs in the head of a request alone.
 _NOT_IN_TRAILERS = CONNECTION_SPECIFIC | MISLEADING_TRAILERS | {b"te"}
-#: Left out of what is sent on, whatever a policy says; TE passes.
+#: Fields that are never forwarded, whatever the policy; TE passes.
 _REQUEST_CUT = REQUEST_CUT - {b"te"}
 _ANSWER_CUT = ANSWER_CUT - {b"te"}
 _REQUEST_NAMES = frozenset(REQUEST_KEYS.values()) - {b"authorization"}
 _ANSWER_NAMES = frozenset(ANSWER_KEYS.values())
 _PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
 _PORTS = {b"http": b":80", b"https": b":443"}
-#: Methods that have a use for a body: HTTP/1.1 should get its length if there is none (RFC 9110 section 8.6).
+#: Methods that anticipate a body: without one, HTTP/1.1 should get a Content-Length of 0 (RFC 9110 section 8.6).
 _WITH_BODIES = frozenset({"POST", "PUT", "PATCH"})
 
 _METHOD = re.compile(TCHAR + rb"{1,64}+").fullmatch
@@ -48,7 +50,7 @@ _PATH = re.compile(rb"(?:/" + TARGET + rb"*+|\*)").fullmatch
 
 
 class Malformed(Exception):  # noqa: N818 - named by what happened
-    """A head that RFC 9113 calls malformed: its stream is reset. Its text is one clause."""
+    """Raised for a head that RFC 9113 calls malformed, whose stream is reset. Its text is one clause."""
 
 
 def _get_all(fields: list[Field], name: str) -> Sequence[str]:
@@ -64,9 +66,9 @@ def _get(fields: list[Field], name: bytes) -> bytes | None:
 
 
 def _check_padding(fields: list[Field]) -> None:
-    """Raise Malformed for fields of which some are padded (RFC 9113 section 8.2.1), but not for gRPC's. C-core sends
-    metadata and messages as an application wrote them, and gRPC lets white space around them pass (PROTOCOL-HTTP2,
-    ASCII-Value). Whatever writes HTTP/1 strips it.
+    """Raise Malformed for fields of which some are padded (RFC 9113 section 8.2.1), unless they are gRPC's. C-core
+    sends metadata and messages as an application wrote them, and gRPC accepts white space around them (PROTOCOL-HTTP2,
+    ASCII-Value). Writers of HTTP/1 strip it.
     """
     kind = _get(fields, b"content-type") or b""
     if not kind.lower().startswith(b"application/grpc") and _get(fields, b"grpc-status") is None:
@@ -74,7 +76,9 @@ def _check_padding(fields: list[Field]) -> None:
 
 
 def _lines(fields: Iterable[Field]) -> bytes:
-    """Fields as HTTP/1 lines; `cookie` lines joined into one, where the first stood (RFC 9113 section 8.2.3)."""
+    """Write fields as HTTP/1 lines; `cookie` lines are joined into one at the place of the first (RFC 9113 section
+    8.2.3).
+    """
     lines: list[bytes] = []
     cookies: list[bytes] = []
     for field in fields:
@@ -105,8 +109,8 @@ def _length(value: bytes) -> int:
 
 
 class Trailers2(Trailers):
-    """Trailers that came on HTTP/2. `fields` as they came, and `block` as they go on; `list_size`: what they count for
-    in a header list.
+    """Trailers that came on HTTP/2. `fields`: as they came; `block`: their encoding to forward; `list_size`: what they
+    count for in a header list.
     """
 
     __slots__ = ("_names", "_written", "block", "fields", "list_size")
@@ -135,22 +139,24 @@ class Trailers2(Trailers):
         self._written: bytes | None = None
 
     def text(self) -> bytes:
-        """The same as HTTP/1 text, made when it is first asked for."""
+        """Return the trailers as HTTP/1 text, made by the first call."""
         if self._written is not None:
             return self._written
         self._written = b"\r\n" + _lines(self.fields)
         return self._written
 
     def get(self, name: bytes) -> bytes | None:
-        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return _get(self.fields, name)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, as latin-1."""
+        """Return every value of the field with this lower-case name, in order, stripped, as latin-1."""
         return _get_all(self.fields, name)
 
     def without(self, names: Set[bytes]) -> Trailers2 | None:
-        """The field lines to send on, as they came: all but these lower-case names. None where nothing is left."""
+        """Return the trailers to forward: all but the fields with these lower-case names, as they came; None if none is
+        left.
+        """
         if names.isdisjoint(self._names):
             return self
         left = [field for field in self.fields if field.name not in names]
@@ -158,9 +164,10 @@ class Trailers2(Trailers):
 
 
 class Request2(RequestHead):
-    """The head of a request that came on HTTP/2. `fields` are its regular ones; `whole`: no body follows it.
+    """The head of a request that came on HTTP/2. `fields`: its regular fields, without the pseudo-fields; `whole`: no
+    body follows it.
 
-    `list_size` and `count`: what it counts for in a header list, and its fields, for limits.
+    `list_size` and `count`: what it counts for in a header list, and its number of fields, for the limits.
     """
 
     __slots__ = ("_pseudo", "_text", "_wired", "_written", "count", "fields", "list_size", "whole")
@@ -174,7 +181,7 @@ class Request2(RequestHead):
         pseudo: dict[bytes, Field] = {}
         specials: dict[bytes, bytes] = {}
         size = 0
-        begun = padded = False  # the regular fields have; some value is
+        begun = padded = False  # whether a regular field has come, whether some value is padded
         for field in fields:
             size += field.size
             if not field.steers:
@@ -225,7 +232,7 @@ class Request2(RequestHead):
         self.simple = _REQUEST_CUT.isdisjoint(specials)
 
     def _locate2(self) -> None:
-        """Find out where the request goes, from its pseudo-fields, and Host (RFC 9113 section 8.3.1)."""
+        """Find the request's destination from its pseudo-fields and Host (RFC 9113 section 8.3.1). Raises Malformed."""
         pseudo = self._pseudo
         try:
             method = pseudo[b":method"].value
@@ -258,7 +265,7 @@ class Request2(RequestHead):
         self.path = self.target = path
 
     def text(self) -> bytes:
-        """The same as HTTP/1 text, made when it is first asked for."""
+        """Return the head as HTTP/1 text, made by the first call."""
         if self._written is not None:
             return self._written
         host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._place
@@ -278,7 +285,7 @@ class Request2(RequestHead):
 
     @property
     def version(self) -> str:
-        """The version of HTTP that it came by."""
+        """The version of HTTP on which the request came."""
         return "2.0"
 
     @property
@@ -287,15 +294,15 @@ class Request2(RequestHead):
         return self.specials.get(b"expect") == b"100-continue"
 
     def get(self, name: bytes) -> bytes | None:
-        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return _get(self.fields, name)
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Trailers of the body to send on: nothing but their names is against any."""
+        """Return the body's trailers to send: all but the fields that are never forwarded."""
         return trailers.without(REQUEST_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        """Return every value of the field with this lower-case name, in order, stripped, as latin-1."""
         key = REQUEST_KEYS.get(name)
         if key is not None and key not in self.specials and key in _REQUEST_NAMES:
             return ()
@@ -309,7 +316,7 @@ class Request2(RequestHead):
         drop: frozenset[bytes] = NO_NAMES,
         add: bytes = b"",
     ) -> bytes:
-        """The head to send on over HTTP/1.1: see `RequestHead.render`. Raises Refused where HTTP/1 can't say it."""
+        """Render the head to send on HTTP/1.1 (see `RequestHead.render`). Raises Refused if HTTP/1 can't express it."""
         text = self._text
         if text is None:
             raw = self.text()
@@ -327,10 +334,10 @@ class Request2(RequestHead):
         drop: frozenset[bytes] = NO_NAMES,
         add: bytes = b"",
     ) -> bytes:
-        """The head to send on as HPACK: fields as they were encoded, then `add`, ready-made lines with their CRLF.
+        """Encode the head to send as HPACK: fields as they were encoded, then `add`, lines with their CRLF.
 
-        scheme: what the endpoint speaks, http or https. authority, target: in the place of what came; None keeps it.
-        drop: lower-case names of fields to leave out, beside those that are always.
+        scheme: what the endpoint speaks, http or https. authority, target: sent instead of what came; None keeps it.
+        drop: lower-case names of fields to leave out, beside those that are never forwarded.
         """
         usual = not drop or drop <= REQUEST_CUT
         kept = self._wired
@@ -365,7 +372,9 @@ class Request2(RequestHead):
 
 @lru_cache(maxsize=256)
 def _put(name: bytes, value: bytes) -> bytes:
-    """A pseudo-field in the place of what came: an endpoint's, which come again."""
+    """Encode a pseudo-field that replaces one that came. The values are those of endpoints, so they recur and are
+    cached.
+    """
     return literal(name, value)
 
 
@@ -382,14 +391,16 @@ def _authority(place: bytes) -> str:
 
 
 def _same_place(host: bytes, place: bytes, scheme: bytes) -> bool:
-    """Whether two authorities in lower case, where both are there, are one host and port."""
+    """Whether two lower-case authorities name the same host and port; true also if `place` is empty."""
     port = _PORTS.get(scheme.lower(), b"")
     one, other = without_empty_port(host), without_empty_port(place)
     return not other or one.removesuffix(port) == other.removesuffix(port)
 
 
 class Response2(ResponseHead):
-    """The head of an answer that came on HTTP/2. `fields` are its regular ones; `whole`: nothing follows it."""
+    """The head of an answer that came on HTTP/2. `fields`: its regular fields, without `:status`; `whole`: no body
+    follows it.
+    """
 
     __slots__ = ("_text", "_wired", "_written", "count", "fields", "list_size", "whole")
 
@@ -444,7 +455,7 @@ class Response2(ResponseHead):
         self.simple = False
 
     def text(self) -> bytes:
-        """The same as HTTP/1 text, made when it is first asked for."""
+        """Return the head as HTTP/1 text, made by the first call."""
         if self._written is not None:
             return self._written
         framing = b""
@@ -454,36 +465,38 @@ class Response2(ResponseHead):
         return self._written
 
     def says_same(self, other: ResponseHead) -> bool:
-        """False: one block makes one head."""
+        """Return False: heads on HTTP/2 are not compared, since equal blocks already share one head."""
         return False
 
     @property
     def version(self) -> str:
-        """The version of HTTP that it came by."""
+        """The version of HTTP on which the answer came."""
         return "2.0"
 
     @property
     def login_bound(self) -> bool:
-        """Never: NTLM and Negotiate are no schemes of HTTP/2."""
+        """Always False: NTLM and Negotiate are no schemes of HTTP/2."""
         return False
 
     def get(self, name: bytes) -> bytes | None:
-        """The first value of the field of this lower-case name, stripped; None where there is none."""
+        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return _get(self.fields, name)
 
     def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
-        """Trailers of the body to hand on: nothing but their names is against any."""
+        """Return the body's trailers to forward: all but the fields that are never forwarded."""
         return trailers.without(ANSWER_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Every value of the field of this lower-case name, in order, white space around it stripped, as latin-1."""
+        """Return every value of the field with this lower-case name, in order, stripped, as latin-1."""
         key = ANSWER_KEYS.get(name)
         if key is not None and key not in self.specials:
             return ()
         return _get_all(self.fields, name)
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-        """The head to hand on over HTTP/1.1: see `ResponseHead.render`. Raises BadAnswer where HTTP/1 can't say it."""
+        """Render the head to forward on HTTP/1.1 (see `ResponseHead.render`). Raises BadAnswer if HTTP/1 can't express
+        it.
+        """
         text = self._text
         if text is None:
             raw = self.text()
@@ -494,7 +507,7 @@ class Response2(ResponseHead):
         return text.render(drop=drop, add=add)
 
     def block(self, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-        """The head to hand on as HPACK: fields as they were encoded, then `add`, ready-made lines with their CRLF."""
+        """Encode the head to forward as HPACK: fields as they were encoded, then `add`, lines with their CRLF."""
         if not drop or drop <= ANSWER_CUT:
             block = self._wired
             if block is None:
@@ -506,7 +519,7 @@ class Response2(ResponseHead):
 
 @lru_cache(maxsize=64)
 def _status(status: int) -> bytes:
-    """`:status` as the static table has it, or as a literal."""
+    """Encode `:status`, by the static table if it has the status, else as a literal."""
     index = {200: 0x88, 204: 0x89, 206: 0x8A, 304: 0x8B, 400: 0x8C, 404: 0x8D, 500: 0x8E}.get(status)
     return literal(b":status", b"%d" % status) if index is None else bytes((index,))
 
@@ -516,19 +529,19 @@ def _status(status: int) -> bytes:
 
 @lru_cache(maxsize=512)
 def read_request(block: bytes, whole: bool) -> Request2:
-    """The request whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    """Return the request whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
     return Request2(walk(block), whole)
 
 
 @lru_cache(maxsize=512)
 def read_answer(block: bytes, whole: bool) -> Response2:
-    """The answer whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    """Return the answer whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
     return Response2(walk(block), whole)
 
 
 @lru_cache(maxsize=512)
 def read_trailers(block: bytes) -> Trailers2:
-    """The trailers that are this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    """Return the trailers that are this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
     return Trailers2(walk(block))
 
 
@@ -543,7 +556,7 @@ def request_block(
     drop: frozenset[bytes] = NO_NAMES,
     add: bytes = b"",
 ) -> bytes:
-    """A request's head as HPACK, whatever it came by. See `Request2.block`."""
+    """Encode a request's head as HPACK, on whichever protocol it came. See `Request2.block`."""
     if isinstance(head, Request2):
         return head.block(scheme, authority, target, drop, add)
     text = head.render(target=target, host=authority, drop=drop, add=add)
@@ -561,7 +574,7 @@ def request_block(
 
 
 def answer_block(head: ResponseHead, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-    """An answer's head as HPACK, whatever it came by. See `Response2.block`."""
+    """Encode an answer's head as HPACK, on whichever protocol it came. See `Response2.block`."""
     if isinstance(head, Response2):
         return head.block(drop, add)
     _, _, fields = head.render(drop=drop, add=add).partition(b"\r\n")
@@ -569,7 +582,7 @@ def answer_block(head: ResponseHead, drop: frozenset[bytes] = NO_NAMES, add: byt
 
 
 def trailers_block(trailers: Trailers | None) -> bytes:
-    """Trailers as HPACK, whatever they came by; b"" for none."""
+    """Encode trailers as HPACK, on whichever protocol they came; b"" for none."""
     if trailers is None:
         return b""
     if isinstance(trailers, Trailers2):
@@ -578,12 +591,14 @@ def trailers_block(trailers: Trailers | None) -> bytes:
 
 
 def own_block(status: int, lines: bytes) -> bytes:
-    """The head of an answer of our own: a status, and ready-made lines with their CRLF."""
+    """Encode the head of an answer of our own: a status, and field lines with their CRLF."""
     return _status(status) + encoded_lines(lines)
 
 
 def _translated(fields: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """HTTP/1 field lines as HTTP/2 has them: names in lower case, no white space around values, no hop."""
+    """Yield the fields of HTTP/1 lines as HTTP/2 has them: names in lower case, values stripped, hop-by-hop fields left
+    out.
+    """
     for line in fields.split(b"\r\n"):
         if not line:
             continue

@@ -1,10 +1,10 @@
-"""HPACK without a dynamic table (RFC 7541): a header block is a pure function of its bytes.
+"""HPACK without a dynamic table (RFC 7541), in which the fields of a header block depend on its bytes alone.
 
-We announce a table of size 0 and index nothing ourselves. After a peer's acknowledgement, its blocks are walked here,
-and passed on as slices: each field keeps the bytes that encode it. Blocks from before that need the table that the peer
-still has, and are passed on as literals.
+We announce a table of size 0 and index nothing ourselves. After a peer's acknowledgement, its blocks are walked here
+and forwarded as slices: each field keeps the bytes that encode it. Blocks from before the acknowledgement need the
+table that the peer still has, and are forwarded as literals.
 
-What is passed on says what came, and leaves no entry in a table: a literal with incremental indexing becomes one
+The forwarded block has the same fields and leaves no entry in a table: a literal with incremental indexing becomes one
 without, size updates are dropped, never-indexed stays never-indexed, Huffman strings stay as they are.
 """
 
@@ -21,28 +21,31 @@ from proxy.wire.http2.tables import OVERHEAD, STATIC, DynamicTable
 
 #: The update to a table of size 0, with which the first block on each connection begins.
 NO_TABLE = b"\x20"
-#: Updates that a block may begin with: the smallest size in between, and the last (RFC 7541 section 4.2).
+#: The most size updates that a block may begin with: to the smallest size since the last block, and to the present one
+#: (RFC 7541 section 4.2).
 _UPDATES = 2
 _UPDATING = frozenset(bytes((byte,)) for byte in range(0x20, 0x40))
-#: Fields that come again and again are read once: so many, of at most so many bytes.
+#: Recurring fields are decoded once: the most fields that are cached, and the most bytes of each.
 _REMEMBERED, _SHORT = 2048, 128
 
 _NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]++").fullmatch
-#: RFC 9110 section 5.5, as HTTP/1's grammar has it: what passes here can be written there.
+#: RFC 9110 section 5.5, the same as in HTTP/1's grammar, so that every accepted value can be written there.
 _VALUE = re.compile(FVCHAR + rb"*+").fullmatch
 
 
 class Unreadable(Exception):  # noqa: N818 - named by what happened
-    """A block that breaks HPACK, after which no block of the connection can be read. Its text is one clause."""
+    """Raised for a block that breaks HPACK, after which no block of the connection can be read. Its text is one
+    clause.
+    """
 
 
 class TooMuch(Exception):  # noqa: N818 - named by what happened
-    """A block whose fields are more than anybody reads here."""
+    """Raised for a block whose fields exceed the limit of its reader."""
 
 
 class Name:
-    """How fields of one name begin. `wire`: so it goes on; `kept`: what is never indexed is never kept. `fault` and
-    `steers`: see `Field`.
+    """The beginning of a field's encoding, up to its value. `wire`: the bytes to forward. `kept`: fields that begin so
+    may be cached, since they are not never-indexed. `fault` and `steers`: see `Field`.
     """
 
     __slots__ = ("fault", "kept", "name", "steers", "wire")
@@ -58,9 +61,9 @@ class Name:
 
 
 class Field:
-    """One field. `wire`: how it is encoded to go on. `fault`: what is wrong with it in itself, "" for nothing. `size`:
-    what it counts for in a header list. `padded`: its value begins or ends with white space. `steers`: something hangs
-    on its name, or it is padded, or it is no field at all; most do not.
+    """One field. `wire`: its encoding to forward. `fault`: what is wrong with the field by itself, "" for nothing.
+    `size`: what it counts for in a header list. `padded`: whether its value begins or ends with white space. `steers`:
+    whether it needs a closer look, because its name matters, it is padded, or it has a fault; most fields do not.
     """
 
     __slots__ = ("fault", "name", "padded", "size", "steers", "value", "wire")
@@ -81,7 +84,7 @@ class Field:
 
 _SPACES: Final = b" \t"
 _STEERING = frozenset({*REQUEST_KEYS.values(), *ANSWER_KEYS.values(), *HOP_BY_HOP, *MISLEADING_TRAILERS})
-#: Fields by the first byte of their representation, where it is that of an indexed one of the static table.
+#: The fields of the static table by the byte that represents them; None for other bytes.
 _INDEXED: tuple[Field | None, ...] = tuple(
     Field(Name(STATIC[byte - 0x81][0], b""), STATIC[byte - 0x81][1], bytes((byte,)))
     if 0x81 <= byte <= 0x80 + len(STATIC)
@@ -92,13 +95,13 @@ _NAMES: dict[bytes, int] = {}
 for _index, (_name, _) in enumerate(STATIC, 1):
     _NAMES.setdefault(_name, _index)
 
-#: What was read, by the bytes that encode it.
+#: Caches of decoded fields and names, by the bytes that encode them.
 _known: dict[bytes, Field] = {}
 _names: dict[bytes, Name] = {}
 
 
 def integer(value: int, prefix: int, pattern: int = 0) -> bytes:
-    """An integer with a prefix of so many bits, the bits before it as in `pattern` (RFC 7541 section 5.1)."""
+    """Encode an integer with a prefix of `prefix` bits, the bits before it as in `pattern` (RFC 7541 section 5.1)."""
     most = (1 << prefix) - 1
     if value < most:
         return bytes((pattern | value,))
@@ -112,7 +115,7 @@ def integer(value: int, prefix: int, pattern: int = 0) -> bytes:
 
 
 def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
-    """The integer whose prefix is at `at`, and where it ends. At most 28 bits follow the prefix."""
+    """Return the integer whose prefix is at `at`, and the offset after it. At most 28 bits follow the prefix."""
     most = (1 << prefix) - 1
     value = block[at] & most
     at += 1
@@ -128,29 +131,31 @@ def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
 
 
 def literal(name: bytes, value: bytes, *, never: bool = False) -> bytes:
-    """A literal without indexing (`never`: never indexed). `name` is in lower case."""
+    """Encode a field as a literal without indexing, or never indexed if `never`. `name` is in lower case."""
     pattern = 0x10 if never else 0
     index = _NAMES.get(name)
     start = integer(index, 4, pattern) if index else bytes((pattern,)) + integer(len(name), 7) + name
     return start + integer(len(value), 7) + value
 
 
-#: Fields that hold a credential: nobody on the way is to index them (RFC 7541 section 7.1.3).
+#: Fields that hold a credential, which no intermediary may index (RFC 7541 section 7.1.3).
 CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"api-key", b"x-api-key", b"x-goog-api-key"})
 
 
 @lru_cache(maxsize=512)
 def encoded_lines(lines: bytes) -> bytes:
-    """Ready-made field lines, each with its CRLF, as literals: names in lower case, values without space around."""
+    """Encode field lines, each with its CRLF, as literals: names in lower case, values without surrounding white
+    space.
+    """
     split = (line.partition(b":") for line in lines.split(b"\r\n") if line)
     fields = ((name.lower(), value.strip(b" \t")) for name, _, value in split)
     return b"".join(literal(name, value, never=name in CREDENTIALS) for name, value in fields)
 
 
 def starts_without_table(block: bytes) -> tuple[bool, int]:
-    """Whether a block leaves its sender a table of size 0, as its size updates say, and where they end.
+    """Whether the size updates at a block's beginning leave its sender a table of size 0, and the offset after them.
 
-    Raises Unreadable where there are more than a block may have.
+    Raises Unreadable if there are more updates than a block may have.
     """
     if block[:1] == NO_TABLE and block[1:2] not in _UPDATING:
         return True, 1
@@ -170,8 +175,8 @@ def starts_without_table(block: bytes) -> tuple[bool, int]:
 def shows_no_table(block: bytes) -> bool:
     """Whether a block shows that its encoder keeps no dynamic table: it has literals without indexing, none with, and
     no size update. Encoders that never index send no update either: that of .NET's HttpClient, and gRPC C-core's
-    servers where a call ends before its answer began (close_from_api). RFC 9113 section 4.3.1 asks for an update where
-    the new maximum is below the size of the table, and theirs has size 0.
+    servers if a call ends before its answer began (close_from_api). RFC 9113 section 4.3.1 asks for an update if the
+    new maximum is below the size of the table, and theirs has size 0.
     """
     at, unindexed = 0, False
     try:
@@ -193,8 +198,8 @@ def shows_no_table(block: bytes) -> bool:
 
 
 def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
-    """The fields of a block that needs no table, from `at`, behind its size updates. Raises Unreadable; TooMuch where
-    there are more than `most`.
+    """Return the fields of a block that needs no table, from `at`, the offset after its size updates. Raises
+    Unreadable, and TooMuch if there are more than `most` fields.
     """
     fields: list[Field] = []
     end = len(block)
@@ -251,7 +256,7 @@ def walk(block: bytes, at: int = 0, most: int = 4096) -> list[Field]:
 
 
 def _read(start: bytes, coded: bytes) -> Field:
-    """The field of a literal: how it begins, with its name, and its value as it is encoded."""
+    """Decode a literal from `start`, its encoding up to the value, and `coded`, its encoded value; cache the field."""
     name = _names.get(start) or _read_name(start)
     field = Field(name, _read_string(coded, 0), name.wire + coded)
     if name.kept and len(start) + len(coded) <= _SHORT:
@@ -278,7 +283,7 @@ def _read_name(start: bytes) -> Name:
 
 
 def _read_string(raw: bytes, at: int) -> bytes:
-    """The string whose length is at `at`, and which ends with `raw`."""
+    """Decode the string whose length is at `at`, and which extends to the end of `raw`."""
     first = raw[at]
     text = raw[at + 1 :] if first & 0x7F != 0x7F else raw[_read_integer(raw, at, 7)[1] :]
     return _unhuffed(text) if first >= 0x80 else text
@@ -292,7 +297,9 @@ def _unhuffed(text: bytes) -> bytes:
 
 
 class PeerTable:
-    """Reads blocks from before the acknowledgement, whose sender still has a dynamic table. `limit`: see `TooMuch`."""
+    """A reader of blocks from before the acknowledgement, whose sender still has a dynamic table. `limit`: the size of
+    a header list above which TooMuch is raised.
+    """
 
     __slots__ = ("_limit", "_table")
 
@@ -302,7 +309,7 @@ class PeerTable:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the sender has said that its table has size 0, and so needs not say it again."""
+        """Whether the sender has set its table's size to 0, and so need not do so again."""
         return self._table.size == 0
 
     @property
@@ -311,7 +318,7 @@ class PeerTable:
         return self._table.is_empty
 
     def read(self, block: bytes) -> list[Field]:
-        """Its fields, each as a literal when it goes on. Raises Unreadable, TooMuch."""
+        """Return the fields of a block, each encoded as a literal for forwarding. Raises Unreadable, TooMuch."""
         _, end_of_updates = starts_without_table(block)
         fields: list[Field] = []
         at = held = 0
@@ -345,7 +352,7 @@ class PeerTable:
 
 
 def _next_string(block: bytes, at: int) -> tuple[bytes, int]:
-    """The string whose length is at `at`, and where it ends."""
+    """Return the string whose length is at `at`, decoded, and the offset after it."""
     coded = block[at] >= 0x80
     length, at = _read_integer(block, at, 7)
     end = at + length

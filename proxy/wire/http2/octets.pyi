@@ -1,4 +1,4 @@
-"""Octets of HTTP/2 by compiled code: octets.pyx."""
+"""Reading and writing octets of HTTP/2 by compiled code: octets.pyx."""
 
 class FrameHeader:
     def pack(self, high: int, low: int, kind: int, flags: int, stream: int, /) -> bytes: ...

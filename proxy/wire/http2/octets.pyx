@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, binding=False
-"""The octets of HTTP/2 that are read and written again and again, by compiled code: frame headers, Huffman strings.
+"""Compiled code for the octets of HTTP/2 that are read and written most often: frame headers, Huffman strings.
 
-Law: what is done here is what `wire.http2.frames` and `wire.http2.hpack` do without it, value for value.
+Law: every function returns what `wire.http2.frames` and `wire.http2.hpack` compute without it, value for value.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -10,15 +10,15 @@ from proxy.wire.http2.tables import CODE_LENGTHS
 
 cdef enum:
     HEADER_SIZE = 9
-    NODES = 513  # of a tree with 257 leaves
-    END = 256  # the symbol that no string has
+    NODES = 513  # the nodes of a tree with 257 leaves
+    END = 256  # the symbol that no string contains
 
 
 cdef class FrameHeader:
     """The header of a frame, as `struct.Struct(">HBBBI")` packs and unpacks it."""
 
     cpdef bytes pack(self, int high, int low, int kind, int flags, long long stream):
-        """A header: length (16 and 8 bits), type, flags, stream."""
+        """Return a header: length (16 and 8 bits), type, flags, stream."""
         cdef bytes out = PyBytes_FromStringAndSize(NULL, HEADER_SIZE)
         cdef unsigned char *to = <unsigned char *>PyBytes_AS_STRING(out)
         if not (0 <= high <= 0xFFFF and 0 <= low <= 0xFF and 0 <= kind <= 0xFF and 0 <= flags <= 0xFF):
@@ -37,7 +37,7 @@ cdef class FrameHeader:
         return out
 
     cpdef (int, int, int, int, long long) unpack_from(self, bytes data, Py_ssize_t at) except *:
-        """The same numbers out of the bytes from `at` on."""
+        """Return length (16 and 8 bits), type, flags and stream of the header at `at`."""
         if data is None or at < 0 or PyBytes_GET_SIZE(data) - at < HEADER_SIZE:
             raise ValueError("a frame's header is cut short")
         cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data) + at
@@ -46,18 +46,19 @@ cdef class FrameHeader:
 
 
 cdef class Slicer:
-    """Cuts bytes without an object that says where."""
+    """An object that cuts bytes without making a slice object."""
 
     cpdef bytes cut(self, bytes data, Py_ssize_t start, Py_ssize_t end):
-        """`data[start:end]`, where both are in it."""
+        """Return `data[start:end]`; both offsets must be within `data`."""
         if data is None or not 0 <= start <= end <= PyBytes_GET_SIZE(data):
             raise ValueError("a slice of what is not there")
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + start, end - start)
 
 
-# Huffman's tree: the node that each bit leads to, a leaf as its symbol below 0. Node 0 is the root, which none leads to.
+# The Huffman tree: the node that each bit leads to; a leaf is -1 less its symbol. Node 0 is the root, to which no bit
+# leads.
 cdef short TREE[NODES][2]
-# Whether a string may end at a node: what led there is at most 7 bits of 1 (RFC 7541 section 5.2).
+# Whether a string may end at a node: only if at most 7 bits, all 1, lead there from the root (RFC 7541 section 5.2).
 cdef unsigned char MAY_END[NODES]
 
 
@@ -90,7 +91,7 @@ plant()
 
 
 def unhuffed(bytes text not None):
-    """What a Huffman string says; None where it is malformed."""
+    """Return the text of a Huffman-coded string, None if it is malformed."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(text), n, written = 0
     cdef const unsigned char *coded = <const unsigned char *>PyBytes_AS_STRING(text)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, size * 8 // 5 + 1)  # no symbol is shorter than 5 bits

@@ -1,7 +1,7 @@
-"""What a session sends: frames gathered for one write, and DATA in its streams' queues until it may go.
+"""The sending side of a session: frames gathered for one write, and DATA queued in its streams until it may be sent.
 
-The streams that have something queued take turns, a frame each, and none exceeds the peer's windows, its limit for a
-frame, or what the transport accepts. Replies that a peer makes us write, and does not read, are counted.
+Streams with queued bytes take turns, one frame each, and no frame exceeds the peer's windows, its limit for a frame, or
+what the transport accepts. Replies that a peer makes us write and does not read are counted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from proxy.wire.http2.stream import Stream, StreamOutbox
 
 #: Replies (to PING and SETTINGS, and resets) that may wait for a peer which reads none (contract, section 12).
 REPLIES: Final = 1000
-#: Bytes gathered before lanes wait for the transport to take them.
+#: Bytes gathered in the outbox from which on DATA is queued until the transport accepts more.
 GATHERED: Final = 256 * 1024
 
 
 class Outbox(StreamOutbox):
-    """See the module. `blocked`: the transport takes no more for now. `window`: the peer's, of the connection;
-    `frame_limit`: the largest frame that it takes. A stream's session is told when its last frame was put in.
+    """The outbox of one session. `blocked`: the transport accepts no more for now. `window`: the peer's window for the
+    connection; `frame_limit`: the largest frame that it accepts. A stream's session is notified when the stream's last
+    frame was put in.
     """
 
     __slots__ = (
@@ -56,25 +57,29 @@ class Outbox(StreamOutbox):
         self._out: list[bytes] = []
         self._size = 0
         self._replies = 0
-        self._begun = False  # our first block has gone, with its size update
-        self._waiting: dict[Stream, None] = {}  # streams with something queued that their windows let go, in turn
-        self._writable: list[Stream] = []  # streams that are blocked no more, and have yet to be told
-        self._resumed: list[Stream] = []  # streams that take again what they held
+        self._begun = False  # whether our first block was sent, with its size update
+        self._waiting: dict[
+            Stream, None
+        ] = {}  # streams with queued bytes and open windows, in the order of their turns
+        self._writable: list[Stream] = []  # streams no longer blocked, whose owners are to be notified
+        self._resumed: list[Stream] = []  # streams whose owners accept again what was held
 
     def put(self, data: bytes) -> None:
-        """Have a frame sent."""
+        """Add a frame."""
         self._out.append(data)
         self._size += len(data)
 
     def reply(self, data: bytes) -> None:
-        """Have a frame sent that the peer asked for. Raises Broken where too many wait."""
+        """Add a frame that the peer asked for. Raises Broken if too many replies wait."""
         self._replies += 1
         if self._replies > REPLIES:
             raise Broken(ENHANCE_YOUR_CALM, f"more than {REPLIES} replies that were not read")
         self.put(data)
 
     def take(self) -> bytes:
-        """What is to be written now, b"" for nothing. To be called until then, or until the transport is `blocked`."""
+        """Return what is to be written now, b"" for nothing. Callers repeat the call until then, or until the transport
+        is `blocked`.
+        """
         if self._waiting:
             self.pump()
         if self._writable or self._resumed:
@@ -89,8 +94,8 @@ class Outbox(StreamOutbox):
         return out[0] if len(out) == 1 else b"".join(out)
 
     def tell(self) -> None:
-        """Tell streams what they can be told from within none of their own methods: that they may write on, and what
-        they held. `take` does so first.
+        """Notify streams of what must not be reported from within one of their own methods: that they may write on, and
+        what they held. `take` does so first.
         """
         while self._writable:
             stream = self._writable.pop()
@@ -100,16 +105,16 @@ class Outbox(StreamOutbox):
             self._resumed.pop().tell_held()
 
     def resumed(self, stream: Stream) -> None:
-        """What a stream held is to be told."""
+        """Have a stream report what it held, with the next `tell`."""
         self._resumed.append(stream)
 
     def drained(self) -> None:
-        """The transport has written what it was given."""
+        """Note that the transport has written all that it was given."""
         self.blocked = False
         self._replies = 0
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
-        """Have a head of `stream` sent, or its trailers, where nothing of it is queued."""
+        """Add a head of `stream`, or its trailers if none of its DATA is queued."""
         if not self._begun:
             self._begun = True
             block = NO_TABLE + block
@@ -118,7 +123,9 @@ class Outbox(StreamOutbox):
             stream.session.sent(stream)
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
-        """Have a whole message of `stream` sent, of which nothing is yet: at once where there is room for all of it."""
+        """Add a whole message of `stream`, of which nothing was sent yet: as one group of frames if there is room for
+        all of it.
+        """
         head, size, tail = len(block), len(data), len(trailers)
         if (
             not data
@@ -149,7 +156,7 @@ class Outbox(StreamOutbox):
         stream.session.sent(stream)
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
-        """Have DATA of `stream` sent: at once where there is room for all of it, else in its turn."""
+        """Add DATA of `stream`: now if there is room for all of it, else in its turn."""
         lane, size = stream.lane, len(data)
         if (
             (lane is None or not lane.queued)
@@ -172,7 +179,7 @@ class Outbox(StreamOutbox):
         stream.blocked = stream.blocked or lane.queued > HIGH_WATER
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Have END_STREAM sent, with trailers or an empty DATA, behind what is queued."""
+        """Add END_STREAM, with trailers or an empty DATA, after what is queued."""
         if stream.queued:
             stream.ending, stream.trailers_queued = True, trailers
         elif trailers:
@@ -190,27 +197,27 @@ class Outbox(StreamOutbox):
         self._size += size + HEADER_SIZE
 
     def grant(self, stream: Stream, increment: int) -> None:
-        """The peer's window of `stream` has grown, or shrunk."""
+        """Enlarge the peer's window of `stream` by `increment`, or shrink it if that is negative."""
         stream.window += increment
         if stream.lane is not None and stream.window > 0 and stream.queued:
             self._waiting[stream] = None
 
     def leave(self, stream: Stream) -> None:
-        """Send nothing of `stream` any more."""
+        """Drop what is queued for `stream`."""
         stream.lane = None
         self._waiting.pop(stream, None)
 
     def clear(self) -> None:
-        """Send nothing of any stream any more."""
+        """Drop what is queued for all streams."""
         self._waiting.clear()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything may go as soon as there is room."""
+        """Whether queued bytes may be sent as soon as there is room."""
         return bool(self._waiting)
 
     def pump(self) -> None:
-        """Send what is queued while windows and transport have room."""
+        """Send queued bytes while windows and transport have room."""
         waiting = self._waiting
         while waiting and self.window > 0 and self._size < GATHERED and not self.blocked:
             stream = next(iter(waiting))
@@ -218,7 +225,7 @@ class Outbox(StreamOutbox):
             lane = stream.lane
             room = min(stream.window, self.window, self.frame_limit)
             if room <= 0 or lane is None or not lane.queued:
-                continue  # the window's growth brings it back
+                continue  # `grant` puts the stream back when its window grows
             data = lane.cut(room)
             last = stream.ending and not lane.queued
             self._frame(stream, data, last and not stream.trailers_queued)

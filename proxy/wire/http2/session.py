@@ -1,13 +1,14 @@
-"""One HTTP/2 connection, either side of it: frames in, streams told; what is to be sent, gathered.
+"""One HTTP/2 connection, as client or server: frames come in, streams get events, and what is to be sent is gathered.
 
-Theory of operation. `feed` takes what came, with the time, and tells streams about it (`Stream`'s `on_…`), and its
-owner what concerns all of them. What came of one stream in one piece is reported as one event: a head with its body and
-trailers, if they come together, with frames of other streams between them or not. Whatever is to be sent is gathered in
-the `outbox`, which gives it for one write.
+Theory of operation. `feed` takes the bytes that came, with the time, and reports events to streams (`Stream`'s `on_…`),
+and to its owner what concerns all of them. What came of one stream in one piece is reported as one event: a head with
+its body and trailers, if they come together, even with frames of other streams between them. What is to be sent is
+gathered in the `outbox`, which returns it for one write.
 
-Law: what a peer may not do ends the stream or the connection with the code of the contract's table (section 12), and
-costs no more than the bytes that it sent: nothing that it leaves unread, unfinished or unanswered grows without limit.
-A stream that was broken off, by either side, is told that at most, and nothing once its owner has left it.
+Law: a violation by the peer ends the stream or the connection with the code of the contract's table (section 12), and
+costs no more than the bytes that the peer sent: nothing that it leaves unread, unfinished or unanswered grows without
+limit. A stream that was broken off, by either side, gets that as its last event, and none at all once its owner has
+left it.
 """
 
 from __future__ import annotations
@@ -62,29 +63,31 @@ from proxy.wire.http2.stream import Stream, StreamSession
 
 #: The window of a connection (contract, section 12).
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
-#: Seconds from the GOAWAY that announces draining to the one that names the last stream, where no PING is answered.
+#: Seconds from the GOAWAY that announces draining to the one that names the last stream, if the PING is not answered.
 DRAIN_SECONDS: Final = 1.0
-#: Bytes of it that are owed before they are credited.
+#: Bytes of the connection's window that must be owed before they are credited.
 _LEAST_CREDIT: Final = CONNECTION_WINDOW // 4
-#: Streams that are over, and still known by how they ended: at least so many, and at most twice.
+#: Streams that are over whose way of ending is remembered: at least so many, and at most twice as many.
 _REMEMBERED: Final = 512
-#: Interim answers of one stream, in all, as header lists count: they pass at once and nothing else bounds them.
+#: The most bytes of all interim answers of one stream, as header lists count: they pass at once, and no other limit
+#: bounds them.
 _INTERIM: Final = 256 * 1024
 _DRAINING: Final = b"redrive\0"
 NEVER: Final = float("inf")
-#: Of the flags of HEADERS, those that say how it is to be read.
+#: The flags of HEADERS that decide how the frame is to be read.
 _SHAPE: Final = PADDED | PRIORITIZED | END_HEADERS
-#: What is read in one turn, where others wait for theirs: so many light frames, or a header list of so many bytes.
+#: The budget of one turn while other connections wait for theirs: a frame costs `_LIGHT`, and the frames of a header
+#: list also their bytes.
 TURN: Final = 16384
 _LIGHT: Final = 64
 
 
 class PeerLimits:
-    """What a peer may have of us (contract, sections 3 and 12).
+    """The limits for a peer (contract, sections 3 and 12).
 
-    header_bytes, headers: of one header list, and fields in it. streams: in flight at once. resets: frames that carry
-    nothing, a second. window: of a stream. held: bytes that wait for slow readers here until the connection's credit
-    stops.
+    header_bytes, headers: the size of one header list, and its number of fields. streams: streams in flight at once.
+    resets: frames that carry nothing, per second. window: the window of a stream, in bytes. held: bytes held for slow
+    readers here from which on the connection gets no credit.
     """
 
     __slots__ = ("header_bytes", "headers", "held", "resets", "streams", "window")
@@ -106,17 +109,17 @@ class PeerLimits:
         self.held = held
 
     def with_window(self, window: int) -> PeerLimits:
-        """The same with another window of a stream."""
+        """Return a copy with another window of a stream."""
         return PeerLimits(self.header_bytes, self.headers, self.streams, self.resets, window, self.held)
 
 
 class SessionOwner:
-    """Whose session it is: its base."""
+    """The interface of a session's owner: its base."""
 
     __slots__ = ()
 
     def accept(self) -> Stream:
-        """A stream for a request that an app opens."""
+        """Return a stream for a request that an app opens."""
         raise NotImplementedError
 
     def opened(self) -> None:
@@ -124,20 +127,20 @@ class SessionOwner:
         raise NotImplementedError
 
     def changed(self) -> None:
-        """A stream is over, or there is another number of `places`, or it drains."""
+        """A stream is over, the number of `places` has changed, or the session drains."""
         raise NotImplementedError
 
     def failed(self, code: int, detail: str) -> None:
-        """The connection is given up for what the peer did: send what was gathered, and close it."""
+        """The connection is given up for an error of the peer: send what was gathered, and close it."""
         raise NotImplementedError
 
 
 class Session(StreamSession):
-    """See the module. `client`: we open the streams; else an app does.
+    """One HTTP/2 connection. `client`: we open the streams; else an app does.
 
     `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
-    `behind`: there is more to read than was read in a turn.
-    `errors` counts, by error code, streams reset and connections given up, by either end (`_count`).
+    `behind`: the last turn left bytes unread. `errors` counts, by error code, streams reset and connections given up,
+    by either end (`_count`).
     """
 
     __slots__ = (
@@ -159,25 +162,25 @@ class Session(StreamSession):
         self.streams: dict[int, Stream] = {}
         self.draining = False
         self.ended = self.behind = False
-        self.held = 0  # bytes that wait for owners of streams that paused
+        self.held = 0  # bytes held for owners that have paused their streams
         self.outbox = self._outbox = Outbox()
-        self._peer_window = FIRST_WINDOW  # of a new stream
-        self._most_streams = limits.streams  # that we may open at once: the peer's limit, and ours
+        self._peer_window = FIRST_WINDOW  # the peer's window of a new stream
+        self._most_streams = limits.streams  # the streams that we may open at once, by the peer's limit and ours
         self._next = 1  # the id of the next stream that we open
-        self._highest = 0  # of those that the peer opened
-        self._last_named = False  # our last GOAWAY says which stream is the last
+        self._highest = 0  # the highest id of the streams that the peer opened
+        self._last_named = False  # whether our last GOAWAY named the last stream
         self._over_ids: dict[int, bool] = {}  # streams that are over -> whether we broke them off,
-        self._over_before: dict[int, bool] = {}  # and those that were before them
+        self._over_before: dict[int, bool] = {}  # and the same for older ones
         self._left = CONNECTION_WINDOW  # bytes that the peer may still send
-        self._owed = 0  # that were taken, and are not credited yet
-        self._withheld = 0  # of it, until less is held
+        self._owed = 0  # bytes that were taken, and are not credited yet
+        self._withheld = 0  # bytes that are credited only once less is held
         self._heads = HeadReader(limits.header_bytes)
-        self._begun: dict[Stream, Request2 | Response2] = {}  # heads to tell, with what stands behind them
-        self._rest = bytearray()  # of a frame, or the preface, that is not whole
-        self._need = 0  # bytes that it is whole with
+        self._begun: dict[Stream, Request2 | Response2] = {}  # heads to report, with what comes with them
+        self._rest = bytearray()  # the beginning of an unfinished frame, or preface
+        self._need = 0  # the number of bytes with which that is whole
         self._started = self._partial_since = now
-        self._preface = not client  # it has yet to come
-        self._coming = False  # SETTINGS have come
+        self._preface = not client  # whether the preface has yet to come
+        self._coming = False  # whether the peer's SETTINGS have come
         self._reading = self._has_changed = False
         self._budget, self._budget_at = limits.resets, now
         self._drain_due = NEVER
@@ -204,25 +207,25 @@ class Session(StreamSession):
 
     @property
     def places(self) -> int:
-        """The number of further streams that may be opened now; below 0 where the peer has taken some back."""
+        """The number of further streams that may be opened now; below 0 if the peer has reduced its limit."""
         return self._most_streams - len(self.streams) if self._coming and not self.draining else 0
 
     @property
     def is_free(self) -> bool:
-        """Whether there are `places`."""
+        """Whether another stream may be opened."""
         return len(self.streams) < self._most_streams and self._coming and not self.draining
 
     @property
     def used(self) -> bool:
-        """Whether a stream of it is over."""
-        return bool(self._over_ids)  # as soon as one is, there is always one in it
+        """Whether a stream of the connection is over."""
+        return bool(self._over_ids)  # `_over_ids` is never empty again once a stream is over
 
     def broke_off(self, stream: Stream) -> bool:
-        """Whether it was us who broke a stream off that is over, and not the peer."""
+        """Whether we, not the peer, broke off this stream, which is over; also True if that is forgotten."""
         return self._was_reset(stream.id) is not False
 
     def open(self, stream: Stream) -> None:
-        """Make `stream` one of ours, where there are `places`; its head is to be sent next."""
+        """Open `stream`, for which a place must be free; the owner sends its head next."""
         number = self._next
         self._enter(stream, number)
         self._next = number + 2
@@ -238,7 +241,7 @@ class Session(StreamSession):
         self.streams[number] = stream
 
     def sent(self, stream: Stream) -> None:
-        """Our side of a stream has ended."""
+        """Note that our side of a stream has ended."""
         stream.sent_all = True
         if stream.received_all:
             self._close(stream, False)
@@ -246,7 +249,7 @@ class Session(StreamSession):
             stream.reset(NO_ERROR)
 
     def _received(self, stream: Stream) -> None:
-        """The peer's side of a stream has ended."""
+        """Note that the peer's side of a stream has ended."""
         stream.received_all = True
         if stream.sent_all:
             self._close(stream, False)
@@ -269,7 +272,9 @@ class Session(StreamSession):
             self.owner.changed()
 
     def _tell_changed(self) -> None:
-        """Tell the owner, who may close the connection then: not before all that was read is told to its streams."""
+        """Notify the owner of a change, after reading: it may then close the connection, which must not happen before
+        streams got all events of what was read.
+        """
         if self._reading:
             self._has_changed = True
         else:
@@ -281,7 +286,7 @@ class Session(StreamSession):
         self._over_ids[number] = was_reset
 
     def _was_reset(self, number: int) -> bool | None:
-        """Whether we broke a stream off that is over; None: it never was, or is forgotten."""
+        """Whether we broke off this stream, which is over; None if it never existed or is forgotten."""
         return self._over_ids.get(number, self._over_before.get(number))
 
     def reset(self, stream: Stream, code: int) -> None:
@@ -294,17 +299,19 @@ class Session(StreamSession):
             self._outbox.put(frames.rst_stream(stream.id, code))
 
     def _refuse(self, number: int, code: int) -> None:
-        """RST_STREAM for a stream that is none."""
+        """Send RST_STREAM for a stream that is not opened, or over."""
         self._remember(number, True)
         self._count(code)
         self._outbox.reply(frames.rst_stream(number, code))
 
     def _count(self, code: int) -> None:
-        """Count an error. A code that nobody knows is as good as INTERNAL_ERROR (RFC 9113 section 7)."""
+        """Count an error. A code that is unknown counts as INTERNAL_ERROR (RFC 9113 section 7)."""
         self._errors[code if code < len(CODES) else INTERNAL_ERROR] += 1
 
     def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
-        """The peer broke the rules on one stream. A peer that makes us reset streams counts as one that resets them."""
+        """Break off a stream on which the peer broke the rules. A peer that makes us reset streams counts as one that
+        resets them.
+        """
         self._tell_begun()
         if not stream.over:
             self._spend(now)
@@ -314,7 +321,7 @@ class Session(StreamSession):
     # -- credit ---------------------------------------------------------------------------------------------------
 
     def taken(self, stream: Stream, size: int) -> None:
-        """Credit so many bytes that a stream no longer holds."""
+        """Credit the bytes that a stream no longer holds."""
         self.held -= size
         if self._withheld and self.held <= self.limits.held:
             withheld, self._withheld = self._withheld, 0
@@ -326,7 +333,7 @@ class Session(StreamSession):
             return
         owed = stream.owed + size
         window = self.limits.window
-        # Until it acknowledges, a peer may think that a window is what RFC 9113 begins with.
+        # Until the peer acknowledges our SETTINGS, it may assume RFC 9113's initial window.
         if not owed or owed < (window if self._heads.acknowledged else min(window, FIRST_WINDOW)) // 4:
             stream.owed = owed
             return
@@ -347,8 +354,8 @@ class Session(StreamSession):
     # -- what came ------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes, now: float, turn: int = MOST) -> None:
-        """Bytes that came from the peer, at this time. About so much of them is read that `turn` (as TURN) says; where
-        it is then `behind`, feed again, if only b"".
+        """Read bytes that came from the peer, at time `now`. `turn` bounds about how much is read at once (see TURN);
+        if the session is `behind` afterwards, feed again, with b"" if nothing more came.
         """
         if self.ended:
             return
@@ -377,7 +384,7 @@ class Session(StreamSession):
             self._partial_since = now
 
     def _read(self, data: bytes, now: float, turn: int) -> int:
-        """Read the frames that are whole, no more than a turn is; where the first begins that was not read."""
+        """Read whole frames until the turn is over; return the offset of the first that was not read."""
         at, size, heads = 0, len(data), self._heads
         length: int
         if self._preface:
@@ -388,7 +395,7 @@ class Session(StreamSession):
             high, low, kind, flags, number = HEADER.unpack_from(data, at)
             length = high << 8 | low
             number &= MOST
-            if kind > HEADERS or not number or length > SMALLEST_LIMIT:  # else nothing can be wrong with it
+            if kind > HEADERS or not number or length > SMALLEST_LIMIT:  # no other header can be invalid
                 wrong = flaw(kind, flags, number, length)
                 if wrong is not None:
                     raise Broken(*wrong)
@@ -423,7 +430,7 @@ class Session(StreamSession):
         return at
 
     def _read_preface(self, data: bytes) -> int:
-        """Where the first frame begins, after the client's preface; 0 where that is not whole yet."""
+        """Return the offset of the first frame, after the client's preface; 0 if that is not whole yet."""
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise Broken(PROTOCOL_ERROR, "the preface is malformed")
         if len(data) < len(PREFACE):
@@ -439,7 +446,7 @@ class Session(StreamSession):
             raise Broken(PROTOCOL_ERROR, "a head is interrupted")
 
     def _spend(self, now: float) -> None:
-        """A frame that carries nothing came."""
+        """Count a frame that carries nothing; raise Broken if the peer sends too many."""
         rate = self.limits.resets
         self._budget = min(rate, self._budget + (now - self._budget_at) * rate) - 1
         self._budget_at = now
@@ -447,17 +454,17 @@ class Session(StreamSession):
             raise Broken(ENHANCE_YOUR_CALM, f"more than {rate:g} frames a second that carry nothing")
 
     def _check_known(self, number: int) -> None:
-        """Raise Broken for a stream that nobody has opened."""
+        """Raise Broken for a stream that was never opened."""
         if number >= self._next if bool(number & 1) is self.client else number > self._highest:
             raise Broken(PROTOCOL_ERROR, f"a frame on the idle stream {number}")
 
     def _tell_begun(self) -> None:
-        """Tell the heads that waited for what might stand behind them, with what does."""
+        """Report the heads that waited for body and trailers, together with these."""
         while self._begun:
             self._tell_head(next(iter(self._begun)), None)
 
     def _tell_head(self, stream: Stream, trailers: Trailers2 | None) -> None:
-        """Tell the head of a stream, with what stood behind it."""
+        """Report the head of a stream, with the body and trailers that came with it."""
         head = self._begun.pop(stream)
         body, stream.begun = stream.begun, None
         data = b""
@@ -513,7 +520,7 @@ class Session(StreamSession):
             stream.tell_end(None)
 
     def _stray_data(self, number: int, size: int, now: float) -> None:
-        """DATA of a stream that is closed, or that was never opened."""
+        """Handle DATA of a stream that is closed, or that was never opened."""
         self._credit_connection(size)
         self._check_known(number)
         if not self._was_reset(number):
@@ -521,7 +528,9 @@ class Session(StreamSession):
             self._refuse(number, STREAM_CLOSED)
 
     def _break_for_data(self, stream: Stream, size: int, now: float) -> None:
-        """End a stream whose peer sent `size` bytes of DATA that it may not send, for the first reason that holds."""
+        """Break off a stream whose peer sent `size` bytes of DATA that it may not send, for the first reason that
+        holds.
+        """
         if stream.received_all:
             code, detail = STREAM_CLOSED, "DATA after the end of the stream"
         elif size > stream.left:
@@ -534,7 +543,7 @@ class Session(StreamSession):
         self._break(stream, code, detail, now)
 
     def _hold(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
-        """DATA, of `size` bytes with its padding, whose stream has paused."""
+        """Hold DATA, of `size` bytes with its padding, whose stream has paused."""
         stream.hold(payload)
         self.held += len(payload)
         self._credit_stream(stream, size - len(payload))
@@ -548,7 +557,7 @@ class Session(StreamSession):
     # -- heads ----------------------------------------------------------------------------------------------------
 
     def _headers(self, flags: int, number: int, payload: bytes, now: float) -> None:
-        """A HEADERS frame that is padded, has a priority, or goes on in others."""
+        """Read a HEADERS frame that is padded, has a priority, or continues in other frames."""
         start = 5 if flags & PRIORITIZED else 0
         if flags & PADDED:
             payload = _unpadded(payload, start)
@@ -568,7 +577,7 @@ class Session(StreamSession):
             self._head(number, block, self._heads.end, now)
 
     def _head(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """A header block is whole. Each is read, whatever happens to it."""
+        """Handle a whole header block. Each block is read, even if its fields are not needed."""
         stream = self.streams.get(number)
         if stream is None:
             if self.client or not number & 1 or number <= self._highest:
@@ -588,7 +597,7 @@ class Session(StreamSession):
             self._break(stream, PROTOCOL_ERROR, str(bad), now)
 
     def _stray_head(self, number: int, block: bytes, now: float) -> None:
-        """A head on a stream that is over, or never was."""
+        """Handle a head on a stream that is over, or never existed."""
         was_reset = self._was_reset(number)
         if was_reset is None:
             raise Broken(PROTOCOL_ERROR, f"a head on the stream {number}")
@@ -598,9 +607,9 @@ class Session(StreamSession):
             self._refuse(number, STREAM_CLOSED)
 
     def _request(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """An app opens a stream; it is one once its head was read."""
+        """Open the stream of an app's request, once its head was read."""
         limits = self.limits
-        if self._last_named:  # its client knows that nobody serves it
+        if self._last_named:  # the client knows from our GOAWAY that the stream is not served
             self._heads.pass_over(block)
             self._highest = number
             self._remember(number, True)
@@ -635,7 +644,7 @@ class Session(StreamSession):
             stream.begun = []
 
     def _too_large(self, size: int) -> str:
-        """How a header list passes the limits. Raises Broken for one that is twice as large."""
+        """Return a clause on how a header list exceeds the limits. Raises Broken for one that is twice as large."""
         most = self.limits.header_bytes
         if size > 2 * most:
             raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit")
@@ -644,7 +653,7 @@ class Session(StreamSession):
         return f"more than {self.limits.headers} header fields"
 
     def _answer(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
-        """An answer's head, interim or final."""
+        """Handle an answer's head, interim or final."""
         head = self._heads.answer(block, end)
         limits = self.limits
         if head.list_size > limits.header_bytes or head.count > limits.headers:
@@ -688,7 +697,7 @@ class Session(StreamSession):
     # -- other frames ---------------------------------------------------------------------------------------------
 
     def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
-        """A frame that is neither DATA nor HEADERS. PRIORITY is dropped."""
+        """Handle a frame that is neither DATA nor HEADERS. PRIORITY is dropped."""
         if kind == WINDOW_UPDATE:
             self._window_update(number, payload, now)
         elif kind == RST_STREAM:
@@ -713,13 +722,15 @@ class Session(StreamSession):
         if not self.client and not stream.answered:
             self._spend(now)
         code = int.from_bytes(payload, "big")
-        if code and (self.client or code != CANCEL):  # an app may well have changed its mind
+        if code and (self.client or code != CANCEL):  # an app that cancels is no error
             self._count(code)
-        if self.client and stream.received_all:  # the answer is whole, and told or held; the peer wants no more of us
+        if (
+            self.client and stream.received_all
+        ):  # the answer is whole, and reported or held; the peer wants no more of our body
             self._close(stream, stream.holds_all is False)
             return
         self._close(stream, True)
-        self._over_ids[number] = False  # who reset it has nothing of it under way: what comes still is behind its end
+        self._over_ids[number] = False  # the peer has nothing of it under way: what still comes is after its end
         stream.tell_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
     def _settings(self, flags: int, payload: bytes, now: float) -> None:
@@ -755,7 +766,7 @@ class Session(StreamSession):
             raise Broken(PROTOCOL_ERROR, "ENABLE_PUSH out of range")
 
     def _grow(self, increment: int) -> None:
-        """The window of every stream has grown, or shrunk."""
+        """Enlarge the window of every stream by `increment`, or shrink it if that is negative."""
         for stream in self.streams.values():
             self._outbox.grant(stream, increment)
             if stream.window > MOST:
@@ -810,14 +821,14 @@ class Session(StreamSession):
 
     @property
     def due(self) -> float:
-        """When `tick` has something to do."""
-        if self._coming and not self._rest and not self._heads.number:  # nearly always
+        """The time from which `tick` has something to do."""
+        if self._coming and not self._rest and not self._heads.number:  # the usual case, made fast
             return self._drain_due
         return min(self._late_at, self._drain_due)
 
     @property
     def _late_at(self) -> float:
-        """When what has begun to come should have come: a head, or the beginning of it all."""
+        """The time by which what has begun to come must be whole: a head, or the preface and SETTINGS."""
         if self._heads.number:
             return self._heads.since + HEAD_SECONDS
         if not self._coming and not self.client:
@@ -826,7 +837,9 @@ class Session(StreamSession):
         return self._partial_since + HEAD_SECONDS if len(rest) > 3 and rest[3] == HEADERS else NEVER
 
     def tick(self, now: float) -> None:
-        """Time has passed: a head that is not whole by now ends the connection; a drain names its last stream."""
+        """Handle the passing of time: a head that is not whole by now ends the connection; a drain names its last
+        stream.
+        """
         if self.ended:
             return
         if now >= self._late_at:
@@ -835,7 +848,9 @@ class Session(StreamSession):
             self._name_last()
 
     def drain(self, now: float) -> None:
-        """Serve what was opened, and what the peer opens before it knows better; then nothing (RFC 9113, 6.8)."""
+        """Serve the open streams, and those that the peer opens before it learns of the drain; then no more (RFC 9113,
+        6.8).
+        """
         if self.ended or self._last_named or self._drain_due < NEVER:
             return
         self.draining = True
@@ -851,11 +866,11 @@ class Session(StreamSession):
 
     @property
     def drained(self) -> bool:
-        """Whether it drains, and has nothing left to do."""
+        """Whether the session drains, and has nothing left to do."""
         return self.draining and self._drain_due == NEVER and not self.streams
 
     def fail(self, code: int, detail: str) -> None:
-        """Give the connection up: GOAWAY, and every stream is gone."""
+        """Give the connection up: send GOAWAY, and report every stream as gone."""
         if not self.ended:
             if code:
                 self._count(code)
@@ -864,7 +879,9 @@ class Session(StreamSession):
             self.owner.failed(code, detail)
 
     def lost(self, code: int | None = None, detail: str = "the connection was lost") -> None:
-        """The connection is no more: every stream is told. A peer's answer that came whole is no less whole for it."""
+        """Note that the connection is lost: every stream gets that event. A peer's answer that came whole stays
+        whole.
+        """
         if self.ended:
             return
         self.ended = self.draining = True
@@ -882,7 +899,7 @@ class Session(StreamSession):
 
 
 def _unpadded(payload: bytes, start: int) -> bytes:
-    """A payload without its padding and the `start` bytes of its priority."""
+    """Return a payload without its padding and without the `start` bytes of its priority."""
     padding = payload[0] if payload else 256
     if 1 + start + padding > len(payload):
         raise Broken(PROTOCOL_ERROR, "more padding than frame")
@@ -890,6 +907,6 @@ def _unpadded(payload: bytes, start: int) -> bytes:
 
 
 def _fits(stream: Stream, size: int, end: bool) -> bool:
-    """Whether so many bytes more are what content-length says."""
+    """Count `size` more bytes of body; return whether the body still matches content-length."""
     stream.received += size
     return stream.received == stream.expected if end else stream.received <= stream.expected

@@ -1,4 +1,6 @@
-"""One stream of a session: what it reports to its owner, which overrides `on_…`, and what its owner can do with it."""
+"""One stream of a session: the events that it reports to its owner, a subclass that overrides `on_…`, and the actions
+that the owner may take.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +10,35 @@ from proxy.wire.http2.heads import Request2, Response2, Trailers2
 
 
 class StreamOutbox:
-    """What a stream's frames go through: the base of the session's outbox."""
+    """The interface by which a stream sends frames: the base of the session's outbox."""
 
     __slots__ = ()
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
-        """Have a head of `stream` sent."""
+        """Add a head of `stream`."""
         raise NotImplementedError
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
-        """Have DATA of `stream` sent, when there is room for it."""
+        """Add DATA of `stream`, to be sent when there is room for it."""
         raise NotImplementedError
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Have END_STREAM sent behind all of it."""
+        """Add END_STREAM after all DATA of `stream`."""
         raise NotImplementedError
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
-        """Have a whole message of `stream` sent."""
+        """Add a whole message of `stream`."""
         raise NotImplementedError
 
     def resumed(self, stream: Stream) -> None:
-        """Have it told what it held."""
+        """Have `stream` report what it held."""
         raise NotImplementedError
 
 
 class StreamSession:
-    """Where a stream belongs to: the base of its session. `client`: we opened it. `outbox`: what frames go through."""
+    """The interface of the session that a stream belongs to: its base. `client`: we opened the stream. `outbox`: takes
+    the stream's frames.
+    """
 
     __slots__ = ("client", "outbox")
 
@@ -42,29 +46,30 @@ class StreamSession:
     outbox: StreamOutbox
 
     def sent(self, stream: Stream) -> None:
-        """Our side of `stream` has ended: its last frame was put into the outbox."""
+        """Note that our side of `stream` has ended: its last frame was put into the outbox."""
         raise NotImplementedError
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Break it off with a RST_STREAM."""
+        """Break `stream` off with a RST_STREAM."""
         raise NotImplementedError
 
     def taken(self, stream: Stream, size: int) -> None:
-        """So much of what it held is held no more."""
+        """Note that `stream` has released `size` bytes that it held."""
         raise NotImplementedError
 
 
 class Stream:
-    """See the module.
+    """One stream of a session.
 
-    For its owner: `id`; `blocked`, what is written should wait for `on_writable`; `bodiless`, to be set where the
-    request's method is HEAD; `over`, it is not opened yet, or has ended both ways.
-    For its session: `answered`, a final head has come, or was sent; `window`, the bytes that the peer takes now, below
-    0 where it took some back; `lane`, what waits for it, where anything has had to; `left`, the bytes that the peer may
-    still send, and `owed`, those that were taken and not credited yet; `received_all` and `sent_all`, which sides have
-    ended; `begun`, what is told together with its head; `expected`, bytes of body that content-length names, -1 for any
-    number; `received`, those that came; `interim`, the size of interim answers; `unwanted`, it is reset once our side
-    has ended.
+    For its owner: `id`; `blocked`, whether writing should wait for `on_writable`; `bodiless`, to be set if the
+    request's method is HEAD; `over`, whether it is not opened yet or has ended both ways.
+
+    For its session: `answered`, a final head has come, or was sent; `window`, the bytes that the peer accepts now,
+    below 0 if it has reduced its window; `lane`, the queued bytes, if any were ever queued; `left`, the bytes that the
+    peer may still send, and `owed`, those that were taken and not credited yet; `received_all` and `sent_all`, which
+    sides have ended; `begun`, the body that is reported together with its head; `expected`, the bytes of body that
+    content-length names, -1 for any number; `received`, those that came; `interim`, the size of interim answers;
+    `unwanted`, whether it is reset once our side has ended.
     """
 
     __slots__ = (
@@ -83,55 +88,58 @@ class Stream:
         self.answered = False
         self.blocked = False
         self.bodiless = False
-        self.told = False  # its first head was told
+        self.told = False  # whether its first head was reported
         self.begun: list[bytes] | None = None
-        self.trailers_behind: Trailers2 | None = None  # they are told with its head, or with what is held
+        self.trailers_behind: Trailers2 | None = None  # trailers to report with what is held
         self.received_all = False
         self.received = 0
         self.expected = -1
         self.interim = 0
         self.sent_all = True  # until it is opened
-        self.ending = False  # END_STREAM follows what is queued,
-        self.trailers_queued = b""  # with this block
+        self.ending = False  # whether END_STREAM follows what is queued,
+        self.trailers_queued = b""  # and the block of trailers that carries it, if any
         self.unwanted = False
         self._paused = False
         self._held: list[bytes] | None = None  # what came while paused
-        self._whole_held = False  # and that it is all
-        self._left = False  # by its owner: nothing more is told
+        self._whole_held = False  # whether the end of the body came while paused
+        self._left = False  # whether the owner wants no further event
 
-    # -- told to its owner ----------------------------------------------------------------------------------------
+    # -- events, reported to the owner ----------------------------------------------------------------------------
 
     def on_info(self, head: Response2) -> None:
-        """An interim answer."""
+        """An interim answer came."""
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """The head, with what of body and trailers stood behind it; `end`: that is all."""
+        """The head came, with those parts of body and trailers that came with it; `end`: the message is whole."""
 
     def on_data(self, data: bytes) -> None:
-        """More of the body."""
+        """More of the body came."""
 
     def on_end(self, trailers: Trailers2 | None) -> None:
         """The body is whole."""
 
     def on_too_large(self, head: Request2, detail: str) -> None:
-        """The request's head is above the limits: it is to be answered with 431."""
+        """The request's head exceeds the limits, and is to be answered with 431."""
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """It was broken off: by the peer's RST_STREAM, for what the peer did, or (None) with the connection.
+        """The stream was broken off: by the peer's RST_STREAM, for an error of the peer, or with the connection (`code`
+        None).
 
-        `processed`: False where the peer says that it did nothing of it. Nothing more is told.
+        `processed`: False if the peer says that it did not process the stream. No further event is reported.
         """
 
     def on_writable(self) -> None:
-        """What was written has gone: write on. Told from within no other method."""
+        """The queued bytes were sent, so the owner may write on. Never called from within another method of the
+        stream.
+        """
 
     def on_defect(self, error: Exception) -> None:
-        """One of the methods above raised: what it was called for is lost, and the session goes on without this stream.
-        Its connection has others. An owner that can't report a defect has it raised.
+        """One of the methods above raised: its event is lost, and the session goes on without this stream, because the
+        connection has others. This default raises the error for owners that can't report a defect.
         """
         raise error
 
-    # -- asked by its owner ---------------------------------------------------------------------------------------
+    # -- actions of the owner -------------------------------------------------------------------------------------
 
     def send_info(self, block: bytes) -> None:
         """Send the head of an interim answer."""
@@ -139,19 +147,19 @@ class Stream:
             self.session.outbox.block(self, block, False)
 
     def send_head(self, block: bytes, end: bool) -> None:
-        """Send the head; `end`: that is all."""
+        """Send the head; `end`: nothing follows it."""
         if not self.sent_all:
             if not self.session.client:
                 self.answered = True
             self.session.outbox.block(self, block, end)
 
     def send_data(self, data: bytes) -> None:
-        """Send more of the body; it waits where the peer or the transport takes no more."""
+        """Send more of the body; it is queued if the peer or the transport accepts no more."""
         if data and not self.sent_all:
             self.session.outbox.data(self, data, False)
 
     def send_end(self, data: bytes = b"", trailers: bytes = b"") -> None:
-        """Send the rest of the body, and trailers, a block, where there are any."""
+        """Send the rest of the body, and the trailers (an encoded block, b"" for none)."""
         if self.sent_all:
             return
         outbox = self.session.outbox
@@ -161,7 +169,7 @@ class Stream:
             outbox.end(self, trailers)
 
     def send_message(self, block: bytes, data: bytes, trailers: bytes = b"") -> None:
-        """Send the head, the whole body, and trailers, a block, where there are any."""
+        """Send the head, the whole body, and the trailers (an encoded block, b"" for none)."""
         if self.sent_all:
             return
         if not self.session.client:
@@ -170,43 +178,43 @@ class Stream:
 
     @property
     def queued(self) -> int:
-        """Bytes of the body that wait here."""
+        """The number of queued bytes of the body."""
         return 0 if self.lane is None else self.lane.queued
 
     def reset(self, code: int) -> None:
-        """Break it off. Nothing more is reported of it."""
+        """Break the stream off. No further event is reported."""
         self._left = True
         self.drop_held()
         if not self.over:
             self.session.reset(self, code)
 
     def refuse_rest(self) -> None:
-        """The peer may keep what it has not sent of its body: it is told so once all of ours has gone."""
+        """Refuse the rest of the peer's body: the peer gets a reset once our side has been sent completely."""
         if not self.received_all and not self.over:
             self.unwanted = True
             if self.sent_all:
                 self.reset(NO_ERROR)
 
     def pause(self) -> None:
-        """Take no more of the peer's body for now: no credit is given, and what comes still is held."""
+        """Stop taking the peer's body for now: no credit is given, and what still comes is held."""
         self._paused = True
 
     def resume(self) -> None:
-        """Take more of it; what was held is told with the next flush."""
+        """Take the peer's body again; what was held is reported with the outbox's next `tell`."""
         if self._paused:
             self._paused = False
             if self._held is not None or self._whole_held:
                 self.session.outbox.resumed(self)
 
-    # -- by its session -------------------------------------------------------------------------------------------
+    # -- for the session ------------------------------------------------------------------------------------------
 
     @property
     def holds(self) -> bool:
-        """Whether what comes now has to wait for its owner."""
+        """Whether what comes now has to wait for the owner."""
         return self._paused or self._held is not None
 
     def hold(self, data: bytes) -> None:
-        """Keep more of the body until its owner takes it."""
+        """Keep more of the body until the owner takes it."""
         if self._held is None:
             self._held = []
         self._held.append(data)
@@ -219,28 +227,28 @@ class Stream:
             self.on_defect(error)
 
     def tell_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """Report the head, with what stood behind it."""
+        """Report the head, with what came with it."""
         try:
             self.on_head(head, data, end, trailers)
         except Exception as error:
             self.on_defect(error)
 
     def tell_too_large(self, head: Request2, detail: str) -> None:
-        """Report a head that is above the limits."""
+        """Report a head that exceeds the limits."""
         try:
             self.on_too_large(head, detail)
         except Exception as error:
             self.on_defect(error)
 
     def tell_writable(self) -> None:
-        """Report that what was written has gone."""
+        """Report that the queued bytes were sent."""
         try:
             self.on_writable()
         except Exception as error:
             self.on_defect(error)
 
     def tell_data(self, data: bytes) -> None:
-        """Tell more of the body."""
+        """Report more of the body."""
         if self._left:
             return
         try:
@@ -249,7 +257,7 @@ class Stream:
             self.on_defect(error)
 
     def tell_end(self, trailers: Trailers2 | None) -> None:
-        """Tell that the body is whole, behind what is held of it."""
+        """Report that the body is whole, after what is held of it."""
         if self._paused or self._held is not None:
             self._whole_held, self.trailers_behind = True, trailers
         elif not self._left:
@@ -259,7 +267,7 @@ class Stream:
                 self.on_defect(error)
 
     def tell_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Tell that it was broken off, and drop what is held."""
+        """Report that the stream was broken off, and drop what is held."""
         self.drop_held()
         if not self._left:
             self._left = True
@@ -270,18 +278,18 @@ class Stream:
 
     @property
     def holds_all(self) -> bool:
-        """Whether all of the body came, and some of it is held."""
+        """Whether all of the body came, and its end has yet to be reported."""
         return self._whole_held
 
     def drop_held(self) -> None:
-        """What is held is nobody's."""
+        """Drop what is held, and give the session its bytes back."""
         held, self._held = self._held, None
         self._whole_held = False
         if held:
             self.session.taken(self, sum(map(len, held)))
 
     def tell_held(self) -> None:
-        """Tell what was held, while its owner takes it."""
+        """Report what was held, as long as the owner takes it."""
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))

@@ -1,4 +1,6 @@
-"""HPACK's tables (RFC 7541): of fields, of Huffman's code, and the one that a peer fills until it has none (2.3.2)."""
+"""HPACK's tables (RFC 7541): the static table, the Huffman code, and the dynamic table that a peer fills until it has
+given it up (section 2.3.2).
+"""
 
 from __future__ import annotations
 
@@ -68,12 +70,12 @@ vary
 via
 www-authenticate
 """
-#: Names and values, in the order of their indexes, of which the first is 1.
+#: Names and values of the static table, in the order of their indexes, which begin at 1.
 STATIC: tuple[tuple[bytes, bytes], ...] = tuple(
     (name, value) for name, _, value in (line.partition(b" ") for line in _STATIC.splitlines())
 )
-#: Bits of each octet's Huffman code, and last those of the end of a string (RFC 7541, appendix B). Codes themselves are
-#: not written down: the shortest is 0, and they count up by length and then by octet.
+#: The number of bits of each octet's Huffman code, and last of the end-of-string code (RFC 7541, appendix B). The codes
+#: follow from these: the first is 0, and they count up by length and then by octet.
 CODE_LENGTHS = bytes((
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
@@ -85,14 +87,16 @@ CODE_LENGTHS = bytes((
     27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28,
     27, 27, 27, 27, 27, 26, 30,
 ))  # fmt: skip
-#: Bytes that a dynamic table may have unless its reader says otherwise (RFC 9113 section 6.5.2).
+#: The most bytes of a dynamic table unless its reader announces another size (RFC 9113 section 6.5.2).
 MOST = 4096
-#: What a field counts for beyond its name and value (RFC 7541 section 4.1).
+#: The bytes that a field counts for beyond its name and value (RFC 7541 section 4.1).
 OVERHEAD = 32
 
 
 class DynamicTable:
-    """The table of a peer that was told of no other size. `size`: what it may hold, in bytes (RFC 7541 section 4)."""
+    """The dynamic table of a peer that has not been given another size yet (RFC 7541 section 4). `size`: the bytes that
+    it may hold.
+    """
 
     __slots__ = ("_entries", "_held", "size")
 
@@ -103,23 +107,25 @@ class DynamicTable:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no field in it."""
+        """Whether the table has no field."""
         return not self._entries
 
     def __getitem__(self, index: int) -> tuple[bytes, bytes]:
-        """The field of an index, static ones first. Raises IndexError where there is none."""
+        """Return the field with an index; the static table comes first. Raises IndexError if there is none."""
         if index < 1:
             raise IndexError(index)
         return STATIC[index - 1] if index <= len(STATIC) else self._entries[index - len(STATIC) - 1]
 
     def add(self, name: bytes, value: bytes) -> None:
-        """A field, which is the first from now on; what no longer fits goes, it itself too if it is too large."""
+        """Add a field at the front, and evict from the end what no longer fits, the field itself too if it is too
+        large.
+        """
         self._entries.appendleft((name, value))
         self._held += len(name) + len(value) + OVERHEAD
         self.resize(self.size)
 
     def resize(self, size: int) -> None:
-        """It may hold so many bytes. Raises ValueError above what it may have."""
+        """Let the table hold `size` bytes, and evict what no longer fits. Raises ValueError if that is above MOST."""
         if size > MOST:
             raise ValueError(f"a table of {size} bytes")
         self.size = size
