@@ -146,6 +146,8 @@ class Sender:
                 return
             attempt.task = None
             self._send(attempt, stream, monotonic())
+            if alone and stream.shared is not None:  # other calls go on sharing the connection that was there
+                stream.shared.drain()
         except Exception as error:  # the task has no reader: the call would last until its deadline
             attempt.task = None
             self.owner.break_down(error, monotonic())

@@ -91,7 +91,8 @@ class Fault:
     `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
     `detail`: one clause for people, free of secrets. `error`: the RFC 9209 proxy error type. `code`: the error code
     that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7); `ours`: redrive itself reset
-    it, for something that the upstream did, so that the code is no information for the app.
+    it, for something that the upstream did, so that the code is no information for the app. `by_attempt`:
+    `timeouts.attempt` ended it, and no other limit.
     """
 
     kind: FaultKind
@@ -101,6 +102,7 @@ class Fault:
     error: str = "connection_terminated"
     code: int | None = None
     ours: bool = False
+    by_attempt: bool = False
 
     @property
     def grpc_status(self) -> int:

@@ -128,7 +128,8 @@ def malformed(detail: str) -> Fault:
 def attempt_timeout() -> Fault:
     """The fault of an attempt without a final head within `timeouts.attempt`."""
     detail = "the upstream did not answer within the attempt's time"
-    return Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN, detail=detail, error="http_response_timeout")
+    progress, error = Progress.UNKNOWN, "http_response_timeout"
+    return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error=error, by_attempt=True)
 
 
 def first_byte_timeout(*, answered: bool) -> Fault:

@@ -35,6 +35,7 @@ from proxy.retry.facts import (
 )
 from proxy.retry.policy import Classify, Dialect, Rule
 from proxy.retry.rules import ReplyEvidence, Ruleset, SingleRule
+from proxy.transport.faults import attempt_timeout, first_byte_timeout, idle_timeout
 
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 ABORTED = GRPC_STATUS_NUMBERS["ABORTED"]
@@ -447,14 +448,14 @@ def test_service_codes_reach_http_and_faults_by_unavailable(dialects: tuple[Dial
 
 def test_the_service_config_speaks_for_the_attempts_that_its_own_time_ended() -> None:
     timed = rules(service_codes=frozenset(), service_retries=True, service_timeout=True)
-    silent = classify_fault(timed, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN))
+    silent = classify_fault(timed, RPC, attempt_timeout())
     assert (silent.cls, silent.unprocessed, silent.repeated_by) == (Class.TIMEOUT, False, SERVICE_CONFIG)
-    begun = classify_fault(timed, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.ANSWERED))
-    assert begun.repeated_by == ""  # grpc-core's timer ends with the first thing that is received
+    for other in (first_byte_timeout(answered=False), first_byte_timeout(answered=True), idle_timeout(answered=False)):
+        assert classify_fault(timed, RPC, other).repeated_by == ""  # other limits, of which the config says nothing
     reset = classify_fault(timed, RPC, Fault(FaultKind.RESET, Progress.UNKNOWN))
     assert (reset.cls, reset.repeated_by) == (Class.UNNAMED, "")
     fatal = rules(rules=(Rule(Class.FATAL, "1"),), service_codes=frozenset(), service_timeout=True)
-    assert classify_fault(fatal, RPC, Fault(FaultKind.ATTEMPT_TIMEOUT, Progress.UNKNOWN)).repeated_by == ""
+    assert classify_fault(fatal, RPC, attempt_timeout()).repeated_by == ""
 
 
 def test_rules_come_before_service_codes() -> None:
