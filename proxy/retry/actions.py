@@ -1,7 +1,8 @@
-"""What a call asks of its driver. Values, carried out in the order in which they are returned.
+"""The actions that a call asks of its driver: values, carried out in the order in which they are returned.
 
-Deciding carries nothing out: `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on a virtual
-clock; both see the same ones. Nobody changes one, though nothing prevents it: what would takes three times as long.
+The deciding core carries nothing out: `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on
+a virtual clock; both get the same ones. Actions must not be changed, though nothing enforces it: frozen objects take
+three times as long to make.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from proxy.retry.policy import Fallback
 
 
 class _Value:
-    """Equal to another of its kind with the same in every slot."""
+    """The base of actions: two are equal if they are of one kind, and equal in every slot."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -32,10 +33,12 @@ class _Value:
 
 
 class Launch(_Value):
-    """Send the request as attempt n. `fresh`: on a new connection, since a pooled one was found dead; `alone`: as the
-    first request of its connection, since the upstream answered 421 on one that it was not. `endpoint`: to
-    this one of the policy's, counted from 0; None: to whichever the driver takes. `key`: the number of the credential
-    that it carries, from 0; None where the policy has none.
+    """Send the request as attempt n.
+
+    `fresh`: on a new connection, since a pooled one was found dead; `alone`: as the first request of its connection,
+    since the upstream answered 421 on a connection that had carried others. `endpoint`: the policy's endpoint to use,
+    counted from 0; None: the driver chooses. `key`: the number of the credential that it carries, from 0; None if the
+    policy has none.
     """
 
     __slots__ = ("alone", "attempt", "endpoint", "fresh", "key")
@@ -65,9 +68,10 @@ class WakeAt(_Value):
 
 
 class Ask(_Value):
-    """Ask the scope's bucket, which is kept elsewhere, for the price of a retry; then say `granted` or `refused`.
+    """Ask the scope's bucket, which is kept outside this process, for the price of a retry; then report `granted` or
+    `refused`.
 
-    The last action of its tuple: the answer may come at once.
+    The last action of its tuple, since the answer may come at once.
     """
 
     __slots__ = ("price",)
@@ -78,7 +82,8 @@ class Ask(_Value):
 
 class Peek(_Value):
     """Collect up to `limit` bytes of this answer's body, or to its end, or until `look`, which is fed with them, has
-    seen enough; then say `peeked`. With a `look` it is a success, which has `failed` when that is `due`.
+    seen enough; then report `peeked`. With a `look` the answer is a success, whose attempt has `failed` once the look's
+    `due` has passed.
     """
 
     __slots__ = ("attempt", "limit", "look")
@@ -90,7 +95,7 @@ class Peek(_Value):
 
 
 class Hold(_Value):
-    """Keep this answer: head and up to 64 KiB of body; beyond that pause its connection."""
+    """Keep this answer: its head and up to 64 KiB of its body; pause its connection beyond that."""
 
     __slots__ = ("attempt",)
 
@@ -99,7 +104,7 @@ class Hold(_Value):
 
 
 class Discard(_Value):
-    """The held answer is not needed any more."""
+    """Drop the held answer, which is not needed any more."""
 
     __slots__ = ("attempt",)
 
@@ -108,7 +113,7 @@ class Discard(_Value):
 
 
 class Cancel(_Value):
-    """Abort this sending; nothing more is heard of it."""
+    """Abort this attempt; report nothing more of it."""
 
     __slots__ = ("attempt",)
 
@@ -117,7 +122,7 @@ class Cancel(_Value):
 
 
 class Deliver(_Value):
-    """Hand this attempt's answer to the app as it comes. `ended` or `failed` of it is followed by Finish."""
+    """Forward this attempt's answer to the app as it comes. Report its `ended` or `failed`, which leads to Finish."""
 
     __slots__ = ("attempt", "outcome")
 
@@ -127,10 +132,10 @@ class Deliver(_Value):
 
 
 class Answer(_Value):
-    """The proxy's own answer, where there is none to hand on. `retry_after` is seconds, for a Retry-After field.
+    """Send the proxy's own answer, since there is none to forward. `retry_after` is seconds, for a Retry-After field.
 
-    `error` is the RFC 9209 proxy error type; `grpc_status` is told to a gRPC call in the place of what `status` stands
-    for. Always followed by Finish.
+    `error` is the RFC 9209 proxy error type; `grpc_status` is the status for a gRPC call, None for the one that
+    `status` stands for. Always followed by Finish.
     """
 
     __slots__ = ("detail", "error", "grpc_status", "outcome", "retry_after", "status", "title")
@@ -155,9 +160,10 @@ class Answer(_Value):
 
 
 class FallBack(_Value):
-    """Go on as a call of another upstream, which `elsewhere` has said takes it: make its `Call`, and say `go_on`.
+    """Continue as a call of another upstream, which `elsewhere` has said takes it: make its `Call`, and report `go_on`
+    to it.
 
-    The last action of its tuple; this call is over, and hears of nothing any more.
+    The last action of its tuple; this call is over, and gets no more events.
     """
 
     __slots__ = ("entry",)
@@ -167,7 +173,7 @@ class FallBack(_Value):
 
 
 class Finish(_Value):
-    """The call is over: release everything. `outcome` is final (a body may have broken after delivery)."""
+    """Release everything: the call is over. `outcome` is final (a body may have broken off after delivery began)."""
 
     __slots__ = ("outcome",)
 

@@ -1,14 +1,13 @@
-"""One call at the gates: what it asks of them, what it holds there, when it asks again; and what its attempts pay.
+"""Admission: a call at the gates (what it asks, what it holds, when it asks again), and the payment for an attempt.
 
 The cooldown is asked first, then the rate, then the adaptive limiter, then the circuit breakers, and last for a place
-among the attempts that may be under way. Whatever is held there is left again by `leave`, and nothing else leaves
-anything.
+among the attempts that may be under way. Whatever is held there is left again by `leave`, and by nothing else.
 
-Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place to wait in,
-a hedge of those that `extra` allows, the place of a breaker's probe) is either sent with the attempt or given back,
-exactly once, and nothing is taken where anything refuses. The place of an attempt is given back in any case: as it is
-not sent, or as its flight ends (`land`). A bucket that is kept elsewhere is asked; its answer counts while it is waited
-for, and what it grants too late goes back to it.
+Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place in the
+waiting room, a hedge within `extra`, the place of a breaker's probe) is either sent with the attempt or given back,
+exactly once, and nothing is taken if anything refuses. The place of an attempt is given back in any case: when it is
+not sent, or when its flight ends (`land`). A bucket that is kept outside this process is asked; its answer counts while
+it is waited for, and tokens that it grants too late go back to it.
 """
 
 from __future__ import annotations
@@ -33,10 +32,11 @@ Alarm = Callable[[float], None]
 
 
 class Payment:
-    """What is paid for one attempt. `price`: tokens that were taken from the bucket, None where nothing had to be
-    paid; `owed`: tokens that the bucket has still to be paid, None: nothing; `asked`: the bucket was asked for them and
-    has not answered; `limit`: when its silence counts as a no (seconds). `choice`: where the attempt goes, where the
-    core chooses that.
+    """The payment for one attempt: everything that is taken for it.
+
+    `price`: tokens that were taken from the bucket, None if none were due; `owed`: tokens that the bucket has still to
+    be paid, None for none; `asked`: the bucket was asked for them and has not answered; `limit`: the time (seconds)
+    from which its silence counts as a refusal. `choice`: the attempt's endpoint, if the core chooses it.
     """
 
     __slots__ = (
@@ -54,14 +54,18 @@ class Payment:
         self.limit = 0.0
         self.choice: Choice | None = None
         self._taken_at = 0.0
-        self._hedges: Hedges | None = None  # where this one is counted as a hedge, and at which instant
+        self._hedges: Hedges | None = (
+            None  # the hedges among which this attempt counts, if it does; `_hedged_at` is the instant
+        )
         self._hedged_at = 0.0
         self._tokens: tuple[TokenGate, ...] = ()
-        self._under_way: Places | None = None  # where the attempt has a place
+        self._under_way: Places | None = None  # the places of which the attempt has one
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str) -> bool:
-        """Take a place in the waiting room ("backoff" or "held"), for the one had before; False: there is none."""
+        """Take a place in the waiting room ("backoff" or "held") in exchange for the present one; False if there is
+        none.
+        """
         if self._place != place:
             self.leave_room()
             if not self.room.enter(self.upstream, place == "held"):
@@ -70,34 +74,38 @@ class Payment:
         return True
 
     def leave_room(self) -> None:
-        """Free the place in `limits.waiting`: nothing is waited for any more."""
+        """Free the place in the waiting room, since nothing is waited for any more."""
         if self._place:
             self.room.leave(self.upstream, self._place == "held")
             self._place = ""
 
     def take(self, price: float, now: float) -> bool:
-        """Take the price of a retry, if the bucket has it; whether it has."""
+        """Take the price of a retry from the bucket; False if the bucket refuses."""
         if self.bucket is not None and not self.bucket.take(price, now):
             return False
         self.price, self._taken_at = price, now
         return True
 
     def owe(self, price: float, limit: float, now: float) -> bool:
-        """The price could not be taken here: the bucket is to be asked for it. False: there is nothing to ask."""
+        """Note a price that could not be taken here, so that the bucket is asked for it; False if this bucket can't be
+        asked.
+        """
         if self.bucket is None or self.bucket.affords(price, now) != ASK:
             return False
         self.owed, self.limit = price, limit
         return True
 
     def pay(self, now: float) -> bool:
-        """Pay what is owed, if it is there by now; whether it was."""
+        """Take what is owed, if the tokens are here by now; False if they are not."""
         if self.owed is None or not self.take(self.owed, now):
             return False
         self.owed = None
         return True
 
     def granted(self, price: float, now: float) -> bool:
-        """The bucket that was asked has taken the price; whether that is still of interest."""
+        """Note that the bucket, which was asked, has taken the price. Returns False if the price is not wanted any
+        more.
+        """
         if not self.asked or self.owed != price:
             return False
         self.price, self._taken_at = price, now
@@ -105,14 +113,16 @@ class Payment:
         return True
 
     def refused(self, price: float) -> bool:
-        """The bucket that was asked says no; whether that is still of interest. What is here may pay all the same."""
+        """Note that the bucket, which was asked, refuses; tokens that are here may still pay. Returns False if the
+        answer is not waited for any more.
+        """
         if not self.asked or self.owed != price:
             return False
         self.asked = False
         return True
 
     def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
-        """Count the attempt, once, as one beside another, if this share of the calls has room; whether it has."""
+        """Count the attempt, once, as a hedge; False if this share of the calls has no room for it."""
         if self._hedges is None:
             at = hedges.take(share, now)
             if at is None:
@@ -121,7 +131,7 @@ class Payment:
         return True
 
     def pass_gate(self, gate: TokenGate, waiter: Waiter, now: float) -> float:
-        """Take a gate's token, once: not after `now` where it is taken, else when to ask again."""
+        """Take a gate's token, once. Returns a time not after `now` if it is taken, else the time to ask again."""
         if gate in self._tokens:
             return now
         at = gate.ask(waiter, now)
@@ -130,7 +140,7 @@ class Payment:
         return at
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place among the attempts under way, once: not after `now` where it is taken, else as `places` says."""
+        """Take a place among the attempts under way, once. Returns as `Places.ask` does."""
         if self._under_way is not None:
             return now
         at = places.ask(waiter, rules, now)
@@ -139,25 +149,25 @@ class Payment:
         return at
 
     def land(self, now: float) -> None:
-        """The attempt is not under way any more: its place, if it has one, is free."""
+        """Free the attempt's place, if it has one: it is not under way any more."""
         places, self._under_way = self._under_way, None
         if places is not None:
             places.give_back(now)
 
     def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float) -> bool:
-        """Choose where the attempt goes, again if it was chosen before; False: every breaker is open by now."""
+        """Choose the attempt's endpoint, in place of an earlier choice; False if every breaker is open by now."""
         self.forgo_choice(now)
         self.choice = endpoints.choose(avoid, now)
         return self.choice is not None
 
     def forgo_choice(self, now: float) -> None:
-        """The attempt does not go there, not now at least."""
+        """Undo the choice of the attempt's endpoint, and give back a probe that it took."""
         if self.choice is not None:
             self.choice.undecided(now)
             self.choice = None
 
     def give_back(self, now: float) -> None:
-        """The attempt is not sent: all that was taken for it comes back."""
+        """Give back all that was taken for the attempt, which is not sent."""
         self.leave_room()
         self.forgo_choice(now)
         if self.price is not None and self.bucket is not None:
@@ -178,12 +188,12 @@ class Payment:
 
 
 class Admission:
-    """What gates know as a waiter; made when one has to be asked for the first time.
+    """A call as gates know it, their waiter; made when a gate has to be asked for the first time.
 
     `alarm` moves the call's one alarm (seconds). `cools`: cooldowns hold this call. `held_by`: the gate that holds, or
-    held, the attempt that is next or in flight; `held` are the seconds for which one held attempt `held_attempt`.
-    `endpoints`: whose breakers the call has to pass. `cooled`: the cooldown knows of the call: it queues there, or has
-    a place. `cooling`: what was left of the cooldown that refused the call, and the status that began it.
+    held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt `held_attempt`.
+    `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown, or has a place of
+    it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status that began it.
     `found_no_place`: no place among the attempts under way became free for it.
     """
 
@@ -216,11 +226,13 @@ class Admission:
         self.found_no_place = False
         self._deadline: float | None = None
         self._held_since: float | None = None  # since when a gate holds the next attempt
-        self._met_before: dict[ScopeState, tuple[float, ...]] | None = None  # the next, of other credentials
-        self._own_delays: tuple[float, ...] = ()  # when the delays are over that began with answers to this call
+        self._met_before: dict[ScopeState, tuple[float, ...]] | None = (
+            None  # the same as `_own_delays`, for other credentials
+        )
+        self._own_delays: tuple[float, ...] = ()  # the ends of the delays that answers to this call began
         self._cooled_since: float | None = None  # since when the cooldown holds it
-        self._cooled_before = 0.0  # for how long it did so ahead of earlier attempts
-        self._patience = NEVER  # until when it may: after that the call is answered
+        self._cooled_before = 0.0  # seconds for which it held the call in all, before that
+        self._patience = NEVER  # until when the cooldown may hold it; then the call is answered
 
     @property
     def was_cooled(self) -> bool:
@@ -228,7 +240,9 @@ class Admission:
         return self._cooled_before > 0
 
     def retime(self, at: float) -> None:
-        """A gate's word changed: the call asks again at another time, and at its deadline at the latest."""
+        """Move the call's alarm, since a gate changed the time that it had named; it rings at the deadline at the
+        latest.
+        """
         if self.alarm is not None:
             at = min(at, self._patience)
             self.alarm(at if self._deadline is None else min(at, self._deadline))
@@ -236,16 +250,16 @@ class Admission:
     def ask(
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate, limiter, breakers and places in turn: (when, the *no* if it is one, which of them holds
-        or why not). What they give goes into the payment. `first`: it is for a first attempt; `waits`: it may wait for
-        a place.
+        """Ask cooldown, rate, limiter, breakers and places in turn. Returns when the attempt may be sent, the outcome
+        if it is refused, and the gate that holds it or the reason. What they grant goes into the payment. `first`: it
+        is a first attempt; `waits`: it may wait for a place.
         """
         self._deadline = deadline
         scope = self.scope
         if self.cools and scope.cooldown.holds(now):
             at, why = self._ask_cooldown(now)
             if at > now:
-                self._leave_lines(now)  # who is held here must not stand in the way of others there
+                self._leave_lines(now)  # a call that the cooldown holds must not block the other gates' queues
                 return at, (Outcome.COOLING if at == REJECTED else None), why or "cooldown"
         if self._cooled_since is not None:
             self._end_hold(now, self._cooled_since)
@@ -270,9 +284,11 @@ class Admission:
     def _ask_for_place(
         self, payment: Payment, places: Places, now: float, *, waits: bool
     ) -> tuple[float, Outcome | None, str]:
-        """The last gate: when a place comes free cannot be told, so a call waits up to its deadline."""
+        """Ask for a place, the last gate. When a place becomes free cannot be known, so a call waits up to its
+        deadline. Returns as `ask` does.
+        """
         rules, waited = self.policy.concurrency, self in places.queue
-        assert rules is not None  # else there are no places
+        assert rules is not None  # places exist only with such rules
         at = payment.take_place(places, self, rules if waits else replace(rules, queue=0), now)
         self.found_no_place = waits and at == REJECTED
         if at == REJECTED:
@@ -284,7 +300,9 @@ class Admission:
         return at, None, "concurrency"
 
     def _ask_cooldown(self, now: float) -> tuple[float, str]:
-        """Now, or when to ask again; or REJECTED and why: the call would be held for longer than it may."""
+        """Ask the cooldown. Returns `now` or the time to ask again; or REJECTED and why, if it would hold the call for
+        too long.
+        """
         cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.scope.caller(self.request)
         at = cooldown.ask(self, fields, now, self._own_delays)
         self.cooled = True
@@ -321,21 +339,25 @@ class Admission:
             self._held_since = None
 
     def landed(self, sent: float, now: float, *, well: bool | None) -> None:
-        """The attempt sent at `sent` has a head or an end; `well`: no failure of the upstream's; None: told later."""
+        """Report to the cooldown that the attempt sent at `sent` has a head or an end. `well`: its answer is no failure
+        of the upstream's; None if that will be reported by a second call.
+        """
         self.scope.cooldown.landed(self, sent, now, well=well)
         self.cooled = well is None
 
     def met(self, cooldown: bytes) -> None:
-        """An answer to this call began this cooldown: what it asked for is the call's own wait, and no hold."""
+        """Note that an answer to this call began this cooldown: the delay is the call's own wait, and does not hold
+        it.
+        """
         self._own_delays = (*self._own_delays, self.scope.cooldown.until(cooldown))
 
     def claim_place(self, cooldown: bytes, due: float) -> None:
-        """The same, and it will be tried again at `due`: it has the first place."""
+        """Do what `met` does, and reserve the cooldown's first place for this call, which is tried again at `due`."""
         self.met(cooldown)
         self.cooled = self.scope.cooldown.claim(self, cooldown, due)
 
     def move(self, scope: ScopeState, now: float) -> None:
-        """The next attempt carries another credential: it passes that one's gates."""
+        """Leave the gates for those of another credential's scope, which the next attempt carries."""
         self.leave(now)
         met = self._met_before = self._met_before or {}
         met[self.scope] = self._own_delays
@@ -343,7 +365,7 @@ class Admission:
         self.scope = scope
 
     def leave(self, now: float) -> None:
-        """Leave the queues of all gates: nothing is waited for any more."""
+        """Leave the queues of all gates, since nothing is waited for any more."""
         if self.cooled:
             if self._cooled_since is not None:
                 self._end_hold(now, self._cooled_since)
@@ -353,7 +375,7 @@ class Admission:
             self._leave_lines(now)
 
     def _end_hold(self, now: float, since: float) -> None:
-        """The cooldown, which has held the call since then, does not hold it any more."""
+        """Note that the cooldown, which has held the call since `since`, does not hold it any more."""
         self._cooled_before += now - since
         self._cooled_since, self._patience = None, NEVER
 

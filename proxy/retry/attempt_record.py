@@ -13,7 +13,7 @@ FELL_BACK = "fell back"
 
 
 class AttemptRecord:
-    """What happened to one attempt. Times are seconds on the driver's clock; `delay` is the wait before the next
+    """The record of one attempt. Times are seconds on the driver's clock; `delay` is the wait before the next
     attempt.
 
     `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on",
@@ -106,8 +106,8 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class FallbackRecord:
-    """One fallback considered: the call would have ended with `outcome`, and went on to the upstream `to`, or did not
-    go there because of `skipped`.
+    """A fallback that was considered: the call would have ended with `outcome`, and went on to the upstream `to`, or
+    did not go there because of `skipped`.
     """
 
     to: str

@@ -35,8 +35,8 @@ Affords = bool | Literal["ask"]
 
 
 class Bucket:
-    """What the retries of a policy are paid from. Buckets kept outside this process (stores/) have the same
-    interface.
+    """The store of tokens that the retries of a policy are paid from. Buckets kept outside this process (stores/) have
+    the same interface.
     """
 
     __slots__ = ("capacity", "spec")

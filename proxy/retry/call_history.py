@@ -1,4 +1,4 @@
-"""The history of one call: a record of each attempt, and of what was decided after it, for people."""
+"""The history of one call: a record of each attempt, and of the decision after it, for people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from proxy.retry.facts import Class, Failure, Fault, Outcome, Reply
 from proxy.retry.policy import Policy
 from proxy.retry.states import Flight
 
-#: Names for members of enumerations: see `proxy.retry.facts`.
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS_CLASS = Class.SUCCESS
 
 
 class CallHistory:
-    """The records of one call's attempts. `upstream` and `route`: where the attempts go, of a call that has gone on to
+    """The records of one call's attempts. `upstream` and `route`: those of the attempts now, if the call has gone on to
     another upstream than its first; else "".
     """
 
@@ -25,7 +25,7 @@ class CallHistory:
     def note(
         self, flight: Flight, now: float, decision: str, failure: Failure | None = None, reply: Reply | None = None
     ) -> AttemptRecord:
-        """Record the end of an attempt, and what was decided. `reply`: the last answer that was judged."""
+        """Record the end of an attempt, and the decision after it. `reply`: the last answer that was judged."""
         payment = flight.payment
         record = AttemptRecord(flight.attempt, flight.since, now)
         record.decision = decision
@@ -45,34 +45,34 @@ class CallHistory:
         return record
 
     def note_broken_delivery(self, flight: Flight, now: float, decision: str, reply: Reply | None) -> AttemptRecord:
-        """Record that the answer which the app was being given ended before it was whole."""
+        """Record that the answer which was going to the app ended before it was complete."""
         record = self.note(flight, now, decision)
         if reply is not None:
             record.status = reply.status
         return record
 
     def note_transparent(self, flight: Flight, fault: Fault, now: float) -> None:
-        """Record a sending that is made again at once, with the same number."""
+        """Record an attempt that is sent again at once, with the same number."""
         self.note(flight, now, "transparent").meet(fault)
 
     def revise(self, no: str, why: str | None = None) -> None:
-        """Write this decision into the last record: the attempt that was to follow does not come."""
+        """Change the decision in the last record: the attempt that was to follow is not made."""
         last = self.records[-1]
         last.decision = no
         if why is not None:
             last.why = why
 
     def never_sent(self, no: Outcome, upstream: str, why: str) -> None:
-        """Write into the last record, which is another upstream's, that nothing was sent to this one."""
+        """Note in the last record, which is another upstream's, that nothing was sent to this upstream."""
         if self.records:
             last = self.records[-1]
             last.decision, last.why = no.value, f"{last.why}; {upstream}: {why or no.value}"
 
     def fell_back(self, no: Outcome) -> None:
-        """Write into the last record that the call goes on at another upstream."""
+        """Note in the last record that the call goes on at another upstream."""
         last = self.records[-1]
         last.decision, last.why = FELL_BACK, f"{no.value}{f': {last.why}' if last.why else ''}"
 
     def went_on(self, policy: Policy) -> None:
-        """The call goes on at this policy's upstream: later records name it."""
+        """Name this policy's upstream in later records, since the call goes on there."""
         self.upstream, self.route = policy.upstream, policy.route

@@ -1,7 +1,7 @@
-"""What a call has while it lasts, and the steps that its events and its flow have in common.
+"""The state of a call, and the steps that its events and its flow have in common.
 
-The parts own their fields: the history, the next attempt, the feedback, the flow and its plan. What is left here is
-what several of them read.
+Each part owns its fields: the history, the next attempt, the feedback, the flow and its plan. The state holds the
+fields that several of them read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from proxy.retry.states import Done, Flight, Flying, State
 
 
 class CallState(Standing):
-    """The state of one call, and its parts. `failure`: the last one, while its answer is held; `reply`: the last answer
-    that was judged, or is delivered; `delivered`: the attempt whose answer is delivered. `plan` is the flow's, None
-    until it is needed. `earlier` attempts were made at other upstreams before this one.
+    """The state of one call, and its parts.
+
+    `failure`: the last one, while its answer is held; `reply`: the last answer that was judged, or is delivered;
+    `delivered`: the attempt whose answer is delivered. `plan` is the flow's, None until it is needed. `earlier`
+    attempts were made at other upstreams before this one.
     """
 
     __slots__ = ("delivered", "env", "failure", "fallbacks", "feedback", "notes", "plan", "state", "upcoming")
@@ -45,11 +47,11 @@ class CallState(Standing):
     # -- what drivers set and read ------------------------------------------------------------------------------------
 
     def goes_elsewhere(self) -> None:
-        """Choose no endpoint of the policy: the call is the tunnel to a place that only a CONNECT names."""
+        """Choose none of the policy's endpoints: the call is a tunnel to a place that only a CONNECT names."""
         self.upcoming.picker = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let attempts carry the credentials that are chosen here."""
+        """Let attempts carry the credentials that `keys` chooses."""
         self.upcoming.carry(keys)
 
     def forget_alarm(self) -> None:
@@ -63,12 +65,14 @@ class CallState(Standing):
 
     @property
     def sent_by(self) -> str:
-        """The protocol of the only attempt, whose answer was delivered; "" of any other call."""
+        """The protocol of the only attempt, whose answer was delivered; "" if the call had more, or its answer is not
+        delivered.
+        """
         return self.delivered.protocol if self.delivered is not None and self.attempts == 1 else ""
 
     @property
     def app_retry(self) -> bool:
-        """Whether the app had tried this before by itself."""
+        """Whether this call is a retry by the app itself."""
         return self.hints is not NO_HINTS and self.hints.retries_itself
 
     @property
@@ -85,7 +89,9 @@ class CallState(Standing):
 
     @property
     def kept_off(self) -> tuple[float, float]:
-        """Of a call that a cooldown ended: the seconds left of it, and those that its last answer asked for."""
+        """The seconds left of the cooldown that ended the call, and the seconds that its last answer asked for; each 0
+        for none.
+        """
         asked, admission = self.failure.pushback.delay if self.failure is not None else None, self.upcoming.admission
         return (admission.cooling[0] if admission is not None else 0.0), asked or 0.0
 
@@ -96,15 +102,15 @@ class CallState(Standing):
         raise NotImplementedError
 
     def admit(self, planned: Next, now: float) -> Actions:
-        """Launch an attempt that is due, or wait where a gate says so."""
+        """Launch an attempt that is due, or wait if a gate holds it."""
         raise NotImplementedError
 
     def end(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with a *no*."""
+        """End the call with this outcome."""
         raise NotImplementedError
 
     def withdraw(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with a *no*, where an attempt was granted that is not sent."""
+        """End the call with this outcome although an attempt was granted, which is not sent."""
         raise NotImplementedError
 
     # -- what a plan may know -----------------------------------------------------------------------------------------
@@ -116,17 +122,17 @@ class CallState(Standing):
 
     @property
     def scope(self) -> ScopeState:
-        """What calls like this one share."""
+        """The state that calls of this scope share."""
         return self.upcoming.scope
 
     @property
     def bucket(self) -> Bucket | None:
-        """What retries are paid from."""
+        """The bucket that retries are paid from; None for none."""
         return self.upcoming.bucket
 
     @property
     def found_no_place(self) -> bool:
-        """Whether what ended the call was that no place among the attempts under way became free for it."""
+        """Whether the call ended because no place among the attempts under way became free for it."""
         admission = self.upcoming.admission
         return admission is not None and admission.found_no_place
 
@@ -138,7 +144,9 @@ class CallState(Standing):
         return hedges.delay(strategy.hedging_percentile, now)
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """See `proxy.retry.plans.Standing`."""
+        """The wait before the next attempt, as `Standing` defines it: at once after a 421, else as the credentials
+        require.
+        """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
             return True, None
         keys = self.upcoming.keys
@@ -147,7 +155,7 @@ class CallState(Standing):
     # -- attempts in flight, and the answer that is held --------------------------------------------------------------
 
     def in_flight(self, attempt: int) -> Flight | None:
-        """The flight of this attempt; None where it is not in flight."""
+        """The flight of this attempt; None if it is not in flight."""
         state = self.state
         return state.flights.get(attempt) if type(state) is Flying else None
 
@@ -157,12 +165,12 @@ class CallState(Standing):
         return type(state) is Flying and bool(state.flights)
 
     def expected(self) -> Next | None:
-        """The attempt that is waited for, or is to be sent beside what flies."""
+        """The attempt that is waited for, or the hedge that is to be sent beside those in flight; None for none."""
         state = self.state
         return state.next if type(state) is Flying else state if type(state) is Next else None
 
     def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
-        """End the other flights, which count neither as success nor as failure."""
+        """Cancel all flights but this one; they count neither as success nor as failure. Returns the actions for it."""
         state = self.state
         assert type(state) is Flying
         losers = [flight for number, flight in state.flights.items() if number != attempt]
@@ -173,19 +181,23 @@ class CallState(Standing):
         return tuple([Cancel(flight.attempt) for flight in losers])
 
     def keep(self, failure: Failure) -> Actions:
-        """Hold the latest answer in place of the one held before; a fault leaves the last answer where it is."""
+        """Hold the latest answer in place of the one held before; if the failure is a fault, the answer held before
+        stays.
+        """
         before = self.discard()
         if failure.status is not None or not before:
             self.failure = failure
         return () if failure.status is None else (*before, Hold(failure.attempt))
 
     def discard(self) -> Actions:
-        """Discard the answer that is held, if one is."""
+        """Discard the answer that is held, if there is one."""
         failure = self.failure
         return () if failure is None or failure.status is None else (Discard(failure.attempt),)
 
     def wait(self, planned: Next, now: float, place: str = "backoff") -> Actions:
-        """Wait for an attempt that is due later. Where nothing flies, the call takes a place in the waiting room."""
+        """Wait for an attempt that is due later. If no attempt is in flight, the call takes a place in the waiting
+        room.
+        """
         if not self.flies():
             self.state = planned
             if not self.upcoming.payable().wait(place):
@@ -194,7 +206,7 @@ class CallState(Standing):
         return (WakeAt(planned.due if payment is None or payment.owed is None else payment.limit),)
 
     def plan_no_more(self, now: float) -> None:
-        """Send no hedge beside what flies."""
+        """Plan no hedge beside the attempts in flight."""
         state = self.state
         if type(state) is Flying and state.next is not None:
             state.next = None
@@ -208,6 +220,6 @@ class CallState(Standing):
         return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
 
     def note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False) -> None:
-        """Record an attempt that is the last, and why it is."""
+        """Record the last attempt, and why no other follows it."""
         why = self.why_not(no, failure, now, delivered)
         self.notes.note(flight, now, no.value, failure, self.reply).why = why

@@ -22,7 +22,7 @@ UNLIMITED = 2**62
 
 
 class Elsewhere(NamedTuple):
-    """What other processes use of the same places: `in_use`, how many calls are `waiting`, and whether one of those
+    """The use of the same places by other processes: `in_use`, how many calls are `waiting`, and whether one of those
     came `earlier` than the call that asks.
     """
 
@@ -105,7 +105,7 @@ class Places:
             next(iter(self.queue)).retime(now)
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
-        """What other processes use, for a call that came at `came`."""
+        """The use of the places by other processes, for a call that came at `came`."""
         return NOBODY
 
     def _changed(self, now: float) -> None:

@@ -85,8 +85,8 @@ class CooldownBegan:
 
 
 class FleetCooldowns(Protocol):
-    """What shares cooldowns with other machines: it reports those that begin here, and gets this process its share of
-    the places in a slow start. Groups are identified by their names.
+    """The link that shares cooldowns with other machines: it reports those that begin here, and gets this process its
+    share of the places in a slow start. Groups are identified by their names.
     """
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
@@ -142,7 +142,7 @@ class Cooldown:
         self.quiet_from = -_NEVER
         self.fleet: FleetCooldowns | None = None
         self._groups: dict[bytes, SlowStart] = {}
-        self._ends = Ends()  # of all groups but EVERYBODY, which is never forgotten
+        self._ends = Ends()  # the ends of all groups but EVERYBODY, which is never forgotten
         self._holding: set[SlowStart] = set()  # groups that hold calls, here or on another machine
         self._latest = -_NEVER  # the last end of a delay so far
         self._in: dict[Waiter, tuple[SlowStart, ...]] = {}  # the groups in which a call queues or has a place

@@ -29,7 +29,7 @@ _UNREAD = object()
 
 @dataclass(slots=True)
 class Event:
-    """One event. `data`: its data lines as they came, joined with LF."""
+    """An event. `data`: its data lines as they came, joined with LF."""
 
     name: str
     data: bytes

@@ -337,7 +337,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pushback:
-    """What an upstream says on when, or whether, to retry. `delay` and `cooldown` are seconds; None if unnamed.
+    """An upstream's word on when, or whether, to retry. `delay` and `cooldown` are seconds; None if unnamed.
 
     `cooldown` is the part of the delay that holds other callers too (contract, section 5). `source` is the field that
     decided.

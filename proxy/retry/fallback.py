@@ -160,7 +160,7 @@ class LeftBehind:
 
 
 def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
-    """What is left out if a call of `first` goes on as a call of `to` by this entry."""
+    """The parts that are left out if a call of `first` goes on as a call of `to` by this entry."""
     keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
     credentials = frozenset(each.credentials.name for each in (first, to) if each.credentials is not None)
     return LeftBehind(credentials, entry.keep, keys)

@@ -1,4 +1,4 @@
-"""Feedback: who learns from the end of an attempt, and what.
+"""Feedback: the reports of each attempt's end to everything that learns from it.
 
 The bucket, the adaptive limiter, the cooldown, the credentials, the circuit breakers, the endpoints and hedging learn
 from every attempt. Nothing is decided here.
@@ -13,15 +13,15 @@ from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.plans import Standing
 from proxy.retry.states import Flight, Flying
 
-#: Names for members of enumerations: see `proxy.retry.facts`.
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _THROTTLING = Class.THROTTLING
-#: What a circuit breaker counts as a sign of illness (contract, section 13).
+#: The classes that a circuit breaker counts as signs of illness (contract, section 13).
 _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 
 class Feedback:
-    """What the bucket gets back where a call succeeds. `paid`: what the last retry that was sent had paid, None for
-    nothing; `app_paid`: what an app's own retry was charged.
+    """The reports about one call's attempts. `paid`: what the last retry that was sent had paid, None for nothing;
+    `app_paid`: what an app's own retry was charged (both in tokens).
     """
 
     __slots__ = ("app_paid", "paid")
@@ -41,7 +41,9 @@ class Feedback:
     def failed(
         self, call: Standing, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
     ) -> bytes | None:
-        """Report a failed attempt. The cooldown that began with it, if one did. `on`: it is one to go on from."""
+        """Report a failed attempt. `on`: the failure is retryable. Returns the group whose cooldown began with it, or
+        None.
+        """
         learn(upcoming, failure.verdict.cls is _THROTTLING, now)
         if upcoming.bucket is not None and (on or failure.pushback.stop):
             upcoming.bucket.failed(now)
@@ -61,7 +63,7 @@ class Feedback:
         return began
 
     def succeeded(self, upcoming: NextAttempt, is_first: bool, now: float) -> None:
-        """Report that the call has succeeded. `is_first`: with its first attempt here."""
+        """Report that the call has succeeded. `is_first`: with its first attempt at this upstream."""
         learn(upcoming, False, now)
         bucket = upcoming.bucket
         if bucket is not None and self.app_paid is not None and is_first:
@@ -71,7 +73,7 @@ class Feedback:
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter."""
+    """Report the end of an attempt to the adaptive limiter. `throttled`: it was throttled."""
     scope = upcoming.scope
     if scope.pacing is not None and upcoming.policy.mode == "enforce":
         scope.pacing.learn(throttled, now)
@@ -93,7 +95,9 @@ def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: floa
 
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
-    """Report an answer that goes to the app: hedging learns for how long its first byte that counts was waited for."""
+    """Report an answer that goes to the app to its endpoint, and to hedging the time until its first byte that
+    counts.
+    """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":
         at = now if flight.look is None else flight.look.counted or now
@@ -105,12 +109,12 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
 
 
 def _is_ill(failure: Failure) -> bool:
-    """Whether an attempt's end is a sign that its endpoint is ill: a 421 is about a connection."""
+    """Whether the failure is a sign that its endpoint is ill; a 421 is not, since it is about a connection."""
     return failure.verdict.cls in _ILL and failure.verdict is not MISDIRECTED
 
 
 def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
-    """Report with whose answer a cooldown began."""
+    """Report to the observers the answer that began a cooldown."""
     pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
     assert pushback.cooldown is not None and failure.status is not None
     upcoming.env.cooldown_began(

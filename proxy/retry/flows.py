@@ -1,9 +1,9 @@
-"""How the attempts of a call follow each other: one after another, or hedged; or one alone, where the policy observes.
+"""The flows of a call's attempts: one after another, or hedged; or one alone, if the policy observes or is off.
 
-A flow has no memory of its own (that is the call's `plan`), so that all calls share one. The flow says what a launch, a
-success and a failure lead to, by the word of its plan; what an attempt costs is taken here at once after the last check
-has passed. A retry is paid for before it is waited for. A hedge is paid for when it is due, and no gate but the rate
-holds it.
+A flow has no memory of its own (the call's `plan` is its memory), so all calls share one. The flow decides, by its
+plan, what a launch, a success and a failure lead to; the price of an attempt is taken here, at once after the last
+check has passed. A retry is paid for before it is waited for. A hedge is paid for when it is due, and no cooldown holds
+it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _DELIVERING_FIRST = Delivering(1, _SUCCESS)
 _LAUNCH_FIRST: Actions = (Launch(1),)
 _DELIVER_FIRST: Actions = (Deliver(1, _SUCCESS),)
 
-#: Hedges without a delay that go in one step: each is a few frames deeper than the one before.
+#: The most hedges without a delay that are sent in one step: each is a few stack frames deeper than the one before.
 _AT_ONCE = 100
 
 
 class SequentialFlow:
-    """One attempt after another: nothing is sent beside an attempt."""
+    """The flow of attempts one after another: none is sent while another is in flight."""
 
     __slots__ = ()
 
     def is_disabled(self, call: CallState) -> bool:
-        """Whether nothing is retried: by the policy's mode, or by X-Retry-Disable."""
+        """Whether retries are ruled out, by the policy's mode or by X-Retry-Disable."""
         return call.hints is not NO_HINTS and call.hints.disabled
 
     def cools(self, call: CallState) -> bool:
-        """Whether cooldowns hold the call, and its answers begin some."""
+        """Whether cooldowns hold the call, and its answers begin cooldowns."""
         return call.policy.pushback.cooldown != "off" and not self.is_disabled(call)
 
     def needs_no_buffer(self, call: CallState) -> bool:
@@ -50,11 +50,13 @@ class SequentialFlow:
         return False
 
     def shares_body(self, call: CallState) -> bool:
-        """Go on without the buffer that the request's body outgrew; False: nothing but that attempt has the rest."""
+        """Continue without the buffer, which the request's body outgrew. Returns False if only one attempt can have the
+        rest.
+        """
         return False
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the body outgrew its buffer, but everything that is to be sent has it."""
+        """Whether the body outgrew its buffer, but every attempt that is to be sent shares it."""
         return False
 
     def holds_answer(self, call: CallState) -> bool:
@@ -62,7 +64,7 @@ class SequentialFlow:
         return type(call.state) is not Flying
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
-        """The actions that send an attempt, and set out on what comes next."""
+        """The actions that send an attempt, after which the call is `Flying`."""
         attempt = flight.attempt
         call.state = Flying({attempt: flight})
         if attempt == 1 and flight.endpoint is None and flight.key is None:
@@ -83,7 +85,7 @@ class SequentialFlow:
         return 421 not in [record.status for record in call.history]
 
     def start_plugin(self, call: CallState, now: float) -> Actions:
-        """Begin with a strategy of one's own, which may let the first attempt wait."""
+        """Begin a call with a user's own strategy, which may delay the first attempt."""
         token = CustomToken(call.policy.strategy.custom, call.upcoming.scope.value)
         self.sequential(call).plugin = token
         first = Next(now + token.initial_delay)
@@ -94,9 +96,9 @@ class SequentialFlow:
         return call.wait(first, now)
 
     def settle(self, call: CallState, expected: Next, now: float) -> Actions:
-        """Pay for an attempt that is due, or wait for the bucket's answer, or end."""
+        """Pay for an attempt that is due, wait for the bucket's answer, or end the call."""
         payment = call.upcoming.payment
-        assert payment is not None  # it is owed
+        assert payment is not None  # the price is owed
         if payment.pay(now):
             return call.admit(expected, now)
         if call.deadline is not None and now >= call.deadline - HAIR:
@@ -108,11 +110,11 @@ class SequentialFlow:
         return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """The attempt that is waited for is due, and is paid for."""
+        """Admit the attempt that was waited for: it is due, and is paid for."""
         return call.admit(planned, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """The bucket has granted an attempt before it is due."""
+        """Do nothing: the bucket has granted an attempt before it is due."""
         return ()
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
@@ -132,15 +134,17 @@ class SequentialFlow:
         return plan
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Ask the plan, and pay for the attempt that it grants. `on`: the failure is one to go on from."""
+        """Ask the plan, and pay for the attempt that it grants. `on`: the failure is retryable. Returns the attempt, or
+        the outcome that refuses it.
+        """
         decided = self.sequential(call).after_failure(call, failure, now, on, self.is_disabled(call))
         return call.upcoming.pay_for(decided, now) if isinstance(decided, Next) else decided
 
     def failed(
         self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
     ) -> Actions:
-        """Grant, pay for and set out on another attempt after a failed one, or end the call with a *no*. `began`: the
-        cooldown that began with it.
+        """Grant and pay for another attempt after a failed one, or end the call. `began`: the group whose cooldown
+        began with it.
         """
         decided = self.decide(call, failure, on, now)
         call.failure = failure
@@ -151,7 +155,7 @@ class SequentialFlow:
         self._change_key(call, failure, decided, began, now)
         call.notes.note(flight, now, "retried", failure, call.reply).delay = decided.due - now
         payment = upcoming.payment
-        assert payment is not None  # it was paid for, or is owed
+        assert payment is not None  # the price was paid, or is owed
         if payment.owed is None and decided.due <= now:
             return call.admit(decided, now)
         call.state = decided
@@ -162,11 +166,11 @@ class SequentialFlow:
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: bytes | None, now: float) -> None:
-        """Choose the credential of the attempt that comes next, and its place after the cooldown that began."""
+        """Choose the credential of the next attempt, and reserve its place after the cooldown that began."""
         upcoming = call.upcoming
         keys = upcoming.keys
         renewed = keys is not None and keys.renew(failure, now)
-        if began is not None and renewed:  # its first place is for calls with the credential that had it
+        if began is not None and renewed:  # the cooldown's first place is for calls with the previous credential
             upcoming.gates().met(began)
         elif began is not None:
             upcoming.gates().claim_place(began, decided.due)
@@ -174,11 +178,11 @@ class SequentialFlow:
             upcoming.pass_gates_of(keys, now)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """The attempt that was waited for does not come; what flies goes on."""
+        """End the call, since the attempt that was waited for is not sent."""
         return call.withdraw(no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """The deadline, or the end of the process, ends what flies."""
+        """End the attempt in flight, because of the deadline or the end of the process."""
         state = call.state
         assert type(state) is Flying
         ((attempt, flight),) = state.flights.items()
@@ -194,26 +198,26 @@ class SequentialFlow:
 
 
 class PassiveFlow(SequentialFlow):
-    """One attempt alone: the policy's mode is off."""
+    """The flow of one attempt alone: the policy's mode is off."""
 
     __slots__ = ()
 
     def is_disabled(self, call: CallState) -> bool:
-        """True: nothing is retried in these modes."""
+        """True: this mode has no retries."""
         return True
 
 
 class ObservedFlow(PassiveFlow):
-    """One attempt alone, and a record of what would have come after it: the policy's mode is observe."""
+    """The flow of one attempt alone, with a record of what would have followed it: the policy's mode is observe."""
 
     __slots__ = ()
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Work out what would have happened with the shadow of the bucket, and let the record show it."""
+        """Find what would have been decided with the shadow bucket, and note it in the record; retries are disabled."""
         plan, upcoming = self.sequential(call), call.upcoming
         real = plan.after_failure(call, failure, now, on, True)
         if real is not Outcome.DISABLED or call.hints.disabled:
-            return real  # a check before the mode's: the same in every mode
+            return real  # a check that comes before the mode's refuses, in every mode
         decided = plan.after_failure(call, failure, now, on, False)
         if isinstance(decided, Next):
             decided = upcoming.pay_for(decided, now)
@@ -229,7 +233,9 @@ class ObservedFlow(PassiveFlow):
 
 
 class HedgedFlow(SequentialFlow):
-    """Several attempts in flight (gRPC A6): the next is sent beside the others, after a delay or a failure."""
+    """The flow of several attempts at a time (gRPC A6): the next is sent beside the others, after a delay or a
+    failure.
+    """
 
     __slots__ = ()
 
@@ -238,20 +244,20 @@ class HedgedFlow(SequentialFlow):
         return False
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """Those of `hedging_delay: 0s` share it, once all have gone."""
+        """Whether all attempts share the request's stream: with `hedging_delay: 0s`, once all have been sent."""
         state = call.state
         all_gone = type(state) is Flying and bool(state.flights) and state.next is None
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
-        """Go on where all attempts share the request's stream."""
+        """Continue without the buffer if all attempts share the request's stream; else return False."""
         if not self.needs_no_buffer(call):
             return False
         self.hedges(call).shared = True
         return True
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the attempts have gone on so."""
+        """Whether the body outgrew its buffer, and the attempts share its stream."""
         return call.plan is not None and self.hedges(call).shared
 
     def holds_answer(self, call: CallState) -> bool:
@@ -259,7 +265,7 @@ class HedgedFlow(SequentialFlow):
         return True
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """False: hedges are judged by `non_fatal` alone."""
+        """False: hedged attempts are judged by `non_fatal` alone."""
         return False
 
     def hedges(self, call: CallState) -> Hedged:
@@ -271,31 +277,31 @@ class HedgedFlow(SequentialFlow):
         return plan
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
-        """The actions that send an attempt, and the hedges after it that are due as well."""
+        """The actions that send an attempt, and the hedges after it that are due too."""
         state, attempt = call.state, flight.attempt
         discarded: Actions = ()
         if type(state) is Flying:
             state.flights[attempt] = flight
         else:
             state = call.state = Flying({attempt: flight})
-            if attempt == call.earlier + 1:  # another upstream's last answer has been held until now
+            if attempt == call.earlier + 1:  # the last answer of another upstream was held until now
                 discarded, call.failure = call.discard(), None
         planned = state.next = self.hedges(call).after_launch(call, now)
         launch = Launch(attempt, False, flight.endpoint, flight.key)
         if planned is None:
             return (*discarded, launch)
-        # Hedges without a delay go one out of another; before the stack gets deep, the alarm goes on with the next.
+        # A hedge without a delay is sent inside the step of the one before; an alarm goes on before the stack is deep.
         at_once = planned.due <= now + HAIR and attempt % _AT_ONCE
         return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """The hedge that is waited for is due: it is yet to be paid."""
+        """Send the hedge that was waited for: it is due, and not paid for yet."""
         if call.attempts == call.earlier:
             return call.admit(planned, now)
         return self._send(call, planned, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """A pushback came meanwhile: the hedge is paid for when it is due."""
+        """Give back the price of a hedge that a pushback has delayed meanwhile: it is paid for when it is due."""
         call.upcoming.give_back(now)
         return call.wait(planned, now)
 
@@ -309,7 +315,7 @@ class HedgedFlow(SequentialFlow):
     def failed(
         self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
     ) -> Actions:
-        """Bring the next attempt forward after one of several failed, or let what else flies go on, or end the call."""
+        """Bring the next hedge forward after a failed attempt, wait for the attempts in flight, or end the call."""
         decided = self.hedges(call).after_failure(call, failure, now, on, self.is_disabled(call))
         if isinstance(decided, Next):
             return self._go_on(call, failure, flight, decided, now)
@@ -328,15 +334,15 @@ class HedgedFlow(SequentialFlow):
         call.notes.note(flight, now, "hedged on", failure, call.reply)
         kept = call.keep(failure)
         state.next = planned
-        if payment is not None and payment.owed is not None:  # for one that is due
+        if payment is not None and payment.owed is not None:  # the hedge owed for is due
             return kept if state.flights else (*kept, *call.wait(planned, now))
         if planned.due <= now:
             return (*kept, *self._send(call, planned, now))
-        call.upcoming.give_back(now)  # no other call waits for a hedge that is not due
+        call.upcoming.give_back(now)  # other calls must not wait because of a hedge that is not due
         return (*kept, *call.wait(planned, now))
 
     def _send(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Pay for a hedge that is due, and send it if the rate permits; or wait, or send no more of them."""
+        """Pay for a hedge that is due, and send it if the gates permit; else wait, or send no more hedges."""
         upcoming, flies = call.upcoming, call.flies()
         payment, bucket = upcoming.payable(), upcoming.bucket
         if not self._is_within_extra(call, payment, now):
@@ -371,17 +377,19 @@ class HedgedFlow(SequentialFlow):
         payment.asked = True
         actions = call.wait(planned, now)
         if call.upcoming.payment is not payment:
-            return actions  # there was no room to wait in
+            return actions  # the waiting room was full
         return (*actions, Ask(planned.price))
 
     def _is_within_extra(self, call: CallState, payment: Payment, now: float) -> bool:
-        """Whether the attempt may be sent beside others; one that nothing flies beside is a retry, which always may."""
+        """Whether the attempt is within the bound on hedges; without another in flight it is a retry, which always
+        is.
+        """
         hedges, share = call.upcoming.scope.hedges, call.policy.strategy.extra
         return hedges is None or share is None or not call.flies() or payment.take_hedge(hedges, share, now)
 
     def _pass_over(self, call: CallState, now: float) -> Actions:
-        """Leave out a hedge that found no place among the attempts under way: the next is thought of after the
-        strategy's delay. Where all go at once there is no later one.
+        """Skip a hedge that found no place among the attempts under way: the next is due after the strategy's delay. If
+        all are due at once, there is no later one.
         """
         state = call.state
         assert type(state) is Flying
@@ -394,7 +402,7 @@ class HedgedFlow(SequentialFlow):
         return () if planned is None else (WakeAt(planned.due),)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """Send no more hedges; what flies goes on."""
+        """Send no more hedges; the attempts in flight continue. Without any, end the call."""
         self.hedges(call).stopped = no
         call.plan_no_more(now)
         if call.flies():
@@ -404,7 +412,9 @@ class HedgedFlow(SequentialFlow):
         return call.withdraw(no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """An answer that was kept is better than none."""
+        """Cancel the attempts in flight and end the call; an answer that is held is delivered, since it is better than
+        none.
+        """
         actions = call.cancel_all_but(0, now, no.value)
         if call.failure is not None and call.failure.status is None:
             call.failure = None

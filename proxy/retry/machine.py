@@ -1,29 +1,29 @@
-"""One call as a state machine: events in, actions out.
+"""A call as a state machine: events in, actions out.
 
-Theory of operation. A call is handed events with the time at which they happened and answers with actions; it never
-sleeps, reads a clock, or raises for a wrong upstream. In every state something flies, or an alarm is set, or the call
-is done:
+Theory of operation. A driver reports events to a call, each with the time at which it happened, and the call answers
+with actions; it never sleeps, reads a clock, or raises because of what an upstream did. In every state an attempt is in
+flight, or an alarm is set, or the call is done:
 
     New -> [Next] -> Flying -> Delivering -> Done
              ^         |
              +---------+                       another attempt was granted; its answer, if any, is held
 
-An event that a state has no use for is answered with nothing: it comes too late. What comes after an attempt is the
-word of the call's flow (`proxy.retry.flows`: one after another, hedged, or one alone) and of its plan
-(`proxy.retry.plans`). What the attempt costs, and what may hold it, its `NextAttempt` knows.
+An event that a state has no use for came too late, and is answered with no action. The call's flow
+(`proxy.retry.flows`: one attempt after another, hedged, or one alone) and its plan (`proxy.retry.plans`) decide what
+follows an attempt. What the next attempt costs, and what may hold it, is kept in its `NextAttempt`.
 docs/reference/transitions.md shows every move.
 
-Where the bucket is kept elsewhere and what is here can't pay, the bucket is asked (`Ask`), and the attempt is decided
-when it is due: with the price that was granted meanwhile, or with what is here then, or not at all. One that is due
-before the bucket has answered waits for the answer.
+If the bucket is kept outside this process and the tokens here can't pay, the bucket is asked (`Ask`), and the attempt
+is decided when it is due: it is paid with the price that was granted meanwhile, or with tokens that are here by then,
+or it is not made. An attempt that is due before the bucket has answered waits for the answer.
 
-Once an answer is being delivered the call is committed: nothing leads back. While anything flies the driver watches
-`deadline` and says `woke` when it has come.
+Once an answer is being delivered the call is committed: no move leads back. While an attempt is in flight the driver
+watches `deadline` and reports `woke` when it has passed.
 
-A *no* has one of three ends (`end`): the call goes on elsewhere, the answer that is held goes to the app, or the proxy
-answers itself. Where another upstream takes the call over (`proxy.retry.fallback`), it is over for this one, and a
-`Call` of that upstream goes on with what it has: its attempts, its deadline, and the last answer until the next attempt
-is sent.
+A refusal of another attempt (an `Outcome`) ends the call in one of three ways (`end`): the call goes on at another
+upstream, the answer that is held goes to the app, or the proxy answers itself. If another upstream takes the call over
+(`proxy.retry.fallback`), this `Call` is over, and a `Call` of that upstream goes on with its attempts, its deadline,
+and the last answer until the next attempt is sent.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, New
 
-#: Names for members of enumerations: see `proxy.retry.facts`.
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
 
-#: What is known of the transparent retry (contract, "Safety", 1): it may be made; it may, but a refusal is not
-#: transparent, since an attempt may have been processed; it has been made.
+#: The state of the transparent retry (contract, "Safety", 1): it may be made; it may, except after a refused stream,
+#: since an attempt may have been processed; it has been made.
 _AVAILABLE, _PROCESSED, _USED = 0, 1, 2
 
 _NEW = New()
@@ -66,10 +66,10 @@ _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Ou
 
 
 class Call(CallState):
-    """One call of an app.
+    """The state machine of one call of an app.
 
-    `alarm` moves the call's alarm when a gate's word changes; drivers give it, tests of ungated calls need none.
-    `elsewhere` says which other upstreams can take the call over; without it none can.
+    `alarm` moves the call's alarm when a gate changes the time that it named; drivers pass it, tests of ungated calls
+    need none. `elsewhere` says which other upstreams can take the call over; without it none can.
     """
 
     __slots__ = ("_first_byte", "_flow", "_transparent")
@@ -99,7 +99,7 @@ class Call(CallState):
         self.notes = CallHistory()
         self.feedback = Feedback()
         self.upcoming = NextAttempt(request, policy, scope, env, alarm)
-        self._first_byte: float | None = None  # None until the request is sent, infinite where nothing bounds it
+        self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = _AVAILABLE
         if policy.mode == "enforce":
             if elsewhere is not None:
@@ -120,8 +120,8 @@ class Call(CallState):
 
     @property
     def first_byte(self) -> float | None:
-        """Seconds from the request's last byte within which an answer's first byte that counts must come; None: any
-        time, or the request has not been sent whole.
+        """Seconds from the request's last byte within which an answer's first byte that counts must come; None if there
+        is no bound, or the whole request has not been sent yet.
         """
         return None if self._first_byte == NEVER else self._first_byte
 
@@ -133,7 +133,7 @@ class Call(CallState):
     # -- events -----------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Actions:
-        """The request's head is whole."""
+        """The request's head is complete: begin the call."""
         policy, upcoming = self.policy, self.upcoming
         total, scope = policy.timeouts.total, upcoming.scope
         if total is not None and (self.deadline is None or now + total < self.deadline):
@@ -157,8 +157,8 @@ class Call(CallState):
         return self.admit(Next(now), now)
 
     def go_on(self, before: Call, now: float) -> Actions:
-        """Take the place of `start`, where the call goes on from another upstream (`FallBack`): attempts are counted
-        on, the earlier deadline stands, and the last answer is kept until the first attempt here is sent.
+        """Begin, in place of `start`, a call that goes on from another upstream (`FallBack`): the numbers of attempts
+        and the deadline continue, and the last answer is kept until the first attempt here is sent.
         """
         self.attempts = self.earlier = before.attempts
         self.deadline, self.failure, self.reply = before.deadline, before.failure, before.reply
@@ -167,11 +167,13 @@ class Call(CallState):
         return self.start(now)
 
     def flown(self, since: float) -> None:
-        """Take the place of `start`, where the call began undecided: attempt 1 flies since then."""
+        """Begin, in place of `start`, a call that a driver began without a `Call`: attempt 1 has been in flight since
+        `since`.
+        """
         if self.policy.timeouts.total is not None:
             self.deadline = since + self.policy.timeouts.total
         if self.request.timed:
-            self._read_hints(since)  # which bring the deadline nearer, and nothing else
+            self._read_hints(since)  # a `timed` request has only a deadline among its hints
         self.upcoming.cools = self._flow.cools(self)
         self.attempts = 1
         flight, keys = Flight(1, since), self.upcoming.keys
@@ -180,7 +182,9 @@ class Call(CallState):
         self.state = Flying({1: flight})
 
     def sent(self, attempt: int, endpoint: str, protocol: str, now: float) -> Actions:
-        """An attempt goes to this endpoint, by this protocol. The protocol is empty until there is a connection."""
+        """An attempt is being sent to this endpoint, by this protocol. The protocol is "" until there is a
+        connection.
+        """
         flight = self.in_flight(attempt)
         if flight is not None:
             flight.sent_to = endpoint
@@ -189,14 +193,14 @@ class Call(CallState):
         return ()
 
     def request_sent(self, now: float, body: Iterable[bytes] | None = None) -> Actions:
-        """An attempt has sent the whole request. `body`: the request's, None where it is empty or is not kept."""
+        """An attempt has sent the whole request. `body`: the request's, None if it is empty or is not kept."""
         if type(self.state) is Flying and self._first_byte is None:
             within = first_byte_of(self.policy, self.request, body)
             self._first_byte = NEVER if within is None else within
         return ()
 
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
-        """The final head of an attempt's answer has come (1xx are the driver's to pass on)."""
+        """The final head of an attempt's answer has come (the driver passes 1xx on): judge it."""
         flight = self.in_flight(attempt)
         if flight is None or flight.reply is not None:
             return ()
@@ -211,7 +215,7 @@ class Call(CallState):
         return self._answered(flight, reply, verdict, now)
 
     def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
-        """As much of the body has come as was asked for, or all of it."""
+        """As much of an answer's body has come as `Peek` asked for, or all of it: judge the answer."""
         flight = self.in_flight(attempt)
         if flight is None or flight.reply is None:
             return ()
@@ -220,12 +224,12 @@ class Call(CallState):
         reply = flight.reply
         reply.peeked = body
         verdict = classify(self.policy.classify, self.request, reply, body)
-        assert verdict is not NEEDS_BODY  # it has been looked at
+        assert verdict is not NEEDS_BODY  # the body was passed
         reply.counts_as = verdict.counts_as
         return self._answered(flight, reply, verdict, now)
 
     def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
-        """The delivered answer has ended well."""
+        """The delivered answer has ended well: end the call."""
         state = self.state
         if type(state) is not Delivering:
             return ()
@@ -236,10 +240,10 @@ class Call(CallState):
         return self._finish(state.outcome, now)
 
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
-        """An attempt has ended without a whole answer."""
+        """An attempt has ended without a whole answer: judge the failure."""
         state = self.state
         if type(state) is Delivering and state.attempt == attempt:
-            if state.outcome is _SUCCESS:  # else it was learnt when it was judged
+            if state.outcome is _SUCCESS:  # another answer was reported to the limiter when it was judged
                 learn(self.upcoming, False, now)
             why = "its answer had begun to go to the app"
             return self._break_delivery(state, Outcome.COMMITTED, now, why, fault)
@@ -255,7 +259,7 @@ class Call(CallState):
         return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
 
     def woke(self, now: float) -> Actions:
-        """The alarm has rung, or the deadline has come."""
+        """The alarm has rung, or the deadline has passed: do what is due."""
         if type(self.state) is Flying and self.deadline is not None and now >= self.deadline - HAIR:
             return self._flow.break_off(self, Outcome.DEADLINE, TOO_LATE, now)
         expected = self.expected()
@@ -269,7 +273,7 @@ class Call(CallState):
         return self._flow.due(self, expected, now)
 
     def granted(self, price: float, now: float) -> Actions:
-        """The bucket that was asked says yes, and has taken the price. What is not wanted any more goes back."""
+        """The bucket that was asked has taken the price: use it, or give it back if it is not wanted any more."""
         expected, payment = self.expected(), self.upcoming.payment
         if expected is None or payment is None or not payment.granted(price, now):
             if self.bucket is not None:
@@ -280,16 +284,16 @@ class Call(CallState):
         return self._flow.granted_early(self, expected, now)
 
     def refused(self, price: float, now: float) -> Actions:
-        """The bucket that was asked says no. What is here may pay all the same when the attempt is due."""
+        """The bucket that was asked refuses the price. Tokens that are here may still pay when the attempt is due."""
         expected, payment = self.expected(), self.upcoming.payment
         if expected is None or payment is None or not payment.refused(price):
             return ()
         return self._flow.settle(self, expected, now) if now >= expected.due - HAIR else ()
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
-        """The request's body outgrew its buffer: there is no further attempt, and only silence ends what flies. It
-        streams on in `furthest`, the attempt that has sent most of it (the oldest of several), and the others are
-        cancelled; where all share the stream nothing is lost but the transparent retry.
+        """The request's body outgrew its buffer: no further attempt is possible, and only a silence (`idle`) ends one
+        in flight. The body streams on in `furthest`, the attempt that has sent most of it (the oldest of several), and
+        the others are cancelled. If all attempts share the request's stream, only the transparent retry is lost.
         """
         state = self.state
         if self.committed or isinstance(state, Delivering | Done) or self._flow.shares_body(self):
@@ -302,7 +306,7 @@ class Call(CallState):
         return self.withdraw(Outcome.COMMITTED, now, OUTGREW) if type(state) is Next else ()
 
     def app_gone(self, now: float) -> Actions:
-        """The app went away: nothing more is sent for it, and what was not used comes back."""
+        """The app has gone away: end the call, send nothing more, and give unused payments back."""
         state, gone = self.state, Outcome.CLIENT_GONE
         if type(state) is Done:
             return ()
@@ -318,7 +322,7 @@ class Call(CallState):
         return (*actions, *self.discard(), *self._finish(gone, now))
 
     def cut(self, now: float) -> Actions:
-        """The process ends: an answer under way is broken off, a kept one goes to the app, else the app is told."""
+        """The process ends: break off an answer under way, deliver a held one, else answer the app ourselves."""
         state = self.state
         if type(state) is Delivering:
             return (Cancel(state.attempt), *self._break_delivery(state, Outcome.COMMITTED, now, SHUT_DOWN))
@@ -327,8 +331,8 @@ class Call(CallState):
         return () if type(state) is Done else self.withdraw(Outcome.OVERLOADED, now, SHUT_DOWN)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
-        """The destination of this attempt is not allowed: it was not sent. The whole call
-        ends, since its endpoints are the policy's mistake.
+        """The destination of this attempt is not allowed, and it was not sent: end the call. Its other endpoints are
+        not tried, because the policy names a wrong one.
         """
         flight = self.in_flight(attempt)
         if flight is None or flight.reply is not None:
@@ -345,10 +349,10 @@ class Call(CallState):
     # -- the beginning ----------------------------------------------------------------------------------------------
 
     def _read_hints(self, now: float) -> Actions:
-        """Read what the app says of this call; a refusal where it cannot be read."""
+        """Read the app's hints on this call. Returns the actions that refuse it if they can't be read, else none."""
         hints = self.hints = read_request_hints(self.request, self.policy, self.upcoming.scope.seen, now)
         if hints.unreadable:
-            detail = "X-Retry-Timeout is neither a duration nor seconds"  # its value is nobody else's to read
+            detail = "X-Retry-Timeout is neither a duration nor seconds"  # without its value, which is the app's alone
             return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *self._finish(Outcome.BAD_REQUEST, now))
         if hints.timeout is not None and (self.deadline is None or now + hints.timeout < self.deadline):
             self.deadline = now + hints.timeout
@@ -357,7 +361,7 @@ class Call(CallState):
     # -- admission --------------------------------------------------------------------------------------------------
 
     def admit(self, planned: Next, now: float) -> Actions:
-        """Launch an attempt that is due, or wait where a gate says so."""
+        """Launch an attempt that is due, or wait if a gate holds it."""
         upcoming = self.upcoming
         upcoming.replace_lost_key(now)
         if upcoming.is_ungated(planned, now):
@@ -378,7 +382,7 @@ class Call(CallState):
         return (WakeAt(at),)
 
     def launch(self, now: float) -> Actions:
-        """Send the next attempt, with what was taken for it."""
+        """Send the next attempt, with the payment that was taken for it."""
         attempt = self.attempts = self.attempts + 1
         payment = self.upcoming.payment
         if payment is not None:
@@ -386,8 +390,8 @@ class Call(CallState):
         return self._flow.launched(self, self.upcoming.take(attempt, self.state, now), now)
 
     def _is_transparent(self, fault: Fault) -> bool:
-        """Whether the failed attempt may be sent again at once, uncounted (contract, "Safety", 1): a call has one such
-        retry in all, whichever the cause.
+        """Whether the failed attempt may be sent again at once, uncounted; a call gets one such resend, whichever the
+        cause (contract, section 4, safety 1).
         """
         if self.resent or self.committed or self._flow.shared_body(self):
             return False
@@ -398,7 +402,7 @@ class Call(CallState):
         return fault.reused and self.is_idempotent()
 
     def _send_again(self, flight: Flight, fault: Fault, now: float) -> Actions:
-        """Make the transparent retry: the same attempt, on a fresh connection."""
+        """Make the transparent retry: send the same attempt again on a fresh connection."""
         keys, picker = self.upcoming.keys, self.upcoming.picker
         self._transparent = _USED
         self.notes.note_transparent(flight, fault, now)
@@ -413,15 +417,15 @@ class Call(CallState):
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
-        """Keep the head of an answer below 400 where its first byte, or what a rule looks at, is waited for, and the
-        attempt can still be made again.
+        """Keep back the head of an answer below 400, if its first byte or a part that a rule looks at must come first,
+        and the attempt can still be made again.
         """
         rules, policy, request = self.policy.classify, self.policy, self.request
         tunnels = reply.status == 101 or request.method == "CONNECT"
         final = reply.early or reply.end or self.committed
         kept = policy.mode == "enforce" and not (final or tunnels or request.is_grpc)
         if not kept and verdict is NEEDS_BODY:
-            verdict = classify(rules, request, reply, b"")  # its body is not looked at
+            verdict = classify(rules, request, reply, b"")  # the body can't be looked at
         whole = verdict is NEEDS_BODY
         if verdict is not NEEDS_BODY and not (kept and verdict.cls is _SUCCESS_CLASS):
             return self._answered(flight, reply, verdict, now)
@@ -431,7 +435,7 @@ class Call(CallState):
         return (Peek(flight.attempt, PEEK_LIMIT, look),)
 
     def _answered(self, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
-        """Deliver an answer whose class is success, or judge it."""
+        """Deliver an answer whose class is success; judge any other as a failure."""
         attempt, state = flight.attempt, self.state
         self._transparent = self._transparent or _PROCESSED
         self.reply = reply
@@ -447,7 +451,7 @@ class Call(CallState):
         return self._flow.succeeded(self, attempt, now)
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
-        """Grant, pay for and set out on another attempt after a failed one, or end the call with a *no*."""
+        """Grant and pay for another attempt after a failed one, or end the call."""
         state = self.state
         assert type(state) is Flying
         del state.flights[failure.attempt]
@@ -460,14 +464,14 @@ class Call(CallState):
         return self._flow.failed(self, failure, flight, began, on, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
-        """Judge a gRPC answer whose status came after its messages: committed, but the bucket and the app's log learn
-        of it.
+        """Judge a gRPC answer whose status came after its messages: the call is committed, but the bucket and the app's
+        log get the failure.
         """
         flight = self.delivered
-        assert flight is not None  # it is being delivered
+        assert flight is not None  # its answer is being delivered
         whole = self.reply = Reply(reply.status, trailers, end=True, trailers=trailers)
         verdict = classify(self.policy.classify, self.request, whole, b"")
-        assert verdict is not NEEDS_BODY  # there is nothing to look at
+        assert verdict is not NEEDS_BODY  # the (empty) body was passed
         if verdict.cls is _SUCCESS_CLASS:
             self._succeeded(now)
             return self._finish(_SUCCESS, now)
@@ -477,21 +481,25 @@ class Call(CallState):
         on = goes_on(self, failure)
         self.feedback.failed(self, self.upcoming, failure, flight, on, now)
         no = first_no(self, failure, goes_on=on, disabled=False, safe=True)
-        assert no is not None  # it is committed
+        assert no is not None  # the call is committed
         self.note_no(failure, flight, no, now, delivered=True)
         return self._finish(no, now)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def withdraw(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with a *no*, where an attempt was granted that is not sent: what it had paid goes back."""
+        """End the call with this outcome although an attempt was granted: the attempt is not sent, and its payment is
+        given back.
+        """
         self.upcoming.give_back(now)
         if self.attempts > self.earlier:
             self.notes.revise(no.value, why)
         return self.end(no, now, why)
 
     def end(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with a *no*: it goes on elsewhere, the held answer is delivered, or the proxy answers itself."""
+        """End the call with this outcome: it goes on at another upstream, the held answer is delivered, or the proxy
+        answers itself.
+        """
         entry = self._way_elsewhere(no, now)
         if entry is not None:
             return self._go_elsewhere(entry, no, now)
@@ -503,18 +511,18 @@ class Call(CallState):
         return self._answer(no, now, why)
 
     def _way_elsewhere(self, no: Outcome, now: float) -> Fallback | None:
-        """The entry by which the call goes on at another upstream; None where none takes it."""
+        """The entry of the fallback list by which the call goes on at another upstream; None if no entry takes it."""
         if self.fallbacks is None or self.committed or self._flow.shared_body(self):
             return None
         if no not in GOES_ON and not (no is Outcome.OVERLOADED and self.found_no_place):
             return None
         if self.deadline is not None and now >= self.deadline - HAIR:
-            return None  # what is over is the call's time
+            return None  # the call's time is over, at any upstream
         return self.fallbacks.next(no)
 
     def _go_elsewhere(self, entry: Fallback, no: Outcome, now: float) -> Actions:
-        """End the call here; it goes on at another upstream."""
-        assert self.fallbacks is not None  # it has named the entry
+        """End this call, which goes on at another upstream."""
+        assert self.fallbacks is not None  # the entry is from there
         self.fallbacks.mark(self.history, self.policy)
         if self.attempts > self.earlier:
             self.notes.fell_back(no)
@@ -531,7 +539,7 @@ class Call(CallState):
         return (Deliver(failure.attempt, no),)
 
     def _answer(self, no: Outcome, now: float, why: str) -> Actions:
-        """Answer in the proxy's own words."""
+        """Answer the app with the proxy's own answer."""
         fault = self.failure.fault if self.failure is not None else None
         left, status = self.upcoming.retry_after(no, now)
         detail = None if fault is not None else why or None
@@ -540,9 +548,9 @@ class Call(CallState):
     def _break_delivery(
         self, state: Delivering, no: Outcome, now: float, why: str = "", fault: Fault | None = None
     ) -> Actions:
-        """End the call while the app is being given an answer, before that is whole."""
+        """End the call while its answer is on its way to the app, and incomplete."""
         flight = self.delivered
-        if state.outcome is _SUCCESS and flight is not None:  # else it was noted when it was judged
+        if state.outcome is _SUCCESS and flight is not None:  # another answer was recorded when it was judged
             record = self.notes.note_broken_delivery(flight, now, no.value, self.reply)
             record.why = why
             if fault is not None:
@@ -550,9 +558,11 @@ class Call(CallState):
         return self._finish(no, now)
 
     def _succeeded(self, now: float) -> None:
-        """Report that the call has succeeded, and record the attempt where there is more to say than that."""
+        """Report that the call has succeeded, and record the attempt unless it is the only one and nothing happened to
+        it.
+        """
         flight, upcoming = self.delivered, self.upcoming
-        assert flight is not None  # it is being delivered
+        assert flight is not None  # its answer is being delivered
         if type(self.plan) is Sequential:
             self.plan.succeeded()
         self.feedback.succeeded(upcoming, self.attempts == self.earlier + 1, now)

@@ -1,4 +1,4 @@
-"""What a call has for its next attempt: a payment, the word of the gates, an endpoint and a credential.
+"""The next attempt of a call: its payment, its passage through the gates, its endpoint and its credential.
 
 Whatever is taken here is sent with the attempt (`take`), or given back (`give_back`), by the law of payments
 (`proxy.retry.admission`).
@@ -19,15 +19,17 @@ from proxy.retry.registry import ScopeState
 from proxy.retry.states import Flight, State
 from proxy.retry.token_bucket import REJECTED
 
-#: Seconds after which a bucket that was asked and is still silent counts as one that refused. Stores answer sooner.
+#: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner.
 PATIENCE = 1.0
 
 
 class NextAttempt:
-    """The next attempt of one call. `scope`: what calls with the credential in use share; `bucket`: what retries are
-    paid from; `cools`: cooldowns hold this call; `payment`: what was taken for the attempt, None for nothing;
-    `admission`: the call as gates know it, None until one was asked; `picker`: its endpoints, where the core chooses
-    them; `keys`: its credentials, where the policy has some. `alarm` moves the call's one alarm.
+    """The next attempt of one call.
+
+    `scope`: the state that calls with the credential in use share; `bucket`: what retries are paid from; `cools`:
+    cooldowns hold this call; `payment`: what was taken for the attempt, None for nothing; `admission`: the call as
+    gates know it, None until one was asked; `picker`: picks its endpoints, if the core chooses them; `keys`: picks its
+    credentials, if the policy has some. `alarm` moves the call's one alarm.
     """
 
     __slots__ = (
@@ -77,12 +79,12 @@ class NextAttempt:
         return admission
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let attempts carry the credentials that are chosen here."""
+        """Let attempts carry the credentials that `keys` chooses."""
         self.keys = keys
         self.scope = keys.lane
 
     def pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
-        """Pass the gates of another credential, which the attempt carries."""
+        """Move the call to the gates of another credential, which the attempt now carries."""
         self.scope = keys.lane
         if self.payment is not None:
             self.payment.leave_gates(now)
@@ -90,28 +92,29 @@ class NextAttempt:
             self.admission.move(self.scope, now)
 
     def replace_lost_key(self, now: float) -> None:
-        """Take another credential where that in use was put aside by another call."""
+        """Choose another credential if another call has put aside the one in use."""
         if self.keys is not None and self.keys.replace_lost(now):
             self.pass_gates_of(self.keys, now)
 
     def is_ungated(self, planned: Next, now: float) -> bool:
-        """Whether no gate has to be asked, and the attempt is still safe."""
+        """Whether the attempt may be sent without asking a gate, and is still safe."""
         return self.admission is None and self.scope.admits(now) and now <= planned.until + HAIR
 
     def choose(self, state: State, now: float) -> bool:
-        """Choose where the attempt goes, if that is to be chosen; False: every breaker is open. `state`: the call's."""
+        """Choose the attempt's endpoint, if the core does so; False if every breaker is open. `state`: the call's."""
         return self.picker is None or self.picker.choose(self.payable(), state, now)
 
     def why_no_endpoint(self, now: float) -> str:
         """Why no endpoint could be chosen, for people."""
-        assert self.picker is not None  # else there is nothing to choose
+        assert self.picker is not None  # `choose` returned False
         return circuit_open(self.picker.endpoints.seconds_left(now))
 
     def ask(
         self, planned: Next, state: State, now: float, deadline: float | None, *, first: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates for the attempt: when it may be sent, the *no* if it may not, and which gate holds it or why
-        not. Not after `now` it may be sent at once, and its endpoint is chosen. `first`: it is the call's first here.
+        """Ask the gates for the attempt. Returns when it may be sent, the outcome if it may not, and the gate that
+        holds it or the reason. If the time is not after `now` it may be sent at once, and its endpoint is chosen.
+        `first`: it is the call's first here.
         """
         payment, keys = self.payable(), self.keys
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
@@ -135,7 +138,9 @@ class NextAttempt:
     def _hold(
         self, payment: Payment, gate: str, at: float, now: float, deadline: float | None
     ) -> tuple[float, Outcome | None, str]:
-        """Wait for a gate until `at`, where the deadline allows it and the waiting room has a place."""
+        """Wait for a gate until `at`, if the deadline allows it and the waiting room has a place. Returns as `ask`
+        does.
+        """
         if deadline is not None and at > deadline + HAIR:
             return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
         if not payment.wait("held"):
@@ -144,7 +149,9 @@ class NextAttempt:
         return at, None, gate
 
     def pay_for(self, planned: Next, now: float) -> Next | Outcome:
-        """Take the price of a retry that the plan grants, and a place for its wait; or a *no* after all."""
+        """Take the price of a retry that the plan grants, and a place for its wait. Returns the retry, or the outcome
+        if either is refused.
+        """
         payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
         if planned.due > now and not payment.wait("backoff"):
             return Outcome.OVERLOADED
@@ -158,7 +165,7 @@ class NextAttempt:
         return planned
 
     def take(self, attempt: int, state: State, now: float) -> Flight:
-        """The flight of the attempt, which is sent now with this number: all that was taken goes with it."""
+        """The flight of the attempt, which is sent now with this number, and with everything that was taken for it."""
         payment, admission, keys = self.payment, self.admission, self.keys
         if payment is not None:
             payment.leave_room()
@@ -175,7 +182,7 @@ class NextAttempt:
         return flight
 
     def give_back(self, now: float) -> None:
-        """Give back what was taken for an attempt that is not sent: no gate knows of it any more."""
+        """Give back everything that was taken for an attempt that is not sent, and leave the gates."""
         if self.payment is not None:
             self.payment.give_back(now)
             self.payment = None
@@ -195,15 +202,15 @@ class NextAttempt:
             self.admission.landed(flight.since, now, well=well)
 
     def retry_after(self, no: Outcome, now: float) -> tuple[float | None, int | None]:
-        """When an app that is answered with this *no* may ask again, in seconds, and the status of the answer; None
-        where nothing names one.
+        """The seconds after which an app that gets this outcome may ask again, and the status of the answer; each None
+        if it is not determined.
         """
         if no is Outcome.COOLING:
             return self.gates().cooling
         left: float | None = None
         if no is Outcome.RATE_LIMITED:
             left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
-            if left == REJECTED:  # the store is gone, and is tried again every second
+            if left == REJECTED:  # the store is unreachable, and is tried again every second
                 left = 1.0
         elif no is Outcome.CIRCUIT_OPEN:
             left = self.picker.endpoints.seconds_left(now) if self.picker is not None else 0.0

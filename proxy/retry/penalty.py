@@ -6,7 +6,7 @@ _FIRST, _LAST = 5.0, 60.0
 
 
 class Penalty:
-    """One endpoint's penalty. `until` is the time at which it ends, 0.0 while there is none."""
+    """The penalty of one endpoint. `until` is the time at which it ends, 0.0 while there is none."""
 
     __slots__ = ("_seconds", "until")
 

@@ -1,14 +1,15 @@
-"""What tells a call that goes one attempt after another from one that is hedged: when the next attempt is due.
+"""The plans of a call: when its next attempt is due, if attempts follow one after another, or if they are hedged.
 
 A plan is asked after each launch and after each failure, and decides with the checks in the contract's order (section
-4, "Order of checks"): one sequence (`first_no`) serves both, and each *no* is a value. It takes nothing: what its word
-costs, the machine pays at once (`proxy.retry.machine`), after the last check has passed.
+4, "Order of checks"): one sequence (`first_no`) serves both plans, and each refusal is a value (`Outcome`). A plan
+takes nothing: the flow pays for what it grants at once, after the last check has passed (`proxy.retry.flows`).
 
-Hedging (gRPC A6). The first attempt goes at once, the next every `hedging_delay`. A non-fatal failure brings the next
-hedge forward to now, or, where it carries a pushback, puts it exactly that much later; a fatal one ends the call. A
-stop, a delay too long, and a bucket that refuses end hedging: what flies goes on, and when all have failed the last
-answer goes to the app with the last *no*. Where `extra` has no room, that one hedge is not sent, and the next comes
-after a failure: an attempt that nothing flies beside is a retry, and no hedge (contract, section 1).
+Hedging (gRPC A6). The first attempt is sent at once, the next every `hedging_delay`. A non-fatal failure brings the
+next hedge forward to now or, if it carries a pushback, moves it to exactly that much later; a fatal one ends the call.
+A stop, a delay too long, and a bucket that refuses end hedging: the attempts in flight continue, and when all have
+failed the last answer goes to the app with the last outcome. If `extra` has no room for a hedge, that one is not sent,
+and the next is considered after a failure: an attempt without another in flight is a retry, not a hedge (contract,
+section 1).
 """
 
 from __future__ import annotations
@@ -37,18 +38,20 @@ from proxy.retry.policy import Policy, Strategy, UnsafeMethods
 from proxy.retry.pushback import read_pushback
 from proxy.retry.request_hints import RequestHints
 
-#: Sums of floating-point seconds may miss a deadline that they meet exactly; a wait that ends at it is begun.
+#: Tolerance for sums of floating-point seconds, which may miss a deadline that they equal; a wait to it is begun.
 HAIR = 1e-9
 
 NEVER = float("inf")
 
-#: Names for members of enumerations: see `proxy.retry.facts`.
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _THROTTLING, _ATTEMPTS_EXHAUSTED, _NEVER_SENT = Class.THROTTLING, Outcome.ATTEMPTS_EXHAUSTED, Progress.NEVER_SENT
 
 
 class Next:
-    """The attempt that comes next, if nothing holds it. `due`: when (seconds); `price`: what it costs, in tokens of the
-    bucket; `until`: from then on it is not safe any more; `gated`: `due` is a gate's word, which may have changed.
+    """The attempt that comes next, if nothing holds it.
+
+    `due`: when (seconds); `price`: what it costs, in tokens of the bucket; `until`: the time after which it is not safe
+    any more; `gated`: `due` was named by a gate, which may have changed it since.
     """
 
     __slots__ = ("due", "gated", "price", "until")
@@ -61,8 +64,8 @@ class Next:
 
 
 class Standing:
-    """What a plan may know of its call. `earlier` attempts of it were made at other upstreams; `reply`: the answer that
-    is judged.
+    """The view of a call that plans have. `earlier` attempts of it were made at other upstreams; `reply`: the answer
+    that is judged.
     """
 
     __slots__ = ("attempts", "committed", "deadline", "earlier", "hints", "policy", "reply", "request")
@@ -83,17 +86,17 @@ class Standing:
 
     @property
     def bucket(self) -> Bucket | None:
-        """What retries are paid from."""
+        """The bucket that retries are paid from; None for none."""
         raise NotImplementedError
 
     @property
     def found_no_place(self) -> bool:
-        """Whether no place among the attempts under way became free for it."""
+        """Whether no place among the attempts under way became free for the call."""
         raise NotImplementedError
 
     def is_idempotent(self) -> bool:
-        """Whether its request may be repeated without knowing whether it was carried out: by RFC 9110, section 9.2.2,
-        by a key that makes it so (contract, "Safety", 3), or since one of the dialects calls it a read.
+        """Whether the request may be repeated even if it was carried out: by RFC 9110, section 9.2.2, by a key that
+        makes it safe (contract, "Safety", 3), or because one of the dialects calls it a read.
         """
         if self.may_be_hedged():
             return True
@@ -101,39 +104,39 @@ class Standing:
         return bool(rules.reads) and read_by(rules, self.request) is not None
 
     def may_be_hedged(self) -> bool:
-        """Whether its request is idempotent without a dialect's word: that alone makes no call fit for hedging."""
+        """Whether the request is idempotent without a dialect's word, which alone makes no call fit for hedging."""
         if self.request.method in IDEMPOTENT_METHODS:
             return True
         key = self.policy.idempotency_key
         return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def hedging_delay(self, now: float) -> float | None:
-        """Seconds from one hedge to the next; None while a percentile is asked for and too little is known."""
+        """Seconds from one hedge to the next; None while a percentile is asked for and too few times are known."""
         raise NotImplementedError
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the next attempt goes at once, with another credential, and else the delay that was named to it, in
-        seconds; None where none was.
+        """Whether the next attempt is sent at once (with another credential, or on another connection); and if not, the
+        delay that was named for it, in seconds, None if none was.
         """
         raise NotImplementedError
 
 
 def goes_on(call: Standing, failure: Failure) -> bool:
-    """Whether it may be followed by another attempt at all; under hedging `non_fatal` says so (contract)."""
+    """Whether the failure is retryable, by its class or, under hedging, by `non_fatal` (contract)."""
     if call.policy.strategy.hedging_delay is None:
         return failure.verdict.cls.retryable
     return is_non_fatal(call, failure.fault)
 
 
 def is_non_fatal(call: Standing, fault: Fault | None) -> bool:
-    """Whether `non_fatal` names this fault, or the answer that is judged."""
+    """Whether `non_fatal` names this fault or, without one, the answer that is judged."""
     policy = call.policy
     return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
 
 
 def failure_of(call: Standing, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
-    """An answer as a failed attempt, which was sent at `sent`, with what it says of the next one. `wall`: the wall's
-    clock when it came (seconds since the epoch).
+    """The failure of an attempt that was sent at `sent` and answered with `reply`, with the answer's pushback. `wall`:
+    the wall clock when the answer came (seconds since the epoch).
     """
     pushback = _pushback_of(call, reply, verdict.cls, wall)
     if pushback.retry and verdict.cls is Class.UNNAMED:
@@ -143,15 +146,17 @@ def failure_of(call: Standing, attempt: int, reply: Reply, verdict: Verdict, sen
 
 
 def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushback:
-    """Under hedging a failure that hedges go on from is read as a retryable one, whatever its class: a hedge never
-    comes sooner than its pushback says either.
+    """The pushback of an answer. Under hedging a non-fatal failure is read as a retryable one whatever its class, so
+    that a hedge is never sent sooner than a pushback says either.
     """
     policy = call.policy
     if reply.plain and not policy.classify.resets:
         return NO_PUSHBACK
     if not cls.retryable and policy.strategy.hedging_delay is not None and is_non_fatal(call, None):
         cls = Class.TRANSIENT
-    trailers = reply.trailers if reply.trailers is not reply.fields else None  # read once, else they contradict
+    trailers = (
+        reply.trailers if reply.trailers is not reply.fields else None
+    )  # a trailers-only head is read once: a field read twice would contradict itself
     dialects = policy.classify.dialects
     return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
 
@@ -173,8 +178,9 @@ def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_meth
 
 
 def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
-    """Until when another attempt is safe (seconds): never if it is not, and for ever, but where it is only since the
-    provider's own client repeats the call, and that client does so for a while alone (AWS: its signature expires).
+    """The time until which another attempt is safe (seconds): minus infinity if it is not safe, else infinity. A time
+    between them results only if it is safe because the provider's own client repeats the call, and that client does so
+    for a while only (AWS: its signature expires).
     """
     verdict, fault = failure.verdict, failure.fault
     if not is_safe(verdict, fault, idempotent, unsafe_methods):
@@ -186,7 +192,7 @@ def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_met
 
 
 def first_no(call: Standing, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
-    """The checks from the stop pushback to the attempts left; None where none of them says no.
+    """The first check that refuses another attempt, from the stop pushback to the attempts left; None if all pass.
 
     `disabled`: by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
     """
@@ -213,9 +219,9 @@ def too_long(delay: float | None, policy: Policy) -> bool:
 
 
 class Sequential(WaitSeries):
-    """One attempt after another: nothing is sent beside an attempt, and after a failure the strategy's wait comes.
-    `due`: when the attempt that was thought of last would begin, whatever was decided of it; `plugin`: the call's token
-    of a strategy of one's own.
+    """The plan of attempts that follow one after another: after a failure the strategy's wait comes, and no attempt is
+    sent beside another. `due`: when the attempt that was last considered would begin, even if it was refused; `plugin`:
+    the call's token of a user's own strategy.
     """
 
     __slots__ = ("due", "plugin")
@@ -228,8 +234,8 @@ class Sequential(WaitSeries):
     def after_failure(
         self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
-        """The retry, or the first check that says no. `goes_on`: see there; `disabled`: by the mode, or by
-        X-Retry-Disable.
+        """The retry, or the outcome of the first check that refuses it. `goes_on`: see the function; `disabled`: by the
+        mode, or by X-Retry-Disable.
         """
         policy, deadline, strategy = call.policy, call.deadline, self.strategy
         first_sent = failure.sent
@@ -252,7 +258,7 @@ class Sequential(WaitSeries):
                 return asked
             wait = asked
         at_once, named = call.named_wait(failure, now)
-        if at_once:  # without backoff, but it counts: retry n waits d(n)
+        if at_once:  # without backoff, but it counts for n: retry n waits d(n)
             wait = 0.0
             self.n += 1
         elif too_long(named, policy):
@@ -269,14 +275,14 @@ class Sequential(WaitSeries):
         return Next(self.due, price, until)
 
     def succeeded(self) -> None:
-        """Report to a strategy of one's own that the call has succeeded."""
+        """Report to a user's own strategy that the call has succeeded."""
         if self.plugin is not None:
             self.plugin.succeeded()
 
 
 class Hedged:
-    """Several attempts in flight. `due`: as above; `stopped`: why no more of them are begun, None while they are;
-    `shared`: the body outgrew its buffer, but everything that is to be sent has it.
+    """The plan of several attempts in flight. `due`: when the attempt that was last considered would begin; `stopped`:
+    why no more are sent, None while they are; `shared`: the body outgrew its buffer, but all attempts share its stream.
     """
 
     __slots__ = ("_pushed_until", "due", "shared", "stopped")
@@ -285,10 +291,12 @@ class Hedged:
         self.due = due
         self.stopped = stopped
         self.shared = False
-        self._pushed_until = -NEVER  # no hedge sooner: the latest pushback
+        self._pushed_until = -NEVER  # the end of the latest pushback: no hedge is sent sooner
 
     def after_launch(self, call: Standing, now: float) -> Next | None:
-        """The next hedge, `hedging_delay` later. It pays as after a transient failure."""
+        """The next hedge, `hedging_delay` later, at the price after a transient failure; None if no hedge is to
+        follow.
+        """
         strategy = call.policy.strategy
         if call.hints.disabled:
             self.stopped = Outcome.DISABLED
@@ -303,8 +311,8 @@ class Hedged:
     def after_failure(
         self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
-        """The next hedge now, or exactly when a pushback says; or the *no*, which ends hedging but where all attempts
-        have been made anyway.
+        """The next hedge, now or exactly when a pushback says; or the outcome that refuses it, which ends hedging
+        unless all attempts have been made anyway.
         """
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)

@@ -156,7 +156,7 @@ class EventRule:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of `classify.rules`, or of a dialect pack. Every part is optional; all given must match.
+    """A line of `classify.rules`, or of a dialect pack. Every part is optional; all given must match.
 
     Values are shell globs, matched case-sensitively; "*" means present. `json` keys are dotted paths, `xml` keys are
     element names. `because` is the rule's name in explanations. `counts_as`: for an error found in a success, the
@@ -216,7 +216,7 @@ class BodyDelay:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What a provider's official client repeats by default, whatever the method (contract, section 4, "Repeats").
+    """The failures that a provider's client repeats by default, whatever the method (contract, section 4, "Repeats").
 
     `client` says where this was read: the client, its version and file. Repeated are: `statuses`, and for idempotent
     methods also `idempotent_statuses`; `faults`; with `transient_codes`, failures that the pack's own rules class
@@ -395,7 +395,7 @@ class HeaderEdits:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """One upstream that takes over calls that would fail at the first. `to` is its name. `json` are members to set at
+    """An upstream that takes over calls that would fail at the first. `to` is its name. `json` are members to set at
     the top level of the body, each with its value as JSON text. `keep` are fields and query parameters, in lower case,
     that are passed on although their names mark them as secrets of the first upstream.
     """

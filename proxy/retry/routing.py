@@ -44,7 +44,7 @@ Protocol = Literal["auto", "http/1.1", "http/2"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One place of an upstream. `host` is a name or address without brackets; `path` is the url's path, prepended to
+    """A place of an upstream. `host` is a name or address without brackets; `path` is the url's path, prepended to
     the request's path in prefix use only, without a trailing "/" ("" if the url has none). `unix` is a socket's path,
     else None. `private`: part of the path came from the environment, so it is not shown.
     """
@@ -75,7 +75,8 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an upstream's attempts go. `endpoints` is empty if the request itself names the place.
+    """The places of an upstream's attempts, and how they are reached. `endpoints` is empty if the request itself names
+    the place.
 
     `verify` is a CA file's path if it is a str. `client_cert` is (cert file, key file). `via_proxy` is
     "http://host:port" of a parent proxy, or None.
@@ -137,7 +138,7 @@ class Match:
     headers: tuple[tuple[str, str], ...] = ()
 
     def holds(self, method: str, path: str, fields: Fields) -> bool:
-        """Whether the call meets the conditions. `path` is a plain path (see `plain_path`)."""
+        """Whether the call fulfils the conditions. `path` is a plain path (see `plain_path`)."""
         if self.methods is not None and method not in self.methods:
             return False
         if not all(path_glob(glob).fullmatch(path) for glob in self.paths):
@@ -147,7 +148,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The conditions of a route, and the policy of the calls that meet them."""
+    """The conditions of a route, and the policy of the calls that fulfil them."""
 
     match: Match
     policy: Policy

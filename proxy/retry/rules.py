@@ -37,8 +37,8 @@ _UNREAD = object()
 
 
 class ReplyEvidence:
-    """What rules can look at in an answer. `body` is what was peeked of it, None if nothing was. What was looked up is
-    kept, since packs ask for many values of one place. `empty`: the names of events that do not count.
+    """The parts of an answer that rules can look at. `body` is what was peeked of it, None if nothing was. What was
+    looked up is kept, since packs ask for many values of one place. `empty`: the names of events that do not count.
     """
 
     def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:

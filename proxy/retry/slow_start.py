@@ -5,8 +5,8 @@ is given at a time, one attempt each. The first cooldown begins with one place, 
 an answer which is no failure of the upstream's adds one, so that they double with each round trip (RFC 5681, section
 3.1, slow start). A further request to wait, while calls are still held, halves them, once for all attempts that were
 sent before it came; from there they grow by one a round trip (the same section, congestion avoidance: the rate that was
-too much a moment ago is approached with care). The cooldown is over when no call is held. The measurements behind this
-choice are in docs/decisions/0008-cooldown.md.
+too much a moment ago is approached with care). The cooldown is over when no call is held.
+docs/decisions/0008-cooldown.md has the measurements that led to this.
 
 Law: a place is in use or free, and the number of free places is never negative; a place is free again when its attempt
 has a head or an end, or `place_seconds` after it was given. Every held call has an alarm: the first in the queue for
@@ -38,7 +38,7 @@ _TOO_MANY = 429
 
 @dataclass(slots=True, eq=False)
 class SlowStart:
-    """One group of callers and the cooldown that holds them. Times are seconds on the callers' clock.
+    """A group of callers and the cooldown that holds them. Times are seconds on the callers' clock.
 
     `grown` is how many places successes have added, in all. `queue` is in order of arrival, with the time from which
     each call waits.

@@ -1,6 +1,7 @@
 """The states of a call, and the moves between them.
 
-`proxy.retry.plans.Next` is one too: nothing flies, and that attempt is waited for; the last answer, if any, is held.
+`proxy.retry.plans.Next` is a state too: no attempt is in flight, and that one is waited for; the last answer, if any,
+is held.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from proxy.retry.plans import Next
 
 
 class Flight:
-    """An attempt in flight, with its number. `since`: when it was sent (seconds); `payment`: what it had paid, None for
-    nothing; `endpoint`: where it was sent, where the core chooses that. `sent_to` and `protocol`: the label of the
-    endpoint and the protocol that the driver reported, "" until then. `reply`: its head, where the body must be seen
-    before its class can be told, or before it may go on; `look`: what is waited for then, of a success. `key`: the
-    number of the credential that it carries, None without one, and `key_why` it is that one; `aside`: that credential
-    was put aside with the attempt's end. `held`: the seconds for which the gate `held_by` held the attempt.
+    """An attempt in flight, with its number.
+
+    `since`: when it was sent (seconds); `payment`: what it has paid, None for nothing; `endpoint`: its endpoint's
+    number, if the core chooses it. `sent_to` and `protocol`: the label of the endpoint and the protocol that the driver
+    reported, "" until then. `reply`: its head, while its body must be peeked at for its class, or before it may be
+    delivered; `look`: the wait for the body of a success. `key`: the number of the credential that it carries, None
+    without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the attempt's end.
+    `held`: the seconds for which the gate `held_by` held the attempt.
     """
 
     __slots__ = (
@@ -45,7 +48,7 @@ class Flight:
             self.payment.land(now)
 
     def cancel(self, now: float) -> None:
-        """Free the attempt's place and its choice of an endpoint: it was cancelled, which decides nothing of that."""
+        """Free the cancelled attempt's place, and end its breaker's probe without a verdict."""
         if self.payment is not None:
             self.payment.land(now)
             self.payment.forgo_choice(now)
@@ -88,9 +91,9 @@ class Done:
 
 State = New | Next | Flying | Delivering | Done
 
-#: Which events a state has a use for, and the states that they may lead to; any other comes too late, is answered with
-#: nothing and changes nothing. docs/reference/transitions.md is printed from this; a test plays calls at random, and
-#: holds that they make every one of these moves and no other.
+#: The events that each state has a use for, and the states that they may lead to; any other event comes too late, and
+#: has no effect. docs/reference/transitions.md is printed from this; a test plays calls at random, and checks that they
+#: make every one of these moves and no other.
 MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     New: {"start": (Next, Flying, Done), "replay_lost": (New,), "app_gone": (Done,), "cut": (Done,)},
     Next: {
