@@ -22,6 +22,7 @@ from support.scripted import Upstream, answer
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
+from proxy.forward.sending import Sender
 from proxy.server import http2_stream
 from proxy.server.connection import AppConnection
 from proxy.server.http2 import Http2Connection
@@ -155,7 +156,7 @@ def path_of(thing: Any, *given: Any) -> str:
     """The path of the call that a function was called for."""
     if isinstance(thing, Attempt):
         thing = thing.owner
-    if isinstance(thing, Exchange):
+    if isinstance(thing, Exchange | Sender):
         thing = thing.plan
     head = thing if isinstance(thing, RequestHead) else getattr(thing, "head", None)
     if not isinstance(head, RequestHead):
@@ -205,7 +206,7 @@ FAILING: dict[str, tuple[Any, str, int]] = {
     "the answer's head": (Attempt, "on_head", 502),
     "writing the head": (Http2AppStream, "respond", 500),
     "the answer's body": (Attempt, "on_data", -INTERNAL_ERROR),
-    "passing the body on": (Exchange, "hand_on", -INTERNAL_ERROR),
+    "passing the body on": (Exchange, "forward", -INTERNAL_ERROR),
     "writing the body": (Http2AppStream, "write", -INTERNAL_ERROR),
     "the answer's end": (Exchange, "answer_ended", -INTERNAL_ERROR),
     "writing the end": (Http2AppStream, "finish", -INTERNAL_ERROR),
@@ -242,12 +243,12 @@ async def test_other_streams_go_on(what: str, reports: list[Any], monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(http2_upstream, "request_block"), (Attempt, "send"), (Exchange, "_request_for")]
+    ("where", "name"), [(http2_upstream, "request_block"), (Attempt, "send"), (Sender, "_request_for")]
 )
 async def test_a_call_without_a_connection_does_not_hang(
     where: Any, name: str, reports: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails behind a dial fails in a task of its own, which has no caller."""
+    """What fails after a dial fails in a task of its own, which has no caller."""
     make_fail(monkeypatch, where, name)
     keep(reports)
     async with asyncio.timeout(10), Shared() as upstream:
