@@ -3,18 +3,21 @@ that another is started in its place.
 
 Law: the watch takes no lock of shared memory. The parent's loop may wait for a lock that the hung worker holds, and so
 may all other workers, which keep their heartbeats going while they wait (`mutex.beat_while_waiting`): the kernel frees
-the lock when the worker is dead. A delay that stops the parent as well is not held against a worker.
+the lock when the worker is dead. A delay that stops the parent as well is not held against a worker. Workers are
+killed one at a time: what stops all of them is hardly the fault of each.
 
 Theory. A worker's main thread increases a counter in its row of shared memory while its loop turns. While that counter
 does not change, the watch adds up the time in which the worker could have gone on. Time does not count while the parent
 did not look either (a laptop that slept, a paused container), while the worker waited for a processor (a busy machine:
-/proc/PID/schedstat), or for a disk (state D of /proc/PID/stat). A worker that is stopped or blocked is killed after
-HANGS seconds. One that computes may finish: after HANGS seconds another accepts on its sockets too, and it is killed
-after COMPUTES seconds.
+/proc/PID/schedstat, and state R of /proc/PID/stat, since Linux adds a wait up only when it is over), or for a disk
+(state D). A worker that is stopped or blocked is killed after HANGS seconds. One that computes may finish: after HANGS
+seconds another accepts on its sockets too, and it is killed after COMPUTES seconds. Where the system does not say what
+a process does, it computes. A worker that a debugger stopped (state t) is not killed, but another accepts for it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,20 +33,26 @@ _MOST = 2 * LOOK
 HANGS, COMPUTES = 2.0, 10.0
 #: The same before the first heartbeat: a worker imports its modules first, and reads the configuration.
 STARTS = 30.0
+#: Seconds after which the next worker may be killed, if the successor of the last one has not begun by then.
+NEXT = 5.0
 #: The values in place of a heartbeat: of a worker before its first one, and of one that ends, whose end its parent
 #: limits itself.
 NOT_BEGUN, ENDS = 0, -1
 _NANOSECONDS = 1e9
+#: States in which a process can't go on, through no fault of its own: waits for a processor or a disk; has ended.
+_WAITS = frozenset("RDZX")
+_DEBUGGED = "t"
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Times(NamedTuple):
-    """The times of a process so far: seconds for which its threads ran, and for which they waited for a processor; and
-    whether the process waits for a disk now.
+    """The times of a process so far: seconds for which its threads ran, and for which they waited for a processor, each
+    wait once it was over; and the state of its main thread now, a letter of /proc/PID/stat, "" if it is not known.
     """
 
     ran: float
     waited: float
-    is_at_disk: bool
+    state: str
 
 
 class Beating(Protocol):
@@ -68,40 +77,48 @@ class Beating(Protocol):
 class Pulse:
     """The state of one worker's heartbeat from look to look."""
 
-    __slots__ = ("_beat", "_before", "silent", "stood")
+    __slots__ = ("_beat", "_before", "_computed", "_stood", "silent")
 
     def __init__(self) -> None:
         self._beat = NOT_BEGUN
         self._before: Times | None = None
-        self.silent = 0.0  # seconds without a heartbeat in which the worker could have gone on
-        self.stood = 0.0  # those of them in which it did not compute either
+        self.silent = 0.0  # seconds without a heartbeat in which the worker did not wait for the machine
+        self._computed = 0.0  # those of them in which it computed,
+        self._stood = 0.0  # and those in which it could have
 
     def look(self, beat: int, seconds: float, times: Callable[[], Times]) -> None:
         """Note the heartbeat, `seconds` after the look before; `times` returns the process's times so far."""
         if beat != self._beat or beat == ENDS:
             self._beat = beat
-            self._before, self.silent, self.stood = None, 0.0, 0.0
+            self._before, self.silent, self._computed, self._stood = None, 0.0, 0.0, 0.0
             return
         before, self._before = self._before, times()
         if before is None:
             return
-        ran = min(seconds, max(0.0, self._before.ran - before.ran))
+        state = self._before.state
+        ran = min(seconds, max(0.0, self._before.ran - before.ran)) if state and before.state else seconds
         waited = max(0.0, self._before.waited - before.waited)
-        stood = 0.0 if self._before.is_at_disk else max(0.0, seconds - ran - waited)
-        self.stood += stood
+        stood = 0.0 if state in _WAITS else max(0.0, seconds - ran - waited)
         self.silent += stood + ran
+        if state != _DEBUGGED:
+            self._computed += ran
+            self._stood += stood
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a heartbeat."""
+        return self._beat != NOT_BEGUN
 
     @property
     def is_silent(self) -> bool:
         """Whether another worker should accept on its sockets."""
-        return self.silent >= HANGS and self._beat != NOT_BEGUN
+        return self.silent >= HANGS and self.has_begun
 
     @property
     def hangs(self) -> bool:
         """Whether the worker is considered hung, and is to be killed."""
-        if self._beat == NOT_BEGUN:
-            return self.silent >= STARTS
-        return self.stood >= HANGS or self.silent >= COMPUTES
+        counted = self._computed + self._stood
+        return self._stood >= HANGS or counted >= COMPUTES if self.has_begun else counted >= STARTS
 
 
 W = TypeVar("W", bound=Beating)
@@ -124,6 +141,8 @@ class HeartbeatWatch(Generic[W]):
         self._pulses: dict[int, Pulse] = {}
         self._silent: set[int] = set()
         self._hung: set[int] = set()
+        self._newest = 0  # the number of the newest worker when one was killed last,
+        self._since = NEXT  # and the seconds since then
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
@@ -156,20 +175,35 @@ class HeartbeatWatch(Generic[W]):
             if pulse.is_silent != (worker.number in self._silent):
                 self._silent ^= {worker.number}
                 self._changed(worker, pulse.is_silent)
-            if pulse.hangs and worker.number not in self._hung:
-                self._hung.add(worker.number)
-                worker.kill_hung(pulse.silent)
+        self._since += seconds
+        hung = [worker for worker in workers if self._pulses[worker.number].hangs and worker.number not in self._hung]
+        if hung and self._may_kill_another():
+            victim = max(hung, key=lambda worker: self._pulses[worker.number].silent)
+            self._hung.add(victim.number)
+            self._newest, self._since = max(numbers), 0.0
+            victim.kill_hung(self._pulses[victim.number].silent)
+
+    def _may_kill_another(self) -> bool:
+        """Whether the successor of the worker that was killed last has begun, or has had its time for that."""
+        begun = any(number > self._newest and pulse.has_begun for number, pulse in self._pulses.items())
+        return begun or self._since >= NEXT
 
 
 def times_of(pid: int) -> Times:
-    """The times of a process so far; zeros if the system does not give them, or the process has ended."""
+    """The times of a process so far; of a process that the system says nothing of, or that has ended, zeros. A system
+    that does not count the times of threads (gVisor) may count those of processes.
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        state, total = fields[0], (int(fields[11]) + int(fields[12])) / _TICKS
+    except (OSError, ValueError, IndexError):
+        return Times(0.0, 0.0, "")
     ran = waited = 0
     try:
-        process = Path(f"/proc/{pid}")
         for task in (process / "task").iterdir():
             on, queued, _ = (task / "schedstat").read_text().split()
             ran, waited = ran + int(on), waited + int(queued)
-        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, ValueError, IndexError):
-        return Times(0.0, 0.0, False)
-    return Times(ran / _NANOSECONDS, waited / _NANOSECONDS, state == "D")
+    except (OSError, ValueError):  # or a thread has just ended
+        return Times(total, 0.0, state)
+    return Times(ran / _NANOSECONDS, waited / _NANOSECONDS, state) if ran else Times(total, 0.0, state)

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,7 @@ class WorkerProcess:
         self._asked = self._answered = 0
         self._child: asyncio.subprocess.Process
         self._handle = -1  # a pidfd: it names this process even if its id has been given to another one
+        self._handles = threading.Lock()  # held while the pidfd is used, or closed: its number may be given again
         self._channel: Channel
 
     async def start(self, memory: int) -> None:
@@ -159,9 +161,10 @@ class WorkerProcess:
         self.status = await self._child.wait()
         self._channel.finish()
         self.over = True
-        if self._handle >= 0:
-            handle, self._handle = self._handle, -1
-            os.close(handle)
+        with self._handles:
+            if self._handle >= 0:
+                handle, self._handle = self._handle, -1
+                os.close(handle)
         self._closed()
 
     def kill(self) -> None:
@@ -174,11 +177,12 @@ class WorkerProcess:
         waiting for a lock that the process holds.
         """
         self.hung = seconds
-        if self._handle >= 0:
-            with contextlib.suppress(OSError):  # the process has just ended
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        else:
-            self._loop.call_soon_threadsafe(self.kill)
+        with self._handles:
+            if self._handle >= 0:
+                with contextlib.suppress(OSError):  # the process has just ended
+                    signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+                return
+        self._loop.call_soon_threadsafe(self.kill)
 
     @property
     def is_able(self) -> bool:

@@ -6,25 +6,37 @@ import mmap
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxy.stores.shared_memory.mutex import MUTEX_BYTES, Mutex, beat_while_waiting
-from proxy.supervisor.heartbeat import COMPUTES, ENDS, HANGS, LOOK, NOT_BEGUN, STARTS, HeartbeatWatch, Pulse, Times
+from proxy.supervisor.heartbeat import (
+    COMPUTES,
+    ENDS,
+    HANGS,
+    LOOK,
+    NEXT,
+    NOT_BEGUN,
+    STARTS,
+    HeartbeatWatch,
+    Pulse,
+    Times,
+    times_of,
+)
 
 
-def looks(
-    pulse: Pulse, beat: int, seconds: float, *, ran: float = 0.0, waited: float = 0.0, disk: bool = False
-) -> None:
+def looks(pulse: Pulse, beat: int, seconds: float, *, ran: float = 0.0, waited: float = 0.0, state: str = "S") -> None:
     """Look for so long at a heartbeat that stands still; of each second the process ran and waited for such a part."""
     for n in range(1 + round(seconds / LOOK)):
-        times = Times(ran * LOOK * n, waited * LOOK * n, disk)
+        times = Times(ran * LOOK * n, waited * LOOK * n, state)
         pulse.look(beat, LOOK, lambda: times)  # noqa: B023  called at once
 
 
 def begun() -> Pulse:
     pulse = Pulse()
-    pulse.look(1, LOOK, lambda: Times(0, 0, False))
+    pulse.look(1, LOOK, lambda: Times(0, 0, "T"))
     return pulse
 
 
@@ -32,7 +44,7 @@ def test_a_stopped_worker_hangs_after_two_seconds() -> None:
     pulse = begun()
     looks(pulse, 1, HANGS - LOOK)
     assert not pulse.hangs
-    pulse.look(1, LOOK, lambda: Times(0, 0, False))
+    pulse.look(1, LOOK, lambda: Times(0, 0, "T"))
     assert pulse.hangs
 
 
@@ -53,11 +65,39 @@ def test_one_that_computes_may_finish_while_another_accepts() -> None:
     assert pulse.hangs
 
 
-@pytest.mark.parametrize("why", [{"waited": 1.0}, {"disk": True}, {"waited": 0.9, "ran": 0.1}])
-def test_a_busy_machine_is_no_fault_of_the_worker(why: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"waited": 1.0},
+        {"waited": 0.9, "ran": 0.1},
+        {"state": "D"},
+        {"state": "R"},  # Linux adds a wait up when it is over: without a processor there is none
+        {"state": "R", "ran": 0.1},
+        {"state": "Z"},
+    ],
+)
+def test_a_busy_machine_is_no_fault_of_the_worker(why: dict[str, Any]) -> None:
     pulse = begun()
-    looks(pulse, 1, 2 * COMPUTES, **why)  # type: ignore[arg-type]
+    looks(pulse, 1, 2 * COMPUTES, **why)
     assert not pulse.hangs
+
+
+def test_what_the_system_says_nothing_of_may_compute() -> None:
+    pulse = begun()
+    looks(pulse, 1, COMPUTES - 1, state="")
+    assert pulse.is_silent
+    assert not pulse.hangs
+    looks(pulse, 1, 2, state="")
+    assert pulse.hangs
+
+
+def test_one_in_a_debugger_is_left_to_it_while_another_accepts() -> None:
+    pulse = begun()
+    looks(pulse, 1, 10 * COMPUTES, state="t")
+    assert pulse.is_silent
+    assert not pulse.hangs
+    looks(pulse, 1, HANGS + LOOK, state="T")
+    assert pulse.hangs
 
 
 def test_one_that_starts_has_longer_and_one_that_ends_is_waited_for() -> None:
@@ -80,6 +120,13 @@ class Worker:
         self.killed += 1
 
 
+@pytest.fixture
+def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that wait for something, and neither compute nor wait for the machine."""
+    monkeypatch.setattr("proxy.supervisor.heartbeat.times_of", lambda _: Times(0.0, 0.0, "S"))
+
+
+@pytest.mark.usefixtures("blocked")
 def test_the_hung_one_alone_is_killed_once_and_the_silent_ones_are_named() -> None:
     workers, beats, changed = [Worker(1), Worker(2)], {1: 1, 2: 1}, list[tuple[int, bool]]()
     watch = HeartbeatWatch(
@@ -95,6 +142,47 @@ def test_the_hung_one_alone_is_killed_once_and_the_silent_ones_are_named() -> No
     assert changed == [(1, True), (1, False)]
 
 
+@pytest.mark.usefixtures("blocked")
+def test_workers_are_killed_one_at_a_time() -> None:
+    """Something has stopped all of them: the next goes when the successor of the last has begun, or does not come."""
+    workers = [Worker(1), Worker(2), Worker(3)]
+    beats = {1: 1, 2: 1, 3: 1, 4: NOT_BEGUN}
+    watch = HeartbeatWatch(lambda: workers, beats.__getitem__, lambda *_: None)
+
+    def look(seconds: float) -> list[int]:
+        for _ in range(round(seconds / LOOK)):
+            watch.look(LOOK)
+        return [each.killed for each in workers]
+
+    assert sum(look(HANGS + 1)) == 1
+    victim = next(each for each in workers if each.killed)
+    workers.remove(victim)
+    workers.append(Worker(4))
+    assert look(NEXT / 4) == [0, 0, 0]
+    beats[4] = 1
+    assert sum(look(LOOK)) == 1
+    assert sum(look(NEXT - 2 * LOOK)) == 1
+    beats[4] += 1
+    assert look(2 * LOOK) == [1, 1, 0]
+
+
+def test_the_times_of_a_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = times_of(os.getpid())
+    assert own.ran > 0
+    assert own.state == "R"
+    gone = os.fork()
+    if not gone:
+        os._exit(0)
+    os.waitpid(gone, 0)
+    assert times_of(gone) == (0.0, 0.0, "")
+    stat = tmp_path / "proc" / "7" / "stat"
+    stat.parent.mkdir(parents=True)
+    stat.write_text("7 (a) b) S 1 1 1 0 -1 0 0 0 0 0 200 100 0 0")
+    monkeypatch.setattr("proxy.supervisor.heartbeat.Path", lambda name: Path(f"{tmp_path}{name}"))
+    assert times_of(7) == (300 / os.sysconf("SC_CLK_TCK"), 0.0, "S")  # a kernel that counts no waits
+
+
+@pytest.mark.usefixtures("blocked")
 def test_time_that_the_parent_had_not_either_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A laptop slept, or a container was paused, for an hour, between any two looks."""
     worker, clock = Worker(1), [0.0]
