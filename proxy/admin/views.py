@@ -29,7 +29,7 @@ from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, Cooldown, credential_of
 from proxy.retry.facts import Outcome
 from proxy.retry.hedges import Hedges
-from proxy.retry.plans import HAIR
+from proxy.retry.plans import EPSILON
 from proxy.retry.policy import BucketRef, Policy, RateSpec, Strategy
 from proxy.retry.registry import Key, KeyFields, Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
@@ -468,7 +468,7 @@ def _hedging(label: str, strategy: Strategy, hedges: Hedges, now: float) -> dict
     delay.
     """
     sent, calls = hedges.counts(now)
-    most = math.floor((strategy.extra or 0.0) * calls + HAIR)
+    most = math.floor((strategy.extra or 0.0) * calls + EPSILON)
     percent = strategy.hedging_percentile
     delay = strategy.hedging_delay if percent is None else hedges.delay(percent, now)
     return {

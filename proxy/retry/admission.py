@@ -20,7 +20,7 @@ from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.hedges import Hedges
-from proxy.retry.plans import HAIR, NEVER
+from proxy.retry.plans import EPSILON, NEVER
 from proxy.retry.policy import Concurrency, Policy
 from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.registry import ScopeState
@@ -275,7 +275,7 @@ class Admission:
                 return at, None, "limiter"
         if self.endpoints is not None:
             left = self.endpoints.seconds_left(now)
-            if left > HAIR:
+            if left > EPSILON:
                 return REJECTED, Outcome.CIRCUIT_OPEN, circuit_open(left)
         if scope.places is not None:
             return self._ask_for_place(payment, scope.places, now, waits=waits)
@@ -294,7 +294,7 @@ class Admission:
         if at == REJECTED:
             return at, Outcome.OVERLOADED, no_place(rules, waited=waited)
         if at > now and self._deadline is not None:
-            if now >= self._deadline - HAIR:
+            if now >= self._deadline - EPSILON:
                 return at, Outcome.DEADLINE, TOO_LATE_FOR_A_PLACE
             at = min(at, self._deadline)
         return at, None, "concurrency"
@@ -315,7 +315,7 @@ class Admission:
         if self._deadline is not None and self._deadline < limit:
             limit, why = self._deadline, "deadline"
         wait = cooldown.wait_of(self, now)
-        if rules.cooldown == "wait" and now < limit - HAIR and now + wait <= limit + HAIR:
+        if rules.cooldown == "wait" and now < limit - EPSILON and now + wait <= limit + EPSILON:
             self._patience = limit
             return min(at, limit), ""
         left, status = cooldown.left_for(fields, now)

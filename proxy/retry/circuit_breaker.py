@@ -22,7 +22,7 @@ LONGEST = 60.0
 
 NEVER = math.inf
 #: Tolerance for sums of floating-point seconds and shares of counts, which may miss a bound that they equal exactly.
-_HAIR = 1e-9
+_EPSILON = 1e-9
 
 
 class CircuitBreaker:
@@ -49,7 +49,7 @@ class CircuitBreaker:
 
     def passes(self, now: float) -> bool:
         """Whether a call may be sent now; if the breaker is open, as its probe."""
-        return now >= self.until - _HAIR
+        return now >= self.until - _EPSILON
 
     def seconds_left(self, now: float) -> float:
         """Seconds until a call may be sent; 0 if one may now."""
@@ -102,12 +102,12 @@ class CircuitBreaker:
             self.until = now
 
     def _decides(self, probe: int, now: float) -> bool:
-        return self._is_out and probe == self._probe and now <= self.until + _HAIR
+        return self._is_out and probe == self._probe and now <= self.until + _EPSILON
 
     def _judge(self, now: float) -> bool | None:
         """Open the breaker if enough attempts have ended, and enough of them were ill; True if it did, else None."""
         spec, ended = self.spec, self._ended.count(now)
-        if ended < spec.minimum_attempts or self._ill.count(now) < spec.failure_ratio * ended - _HAIR:
+        if ended < spec.minimum_attempts or self._ill.count(now) < spec.failure_ratio * ended - _EPSILON:
             return None
         self._open(spec.open, now)
         return True

@@ -17,7 +17,7 @@ from proxy.retry.classification import MISDIRECTED
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
 from proxy.retry.feedback import learn
 from proxy.retry.next_attempt import PATIENCE
-from proxy.retry.plans import HAIR, Hedged, Next, Sequential
+from proxy.retry.plans import EPSILON, Hedged, Next, Sequential
 from proxy.retry.plugins import CustomToken
 from proxy.retry.reasons import GATES
 from proxy.retry.request_hints import NO_HINTS
@@ -91,7 +91,7 @@ class SequentialFlow:
         first = Next(now + token.initial_delay)
         if first.due <= now:
             return call.admit(first, now)
-        if call.deadline is not None and first.due > call.deadline + HAIR:
+        if call.deadline is not None and first.due > call.deadline + EPSILON:
             return call.end(Outcome.DEADLINE, now)
         return call.wait(first, now)
 
@@ -101,10 +101,10 @@ class SequentialFlow:
         assert payment is not None  # the price is owed
         if payment.pay(now):
             return call.admit(expected, now)
-        if call.deadline is not None and now >= call.deadline - HAIR:
+        if call.deadline is not None and now >= call.deadline - EPSILON:
             why = "the store that keeps the bucket did not answer in time"
             return call.withdraw(Outcome.DEADLINE, now, why)
-        if not payment.asked or now >= payment.limit - HAIR:
+        if not payment.asked or now >= payment.limit - EPSILON:
             why = "the store that keeps the bucket did not grant it"
             return self.no_more(call, Outcome.BUCKET_EMPTY, now, why)
         return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
@@ -291,7 +291,7 @@ class HedgedFlow(SequentialFlow):
         if planned is None:
             return (*discarded, launch)
         # A hedge without a delay is sent inside the step of the one before; an alarm goes on before the stack is deep.
-        at_once = planned.due <= now + HAIR and attempt % _AT_ONCE
+        at_once = planned.due <= now + EPSILON and attempt % _AT_ONCE
         return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
@@ -353,7 +353,7 @@ class HedgedFlow(SequentialFlow):
         at, no, why = upcoming.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
         if no is Outcome.OVERLOADED and flies:
             return self._pass_over(call, now)
-        if no is None and at > now and call.deadline is not None and at > call.deadline + HAIR:
+        if no is None and at > now and call.deadline is not None and at > call.deadline + EPSILON:
             no = Outcome.DEADLINE
         if no is None and at <= now and not upcoming.choose(call.state, now):
             no = Outcome.CIRCUIT_OPEN
@@ -395,7 +395,7 @@ class HedgedFlow(SequentialFlow):
         assert type(state) is Flying
         call.upcoming.give_back(now)
         planned = self.hedges(call).after_launch(call, now)
-        if planned is not None and planned.due <= now + HAIR:
+        if planned is not None and planned.due <= now + EPSILON:
             call.upcoming.gates().found_no_place = True
             return self.no_more(call, Outcome.OVERLOADED, now)
         state.next = planned

@@ -30,17 +30,17 @@ FEWEST = 20
 MOST_TIMES = 16_384
 
 #: Tolerance for shares of floating-point numbers, which may miss a whole number that they equal exactly.
-_HAIR = 1e-9
+_EPSILON = 1e-9
 
 
 def rank(percent: float, count: int) -> int:
     """The place, from 0, of a percentile among `count` times in order."""
-    return max(0, math.ceil(percent * count / 100 - _HAIR) - 1)
+    return max(0, math.ceil(percent * count / 100 - _EPSILON) - 1)
 
 
 def allows(hedges: int, share: float, calls: int) -> bool:
     """Whether so many hedges are within this share of the calls."""
-    return hedges <= share * calls + _HAIR
+    return hedges <= share * calls + _EPSILON
 
 
 class Hedges:

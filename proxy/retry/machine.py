@@ -43,7 +43,7 @@ from proxy.retry.feedback import Feedback, learn, report_answer, report_to_endpo
 from proxy.retry.first_byte import Look, first_byte_of
 from proxy.retry.flows import HEDGED, OBSERVED, PASSIVE, SEQUENTIAL, SequentialFlow
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.plans import HAIR, NEVER, Next, Sequential, failure_of, first_no, goes_on
+from proxy.retry.plans import EPSILON, NEVER, Next, Sequential, failure_of, first_no, goes_on
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
 from proxy.retry.registry import ScopeState
@@ -260,12 +260,12 @@ class Call(CallState):
 
     def woke(self, now: float) -> Actions:
         """The alarm has rung, or the deadline has passed: do what is due."""
-        if type(self.state) is Flying and self.deadline is not None and now >= self.deadline - HAIR:
+        if type(self.state) is Flying and self.deadline is not None and now >= self.deadline - EPSILON:
             return self._flow.break_off(self, Outcome.DEADLINE, TOO_LATE, now)
         expected = self.expected()
         if expected is None:
             return ()
-        if now < expected.due - HAIR and not expected.gated:
+        if now < expected.due - EPSILON and not expected.gated:
             return (WakeAt(expected.due),)
         payment = self.upcoming.payment
         if payment is not None and payment.owed is not None:
@@ -279,7 +279,7 @@ class Call(CallState):
             if self.bucket is not None:
                 self.bucket.give_back(price, now)
             return ()
-        if now >= expected.due - HAIR:
+        if now >= expected.due - EPSILON:
             return self.admit(expected, now)
         return self._flow.granted_early(self, expected, now)
 
@@ -288,7 +288,7 @@ class Call(CallState):
         expected, payment = self.expected(), self.upcoming.payment
         if expected is None or payment is None or not payment.refused(price):
             return ()
-        return self._flow.settle(self, expected, now) if now >= expected.due - HAIR else ()
+        return self._flow.settle(self, expected, now) if now >= expected.due - EPSILON else ()
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
         """The request's body outgrew its buffer: no further attempt is possible, and only a silence (`idle`) ends one
@@ -516,7 +516,7 @@ class Call(CallState):
             return None
         if no not in GOES_ON and not (no is Outcome.OVERLOADED and self.found_no_place):
             return None
-        if self.deadline is not None and now >= self.deadline - HAIR:
+        if self.deadline is not None and now >= self.deadline - EPSILON:
             return None  # the call's time is over, at any upstream
         return self.fallbacks.next(no)
 

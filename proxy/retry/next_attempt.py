@@ -12,7 +12,7 @@ from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.plans import HAIR, Next
+from proxy.retry.plans import EPSILON, Next
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.registry import ScopeState
@@ -98,7 +98,7 @@ class NextAttempt:
 
     def is_ungated(self, planned: Next, now: float) -> bool:
         """Whether the attempt may be sent without asking a gate, and is still safe."""
-        return self.admission is None and self.scope.admits(now) and now <= planned.until + HAIR
+        return self.admission is None and self.scope.admits(now) and now <= planned.until + EPSILON
 
     def choose(self, state: State, now: float) -> bool:
         """Choose the attempt's endpoint, if the core does so; False if every breaker is open. `state`: the call's."""
@@ -122,14 +122,14 @@ class NextAttempt:
         if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now):
             self.pass_gates_of(keys, now)
             at, no, gate = self.gates().ask(payment, now, deadline, first=first)
-        if no is None and at <= now <= planned.until + HAIR:
+        if no is None and at <= now <= planned.until + EPSILON:
             if self.choose(state, now):
                 return now, None, ""
             no, gate = Outcome.CIRCUIT_OPEN, CIRCUIT_OPEN
         why = "" if no is None or gate in GATES else gate
         if no is Outcome.RATE_LIMITED and not first:
             why = why or NO_TOKEN
-        if max(at, now) > planned.until + HAIR:
+        if max(at, now) > planned.until + EPSILON:
             return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is not None:
             return at, no, why
@@ -141,7 +141,7 @@ class NextAttempt:
         """Wait for a gate until `at`, if the deadline allows it and the waiting room has a place. Returns as `ask`
         does.
         """
-        if deadline is not None and at > deadline + HAIR:
+        if deadline is not None and at > deadline + EPSILON:
             return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
         if not payment.wait("held"):
             return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"

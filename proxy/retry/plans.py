@@ -39,7 +39,7 @@ from proxy.retry.pushback import read_pushback
 from proxy.retry.request_hints import RequestHints
 
 #: Tolerance for sums of floating-point seconds, which may miss a deadline that they equal; a wait to it is begun.
-HAIR = 1e-9
+EPSILON = 1e-9
 
 NEVER = float("inf")
 
@@ -244,7 +244,7 @@ class Sequential(WaitSeries):
                 first_sent = each.started
                 break
         until = safe_until(failure, first_sent, call.is_idempotent(), policy.classify.unsafe_methods)
-        no = first_no(call, failure, goes_on, disabled, now <= until + HAIR)
+        no = first_no(call, failure, goes_on, disabled, now <= until + EPSILON)
         if no is not None:
             return no
         bucket = call.bucket
@@ -268,9 +268,9 @@ class Sequential(WaitSeries):
         if wait is None:
             wait = self.next(named, failure.verdict.cls is _THROTTLING)
         self.due = now + wait
-        if self.due > until + HAIR:
+        if self.due > until + EPSILON:
             return Outcome.NOT_RETRYABLE
-        if deadline is not None and self.due > deadline + HAIR:
+        if deadline is not None and self.due > deadline + EPSILON:
             return Outcome.DEADLINE
         return Next(self.due, price, until)
 
@@ -323,7 +323,7 @@ class Hedged:
             no = Outcome.BUCKET_EMPTY
         if no is None and too_long(delay, call.policy):
             no = Outcome.PUSHBACK_TOO_LONG
-        if no is None and call.deadline is not None and self.due > call.deadline + HAIR:
+        if no is None and call.deadline is not None and self.due > call.deadline + EPSILON:
             no = Outcome.DEADLINE
         if no is None:
             if delay is not None:
