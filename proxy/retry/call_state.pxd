@@ -2,11 +2,11 @@ from proxy.retry.call_history cimport CallHistory
 from proxy.retry.facts cimport Failure
 from proxy.retry.feedback cimport Feedback
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport Next, Standing
+from proxy.retry.plans cimport Next, CallView
 from proxy.retry.states cimport Flight
 
 
-cdef class CallState(Standing):
+cdef class CallState(CallView):
     cdef public object env
     cdef public object state
     cdef public Failure failure

@@ -17,14 +17,14 @@ from proxy.retry.facts import Failure, Outcome
 from proxy.retry.fallback import Fallbacks
 from proxy.retry.feedback import Feedback
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.plans import Hedged, Next, Sequential, Standing, goes_on
+from proxy.retry.plans import CallView, Hedged, Next, Sequential, goes_on
 from proxy.retry.reasons import why_not
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Done, Flight, Flying, State
 
 
-class CallState(Standing):
+class CallState(CallView):
     """The state of one call, and its parts.
 
     `failure`: the last one, while its answer is held; `reply`: the last answer that was judged, or is delivered;
@@ -144,7 +144,7 @@ class CallState(Standing):
         return hedges.delay(strategy.hedging_percentile, now)
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """The wait before the next attempt, as `Standing` defines it: at once after a 421, else as the credentials
+        """The wait before the next attempt, as `CallView` defines it: at once after a 421, else as the credentials
         require.
         """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:

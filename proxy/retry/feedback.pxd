@@ -1,6 +1,6 @@
 from proxy.retry.facts cimport Failure
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport Standing
+from proxy.retry.plans cimport CallView
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
 
@@ -9,8 +9,8 @@ cdef class Feedback:
     cdef public object paid
     cdef public object app_paid
 
-    cpdef began(self, Standing call, NextAttempt upcoming, double now)
-    cpdef failed(self, Standing call, NextAttempt upcoming, Failure failure, Flight flight, bint on, double now)
+    cpdef began(self, CallView call, NextAttempt upcoming, double now)
+    cpdef failed(self, CallView call, NextAttempt upcoming, Failure failure, Flight flight, bint on, double now)
     cpdef succeeded(self, NextAttempt upcoming, bint is_first, double now)
 
 

@@ -10,7 +10,7 @@ from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.facts import Class, Failure
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.plans import Standing
+from proxy.retry.plans import CallView
 from proxy.retry.states import Flight, Flying
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -30,7 +30,7 @@ class Feedback:
         self.paid: float | None = None
         self.app_paid: float | None = None
 
-    def began(self, call: Standing, upcoming: NextAttempt, now: float) -> None:
+    def began(self, call: CallView, upcoming: NextAttempt, now: float) -> None:
         """Report to the bucket that the call begins, and charge an app's own retry."""
         bucket = upcoming.bucket
         if bucket is not None:
@@ -39,7 +39,7 @@ class Feedback:
                 self.app_paid = bucket.charge_app_retry(now)
 
     def failed(
-        self, call: Standing, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
+        self, call: CallView, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
     ) -> bytes | None:
         """Report a failed attempt. `on`: the failure is retryable. Returns the group whose cooldown began with it, or
         None.

@@ -13,7 +13,7 @@ cdef class Next:
     cdef public bint gated
 
 
-cdef class Standing:
+cdef class CallView:
     cdef public object policy
     cdef public Request request
     cdef public object hints
@@ -34,7 +34,7 @@ cdef class Sequential(WaitSeries):
     cdef public object plugin
 
     @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double)
-    cpdef after_failure(self, Standing call, Failure failure, double now, bint goes_on, bint disabled)
+    cpdef after_failure(self, CallView call, Failure failure, double now, bint goes_on, bint disabled)
 
 
 cdef class Hedged:
@@ -43,15 +43,15 @@ cdef class Hedged:
     cdef public bint shared
     cdef public double _pushed_until
 
-    cpdef after_launch(self, Standing call, double now)
+    cpdef after_launch(self, CallView call, double now)
     @cython.locals(bucket=Bucket)
-    cpdef after_failure(self, Standing call, Failure failure, double now, bint goes_on, bint disabled)
+    cpdef after_failure(self, CallView call, Failure failure, double now, bint goes_on, bint disabled)
 
 
-cpdef bint goes_on(Standing call, Failure failure) except -1
-cpdef Failure failure_of(Standing call, long attempt, Reply reply, verdict, double sent, double wall)
-cdef _pushback_of(Standing call, Reply reply, cls, double wall)
+cpdef bint goes_on(CallView call, Failure failure) except -1
+cpdef Failure failure_of(CallView call, long attempt, Reply reply, verdict, double sent, double wall)
+cdef _pushback_of(CallView call, Reply reply, cls, double wall)
 cpdef bint is_safe(verdict, fault, bint idempotent, unsafe_methods) except -1
 cpdef double safe_until(Failure failure, double first_sent, bint idempotent, unsafe_methods) except? -1
-cpdef first_no(Standing call, Failure failure, bint goes_on, bint disabled, bint safe)
+cpdef first_no(CallView call, Failure failure, bint goes_on, bint disabled, bint safe)
 cpdef bint too_long(delay, policy) except -1

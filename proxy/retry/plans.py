@@ -63,7 +63,7 @@ class Next:
         self.gated = gated
 
 
-class Standing:
+class CallView:
     """The view of a call that plans have. `earlier` attempts of it were made at other upstreams; `reply`: the answer
     that is judged.
     """
@@ -121,20 +121,20 @@ class Standing:
         raise NotImplementedError
 
 
-def goes_on(call: Standing, failure: Failure) -> bool:
+def goes_on(call: CallView, failure: Failure) -> bool:
     """Whether the failure is retryable, by its class or, under hedging, by `non_fatal` (contract)."""
     if call.policy.strategy.hedging_delay is None:
         return failure.verdict.cls.retryable
     return is_non_fatal(call, failure.fault)
 
 
-def is_non_fatal(call: Standing, fault: Fault | None) -> bool:
+def is_non_fatal(call: CallView, fault: Fault | None) -> bool:
     """Whether `non_fatal` names this fault or, without one, the answer that is judged."""
     policy = call.policy
     return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
 
 
-def failure_of(call: Standing, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
+def failure_of(call: CallView, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
     """The failure of an attempt that was sent at `sent` and answered with `reply`, with the answer's pushback. `wall`:
     the wall clock when the answer came (seconds since the epoch).
     """
@@ -145,7 +145,7 @@ def failure_of(call: Standing, attempt: int, reply: Reply, verdict: Verdict, sen
     return Failure(attempt, verdict, pushback, status=reply.status, sent=sent)
 
 
-def _pushback_of(call: Standing, reply: Reply, cls: Class, wall: float) -> Pushback:
+def _pushback_of(call: CallView, reply: Reply, cls: Class, wall: float) -> Pushback:
     """The pushback of an answer. Under hedging a non-fatal failure is read as a retryable one whatever its class, so
     that a hedge is never sent sooner than a pushback says either.
     """
@@ -191,7 +191,7 @@ def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_met
     return first_sent + within
 
 
-def first_no(call: Standing, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
+def first_no(call: CallView, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
     """The first check that refuses another attempt, from the stop pushback to the attempts left; None if all pass.
 
     `disabled`: by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
@@ -232,7 +232,7 @@ class Sequential(WaitSeries):
         self.plugin: CustomToken | None = None
 
     def after_failure(
-        self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
+        self, call: CallView, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
         """The retry, or the outcome of the first check that refuses it. `goes_on`: see the function; `disabled`: by the
         mode, or by X-Retry-Disable.
@@ -293,7 +293,7 @@ class Hedged:
         self.shared = False
         self._pushed_until = -NEVER  # the end of the latest pushback: no hedge is sent sooner
 
-    def after_launch(self, call: Standing, now: float) -> Next | None:
+    def after_launch(self, call: CallView, now: float) -> Next | None:
         """The next hedge, `hedging_delay` later, at the price after a transient failure; None if no hedge is to
         follow.
         """
@@ -309,7 +309,7 @@ class Hedged:
         return Next(now + delay, price)
 
     def after_failure(
-        self, call: Standing, failure: Failure, now: float, goes_on: bool, disabled: bool
+        self, call: CallView, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
         """The next hedge, now or exactly when a pushback says; or the outcome that refuses it, which ends hedging
         unless all attempts have been made anyway.

@@ -12,7 +12,7 @@ from proxy.retry.actions import Answer
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import UNAVAILABLE, Class, Failure, Fault, FaultKind, Outcome
 from proxy.retry.fallback import SAFE_METHODS
-from proxy.retry.plans import Standing
+from proxy.retry.plans import CallView
 from proxy.retry.policy import Concurrency
 
 #: Statuses that a repeated attempt may get because an earlier one was carried out.
@@ -37,7 +37,7 @@ SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
 def why_not(
-    no: Outcome, failure: Failure, call: Standing, now: float, *, due: float, goes_on: bool, delivered: bool = False
+    no: Outcome, failure: Failure, call: CallView, now: float, *, due: float, goes_on: bool, delivered: bool = False
 ) -> str:
     """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success.
 
@@ -49,7 +49,7 @@ def why_not(
     return f"{why}; {own}" if own else why
 
 
-def own_success(failure: Failure, call: Standing) -> str:
+def own_success(failure: Failure, call: CallView) -> str:
     """A clause that says that this answer may be due to an earlier attempt of the same call; "" if it can't be.
 
     An attempt that ended in case 3 (contract, "Safety") may have been carried out. Its repeat then finds that a
@@ -86,7 +86,7 @@ def _may_have_been_carried_out(record: AttemptRecord) -> bool:
 
 
 def _why_not(
-    no: Outcome, failure: Failure, call: Standing, now: float, due: float, goes_on: bool, delivered: bool
+    no: Outcome, failure: Failure, call: CallView, now: float, due: float, goes_on: bool, delivered: bool
 ) -> str:
     policy = call.policy
     match no:
@@ -162,7 +162,7 @@ def _left(left: float | None) -> str:
     return f"after the deadline, which is in {seconds(max(left or 0.0, 0.0))}"
 
 
-def _not_retryable(failure: Failure, call: Standing, *, goes_on: bool) -> str:
+def _not_retryable(failure: Failure, call: CallView, *, goes_on: bool) -> str:
     if not goes_on and call.policy.strategy.hedging_delay is not None:
         return "non_fatal does not name it"
     if not goes_on:
@@ -174,7 +174,7 @@ def _not_retryable(failure: Failure, call: Standing, *, goes_on: bool) -> str:
     return f"{call.request.method} may have been carried out, and is not idempotent"
 
 
-def _unaffordable(cls: Class, call: Standing, now: float) -> str:
+def _unaffordable(cls: Class, call: CallView, now: float) -> str:
     bucket = call.bucket
     if bucket is not None and (why := bucket.withheld()):
         return why
