@@ -30,4 +30,4 @@ cdef class AttemptRecord:
     cdef public bint aside
 
     cpdef judge(self, Failure failure, Reply reply)
-    cpdef meet(self, fault)
+    cpdef record_fault(self, fault)

@@ -95,11 +95,11 @@ class AttemptRecord:
         self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
         self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay
         if failure.fault is not None:
-            self.meet(failure.fault)
+            self.record_fault(failure.fault)
         elif reply is not None:
             self.grpc_status = reply.grpc_status
 
-    def meet(self, fault: Fault) -> None:
+    def record_fault(self, fault: Fault) -> None:
         """Record the fault that the attempt ended with."""
         self.fault, self.detail, self.rst_code = fault.kind, fault.detail, fault.code
 

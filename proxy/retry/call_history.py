@@ -53,7 +53,7 @@ class CallHistory:
 
     def note_transparent(self, flight: Flight, fault: Fault, now: float) -> None:
         """Record an attempt that is sent again at once, with the same number."""
-        self.note(flight, now, "transparent").meet(fault)
+        self.note(flight, now, "transparent").record_fault(fault)
 
     def revise(self, no: str, why: str | None = None) -> None:
         """Change the decision in the last record: the attempt that was to follow is not made."""

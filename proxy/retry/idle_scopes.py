@@ -9,7 +9,7 @@ without a call justifies another level. Such a bucket is examined again in each 
 Theory. A call leaves only a mark in its scope's state. A sweep continues where the one before ended, through a copy of
 the keys, AT_ONCE of them; a scope that it finds marked counts as used at that time, so a scope goes between one and two
 rounds after its hour. A process that only observes has no states of calls: there, a scope counts as used at the last
-report of another process that uses it (`Registry.meet`, `Factory.announce`), and goes after twice the time.
+report of another process that uses it (`Registry.mirror`, `Factory.announce`), and goes after twice the time.
 """
 
 from __future__ import annotations

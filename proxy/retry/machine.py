@@ -554,7 +554,7 @@ class Call(CallState):
             record = self.notes.note_broken_delivery(flight, now, no.value, self.reply)
             record.why = why
             if fault is not None:
-                record.meet(fault)
+                record.record_fault(fault)
         return self._finish(no, now)
 
     def _succeeded(self, now: float) -> None:

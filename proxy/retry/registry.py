@@ -383,7 +383,7 @@ class Registry:
         self._outdated[role].discard(key)
         spec = self._spec_in_force(role, key)
         if isinstance(spec, RateSpec) == (role == "rate") and spec is not None:
-            self.meet(role, key, spec, now, outdated=False)
+            self.mirror(role, key, spec, now, outdated=False)
 
     def _spec_in_force(self, role: str, key: Key) -> BucketSpec | None:
         """The definition of a key in the configuration in force; None if it has none."""
@@ -400,7 +400,7 @@ class Registry:
                         specs[which, *_key(ref, (upstream, self._definition(policy), ""))[:2]] = ref.spec
         return specs.get((role, *key[:2]))
 
-    def meet(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
+    def mirror(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
         """Make the object that another process has under this key, so that it can be observed. `sort` is as in
         `proxy.stores`. The definition may be `outdated`: a worker that still has an older configuration may have made
         the object.

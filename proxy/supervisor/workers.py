@@ -178,7 +178,7 @@ class Workers:
             self.cooldowns.note(began, worker.pid)
         self._factory.generation = counted.generation
         for sort, key, spec in counted.made:
-            self.registry.meet(sort, key, spec, monotonic())
+            self.registry.mirror(sort, key, spec, monotonic())
         self._factory.generation = self._generation
         self._factory.made.clear()
 

@@ -144,9 +144,9 @@ def test_a_process_that_looks_forgets_what_no_other_has_reported_for_two_hours()
     registry = Registry()
     idle = IdleScopes(registry, only_looks=True)
     for key in ("x", "y"):
-        registry.meet("bucket", ("a", "standard", key), QuotaSpec(500), 0.0)
-        registry.meet("cooldown", ("a", key), None, 0.0)
-    registry.meet("cooldown", ("a", "y"), None, IDLE)
+        registry.mirror("bucket", ("a", "standard", key), QuotaSpec(500), 0.0)
+        registry.mirror("cooldown", ("a", key), None, 0.0)
+    registry.mirror("cooldown", ("a", "y"), None, IDLE)
     rounds(idle, 2 * IDLE)
     assert {key[2] for key in registry._buckets} == {"y"}
     rounds(idle, 3 * IDLE)

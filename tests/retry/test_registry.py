@@ -49,9 +49,9 @@ def test_a_page_of_many_buckets_looks_new_definitions_up_one_at_a_time() -> None
 def test_what_another_process_made_by_an_older_definition_is_looked_up_again() -> None:
     registry = Registry()
     registry.forget_policies(None, {"one": BucketRef(QuotaSpec(100), "one")})
-    registry.meet("bucket", ("", "one"), QuotaSpec(500), 1.0)
+    registry.mirror("bucket", ("", "one"), QuotaSpec(500), 1.0)
     assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
-    registry.meet("bucket", ("", "one"), QuotaSpec(500), 1.0)
+    registry.mirror("bucket", ("", "one"), QuotaSpec(500), 1.0)
     assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
 
 
