@@ -188,14 +188,14 @@ class Cooldown:
         self._in[waiter] = (group,)
         return True
 
-    def heed(self, name: bytes, status: int, delay: float, now: float) -> bool:
+    def started_elsewhere(self, name: bytes, status: int, delay: float, now: float) -> bool:
         """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. Returns
         whether that is longer than the delay that this process knew.
         """
         group = self._group(name, now)
         if now + delay <= group.until + SAME:
             return False
-        group.heed(delay, status, now)
+        group.started_elsewhere(delay, status, now)
         self._look((group,))
         if self.fleet is not None:
             self.fleet.asked(name, now)

@@ -109,7 +109,7 @@ class SlowStart:
             self._starter = None
         return True
 
-    def heed(self, delay: float, status: int, now: float) -> None:
+    def started_elsewhere(self, delay: float, status: int, now: float) -> None:
         """Note a delay that callers on another machine were asked to wait: they have the first place, and this process
         has none until it gets its share.
         """

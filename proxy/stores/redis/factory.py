@@ -223,7 +223,7 @@ class RedisFactory(Factory):
 
     def _hold(self, upstream: str, cooldown: Cooldown, group: bytes, until: float, status: int) -> None:
         now = self._clock()
-        if until > now and cooldown.heed(group, status, until - now, now):
+        if until > now and cooldown.started_elsewhere(group, status, until - now, now):
             # No call of this process caused it.
             self.heard(CooldownBegan(upstream, "", group, status, "", until - now, now, "", "", 0, "", 0))
 

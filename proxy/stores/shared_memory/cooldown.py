@@ -80,7 +80,7 @@ class SharedSlowStart(SlowStart):
     leave = timed(1)(SlowStart.leave)
 
     @timed(2)
-    def heed(self, delay: float, status: int, now: float) -> None:
+    def started_elsewhere(self, delay: float, status: int, now: float) -> None:
         """Take a pushback that another machine got: the first worker records it for all, and each waits for its own
         share of the places.
         """
