@@ -4,7 +4,7 @@ cdef class WaitSeries:
     cdef public long n
     cdef public object previous
 
-    cpdef next(self, pushback, bint throttled)
+    cpdef next_wait(self, pushback, bint throttled)
     cpdef backoff(self, long n, bint throttled)
 
 

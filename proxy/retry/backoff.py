@@ -94,7 +94,7 @@ class WaitSeries:
         self.n = 0
         self.previous: float | None = None
 
-    def next(self, pushback: float | None, throttled: bool) -> float:
+    def next_wait(self, pushback: float | None, throttled: bool) -> float:
         """Seconds to wait before the next retry. `pushback`: seconds that the upstream named, None if it named none;
         `throttled`: the failure was throttling.
         """

@@ -167,7 +167,7 @@ class CallState(CallView):
     def expected(self) -> Next | None:
         """The attempt that is waited for, or the hedge that is to be sent beside those in flight; None for none."""
         state = self.state
-        return state.next if type(state) is Flying else state if type(state) is Next else None
+        return state.planned if type(state) is Flying else state if type(state) is Next else None
 
     def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
         """Cancel all flights but this one; they count neither as success nor as failure. Returns the actions for it."""
@@ -208,8 +208,8 @@ class CallState(CallView):
     def plan_no_more(self, now: float) -> None:
         """Plan no hedge beside the attempts in flight."""
         state = self.state
-        if type(state) is Flying and state.next is not None:
-            state.next = None
+        if type(state) is Flying and state.planned is not None:
+            state.planned = None
             self.upcoming.give_back(now)
 
     # -- what is written down -----------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Fallbacks:
             return
         self.bound = not is_repeated_anywhere(first, request, end, verdict)
 
-    def next(self, no: Outcome) -> Fallback | None:
+    def next_entry(self, no: Outcome) -> Fallback | None:
         """The entry by which a call that would end with `no` goes on; None if no entry takes it."""
         entries = self.policy.fallback
         if self.taken >= len(entries):

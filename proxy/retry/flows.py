@@ -246,7 +246,7 @@ class HedgedFlow(SequentialFlow):
     def needs_no_buffer(self, call: CallState) -> bool:
         """Whether all attempts share the request's stream: with `hedging_delay: 0s`, once all have been sent."""
         state = call.state
-        all_gone = type(state) is Flying and bool(state.flights) and state.next is None
+        all_gone = type(state) is Flying and bool(state.flights) and state.planned is None
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
@@ -286,7 +286,7 @@ class HedgedFlow(SequentialFlow):
             state = call.state = Flying({attempt: flight})
             if attempt == call.earlier + 1:  # the last answer of another upstream was held until now
                 discarded, call.failure = call.discard(), None
-        planned = state.next = self.hedges(call).after_launch(call, now)
+        planned = state.planned = self.hedges(call).after_launch(call, now)
         launch = Launch(attempt, False, flight.endpoint, flight.key)
         if planned is None:
             return (*discarded, launch)
@@ -333,7 +333,7 @@ class HedgedFlow(SequentialFlow):
         assert type(state) is Flying
         call.notes.note(flight, now, "hedged on", failure, call.reply)
         kept = call.keep(failure)
-        state.next = planned
+        state.planned = planned
         if payment is not None and payment.owed is not None:  # the hedge owed for is due
             return kept if state.flights else (*kept, *call.wait(planned, now))
         if planned.due <= now:
@@ -398,7 +398,7 @@ class HedgedFlow(SequentialFlow):
         if planned is not None and planned.due <= now + EPSILON:
             call.upcoming.gates().found_no_place = True
             return self.no_more(call, Outcome.OVERLOADED, now)
-        state.next = planned
+        state.planned = planned
         return () if planned is None else (WakeAt(planned.due),)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:

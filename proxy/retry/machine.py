@@ -518,7 +518,7 @@ class Call(CallState):
             return None
         if self.deadline is not None and now >= self.deadline - EPSILON:
             return None  # the call's time is over, at any upstream
-        return self.fallbacks.next(no)
+        return self.fallbacks.next_entry(no)
 
     def _go_elsewhere(self, entry: Fallback, no: Outcome, now: float) -> Actions:
         """End this call, which goes on at another upstream."""

@@ -266,7 +266,7 @@ class Sequential(WaitSeries):
         if wait is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
             wait = call.hedging_delay(now)
         if wait is None:
-            wait = self.next(named, failure.verdict.cls is _THROTTLING)
+            wait = self.next_wait(named, failure.verdict.cls is _THROTTLING)
         self.due = now + wait
         if self.due > until + EPSILON:
             return Outcome.NOT_RETRYABLE

@@ -134,7 +134,7 @@ class _BuiltInStrategy:
             price = 0.0 if bucket is None else bucket.price(Class.THROTTLING if throttled else timed_out)
             if bucket is not None and not bucket.affords(price, now):
                 raise RetryError("the retry bucket is empty") from error
-            wait = token.waits.next(_named_delay(error), throttled)
+            wait = token.waits.next_wait(_named_delay(error), throttled)
             if limiter is not None:
                 wait = max(wait, limiter.reserve(now))
             renewed = IssuedToken(

@@ -28,7 +28,7 @@ cdef class New:
 
 cdef class Flying:
     cdef public dict flights
-    cdef public Next next
+    cdef public Next planned
 
 
 cdef class Delivering:

@@ -61,13 +61,13 @@ class New:
 
 
 class Flying:
-    """Attempts are in flight, by their numbers; `next` is the hedge that is to be sent beside them."""
+    """Attempts are in flight, by their numbers; `planned` is the hedge that is to be sent beside them."""
 
-    __slots__ = ("flights", "next")
+    __slots__ = ("flights", "planned")
 
-    def __init__(self, flights: dict[int, Flight], next: Next | None = None) -> None:
+    def __init__(self, flights: dict[int, Flight], planned: Next | None = None) -> None:
         self.flights = flights
-        self.next = next
+        self.planned = planned
 
 
 class Delivering:

@@ -108,7 +108,7 @@ def calls_of(module: str, users: dict[str, ast.Module], known: set[str]) -> set[
         "self.decider().deadline = None",
         "before = self.call; before.attempts += 1",
         "policy, one = self.policy, self.call; one.history.append(2)",
-        "call.state.next = None",
+        "call.state.planned = None",
         "del self.call.history[0]",
         "setattr(self.call, 'deadline', 1.0)",
         "self.detail, self.call.committed = '', True",
