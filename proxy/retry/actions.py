@@ -28,8 +28,8 @@ class _Value:
         return hash((type(self), *[getattr(self, name) for name in self.__slots__]))
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"{type(self).__name__}({told})"
+        slots = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({slots})"
 
 
 class Launch(_Value):

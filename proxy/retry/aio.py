@@ -105,7 +105,7 @@ class AsyncRetryStrategy:
         try:
             return self.strategy.acquire_initial_retry_token(token_scope=token_scope)
         except plugins.RetryError as no:
-            raise _told(no) from no.__cause__
+            raise _awaited_error(no) from no.__cause__
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`.
@@ -115,7 +115,7 @@ class AsyncRetryStrategy:
         try:
             return self.strategy.refresh_retry_token_for_retry(token_to_renew=token_to_renew, error=error)
         except plugins.RetryError as no:
-            raise _told(no) from (no.__cause__ or error)
+            raise _awaited_error(no) from (no.__cause__ or error)
 
     async def record_success(self, *, token: RetryToken) -> None:
         """Record that the attempt of this token succeeded. Raises ValueError as `refresh_retry_token_for_retry`
@@ -143,5 +143,5 @@ def is_awaited(strategy: object) -> bool:
     return any(inspect.iscoroutinefunction(getattr(strategy, name, None)) for name in _METHODS)
 
 
-def _told(no: plugins.RetryError) -> RetryError:
+def _awaited_error(no: plugins.RetryError) -> RetryError:
     return no if isinstance(no, RetryError) else RetryError(*no.args)

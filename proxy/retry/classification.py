@@ -413,8 +413,8 @@ def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool
         return False
     if repeats.keyed and not request.is_idempotent(rules.key_header, rules.keys_injected):
         return False
-    told = fields.get_all("amz-sdk-request") if repeats.alone else ()
-    return all(count in ("0", "1") for text in told for count in _AWS_COUNTS.findall(text))
+    counts = fields.get_all("amz-sdk-request") if repeats.alone else ()
+    return all(count in ("0", "1") for text in counts for count in _AWS_COUNTS.findall(text))
 
 
 # -- reads among POSTs ------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class EndpointPicker:
             return flight.endpoint
         if before is not None and flight.payment is not None:
             if refused and before.probe:
-                self.tell_breaker(flight, ill=True, now=now)
+                self.report_to_breaker(flight, ill=True, now=now)
             before.undecided(now)
             flight.payment.choice = choice
         flight.endpoint = choice.index
@@ -77,7 +77,7 @@ class EndpointPicker:
             self._failed_at = (*self._failed_at, endpoint)
         return refused
 
-    def tell_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
+    def report_to_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
         """Report the class of an attempt to its endpoint's circuit breaker. `after_all`: its end had first counted as
         well.
         """

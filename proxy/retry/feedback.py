@@ -85,13 +85,13 @@ def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, 
     """Report a failed attempt to its endpoint, and to the endpoint's circuit breaker."""
     if flight.endpoint is not None and upcoming.picker is not None:
         upcoming.picker.failed(flight, failure.fault, now)
-        upcoming.picker.tell_breaker(flight, ill=_is_ill(failure), now=now)
+        upcoming.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now)
 
 
 def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
     """Report to the circuit breaker that an attempt which had ended well has failed by its trailers."""
     if upcoming.picker is not None and cls in _ILL:
-        upcoming.picker.tell_breaker(flight, ill=True, now=now, after_all=True)
+        upcoming.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
 
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
@@ -105,7 +105,7 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
     upcoming.landed(flight, now, True)
     if flight.endpoint is not None and upcoming.picker is not None:
         upcoming.picker.endpoints.reached(flight.endpoint)
-        upcoming.picker.tell_breaker(flight, ill=False, now=now)
+        upcoming.picker.report_to_breaker(flight, ill=False, now=now)
 
 
 def _is_ill(failure: Failure) -> bool:

@@ -225,8 +225,10 @@ def own_answer(
         code, title = (504, "Gateway timeout") if timed_out else (502, "Bad gateway")
         text = detail or fault.detail or _FAULTS[fault.kind]
         # For gRPC a failed connection is UNAVAILABLE, however long it took: no deadline has passed.
-        told = fault.kind is FaultKind.CONNECT_FAILURE or (fault.kind is FaultKind.RESET and fault.code is not None)
-        grpc_status = fault.grpc_status if told else None
+        has_grpc_status = fault.kind is FaultKind.CONNECT_FAILURE or (
+            fault.kind is FaultKind.RESET and fault.code is not None
+        )
+        grpc_status = fault.grpc_status if has_grpc_status else None
         return Answer(code, title, text, outcome, retry_after, fault.error, grpc_status)
     usual, title, text, error = _BY_OUTCOME[outcome]
     if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: not for lack of room; the proxy itself closed

@@ -25,9 +25,9 @@ class StreamWatch:
 
     def __init__(self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str) -> None:
         self._rules = [(because, rule.as_, event) for because, rule, event in rules]
-        told = [(_plain_name(event), _mark(event)) for _, _, event in rules]
-        self._names = {name for name, _ in told if name is not None}
-        self._marks = {mark for name, mark in told if name is None}
+        wanted = [(_plain_name(event), _mark(event)) for _, _, event in rules]
+        self._names = {name for name, _ in wanted if name is not None}
+        self._marks = {mark for name, mark in wanted if name is None}
         self._reader = SseReader()
         self._decoder = Decoder(coding) if coding else None
 
