@@ -140,7 +140,7 @@ class Payment:
         return at
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place among the attempts under way, once. Returns as `Places.ask` does."""
+        """Take a place under the concurrency limit, once. Returns as `Places.ask` does."""
         if self._under_way is not None:
             return now
         at = places.ask(waiter, rules, now)
@@ -149,7 +149,9 @@ class Payment:
         return at
 
     def land(self, now: float) -> None:
-        """Free the attempt's place, if it has one: it is not under way any more."""
+        """Free the attempt's place under the concurrency limit, if it has one: the attempt is not under way any
+        more.
+        """
         places, self._under_way = self._under_way, None
         if places is not None:
             places.give_back(now)

@@ -1,13 +1,14 @@
 """The choice of the credential that an attempt carries (contract, section 13, "Credentials").
 
-An upstream may have several keys, each with limits of its own. The values are numbered, from 0 in code and from 1 for
-people; state that is kept for a value is kept under its hash, so that it is found again when the list changes.
+An upstream may have several credentials (keys), each with limits of its own. They are numbered, from 0 in code and from
+1 for people; state that is kept for a credential is kept under its hash, so that it is found again when the list
+changes.
 
-The state that calls with one value share (rate, limiter, cooldown) is its *lane*. A value is free while its cooldown
-holds no calls, and put aside for ASIDE seconds when its upstream refuses it (401, or what a dialect pack calls out of
-quota); if all are put aside, all are used again. After a failure classed throttling a call goes on with another free
-value at once, and not with one on which it has been throttled before. Once an attempt may have been carried out, all
-later ones carry its value: keys that make a call idempotent are scoped by account.
+The state that calls with one credential share (rate, limiter, cooldown) is its *lane*. A credential is free while its
+cooldown holds no calls, and put aside for ASIDE seconds when its upstream refuses it (401, or what a dialect pack calls
+out of quota); if all are put aside, all are used again. After a failure classed throttling a call goes on with another
+free credential at once, and not with one on which it has been throttled before. Once an attempt may have been carried
+out, all later ones carry its credential: keys that make a call idempotent are scoped by account.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from typing import Generic, Protocol, TypeVar
 from proxy.retry.facts import Class, Failure
 from proxy.retry.policy import Credentials
 
-#: Contract, section 13: seconds for which a value is put aside.
+#: Contract, section 13: seconds for which a credential is put aside.
 ASIDE = 300.0
 
 _NEVER = float("inf")
 
 
 class KeyGates(Protocol):
-    """The state that calls with one value share, as far as the choice of a value depends on it."""
+    """The state that calls with one credential share, as far as the choice of a credential depends on it."""
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this value are still asked to wait; 0 if its cooldown holds no calls."""
+        """Seconds for which the calls of this credential are still asked to wait; 0 if its cooldown holds no calls."""
 
     def is_ready(self, now: float) -> bool:
         """Whether an attempt would be sent now, since no gate would hold it."""
@@ -38,7 +39,7 @@ L = TypeVar("L", bound=KeyGates)
 
 
 class Roster:
-    """The values of one upstream: whose turn it is in this process, and which are put aside, by their hashes."""
+    """The credentials of one upstream: whose turn it is in this process, and which are put aside, by their hashes."""
 
     __slots__ = ("_until", "turn")
 
@@ -47,18 +48,20 @@ class Roster:
         self._until: dict[str, float] = {}
 
     def aside_until(self, digest: str) -> float:
-        """The time until which this value is put aside (seconds, the callers' clock)."""
+        """The time until which this credential is put aside (seconds, the callers' clock)."""
         return self._until.get(digest, -_NEVER)
 
     def put_aside(self, digest: str, now: float) -> bool:
-        """Put this value aside. Returns False if it was aside already, so that only its time is prolonged."""
+        """Put this credential aside. Returns False if it was aside already, so that only its time is prolonged."""
         before = self.aside_until(digest)
         self._until[digest] = now + ASIDE
         return before <= now
 
 
 class KeyRing(Generic[L]):
-    """The values of one policy and scope value, to choose from. `make` makes a value's lane when it is first used."""
+    """The credentials of one policy and scope value, to choose from. `make` makes a credential's lane when it is first
+    used.
+    """
 
     __slots__ = ("_lanes", "_make", "definition", "roster")
 
@@ -69,7 +72,7 @@ class KeyRing(Generic[L]):
         self._lanes: list[L | None] = [None] * len(definition.values)
 
     def lane(self, key: int) -> L:
-        """The state that calls with this value share."""
+        """The state that calls with this credential share."""
         lane = self._lanes[key]
         if lane is None:
             lane = self._lanes[key] = self._make(key)
@@ -77,11 +80,11 @@ class KeyRing(Generic[L]):
 
     @property
     def lanes(self) -> list[L | None]:
-        """The lanes by number, None for a value that was not used."""
+        """The lanes by number, None for a credential that was not used."""
         return self._lanes
 
     def usable(self, now: float) -> list[int]:
-        """The values that are not put aside, in the order in which they are to be used; all values, if all are put
+        """The credentials that are not put aside, in the order in which they are to be used; all, if all are put
         aside.
         """
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
@@ -90,7 +93,7 @@ class KeyRing(Generic[L]):
         return [key for key in order if roster.aside_until(digests[key]) <= now] or order
 
     def next_ready(self, now: float) -> int | None:
-        """The first value in that order that no gate holds, and that is not put aside; None if there is none."""
+        """The first credential in that order that no gate holds, and that is not put aside; None if there is none."""
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         key = roster.turn % count if self.definition.pick == "next" else 0
         for _ in range(count):
@@ -100,17 +103,17 @@ class KeyRing(Generic[L]):
         return None
 
     def take_turn(self, key: int) -> None:
-        """Advance the turn past this value, which is used now."""
+        """Advance the turn past this credential, which is used now."""
         self.roster.turn = key + 1
 
     def put_aside(self, key: int, now: float) -> bool:
-        """Put aside a value that the upstream refuses. Returns whether it was in use until now."""
+        """Put aside a credential that the upstream refuses. Returns whether it was in use until now."""
         return self.roster.put_aside(self.definition.digests[key], now)
 
 
 class CallKeys(Generic[L]):
-    """The values that the attempts of one call carry. `key`: that of the attempt which is next or in flight; `why`: the
-    reason for choosing it, for people.
+    """The choice of credentials for the attempts of one call. `key`: the credential of the attempt which is next or in
+    flight; `why`: the reason for choosing it, for people.
     """
 
     __slots__ = ("_throttled", "bound", "key", "ring", "why")
@@ -118,22 +121,22 @@ class CallKeys(Generic[L]):
     def __init__(self, ring: KeyRing[L], now: float) -> None:
         self.ring = ring
         self.bound = False
-        self._throttled: dict[int, float] = {}  # by number, until when this call's own answers forbid a value
+        self._throttled: dict[int, float] = {}  # by number: until when this call's own answers forbid a credential
         self.key, self.why = 0, ""
         self._choose(now)
 
     @property
     def lane(self) -> L:
-        """The state that calls with the value in use share."""
+        """The state that calls with the credential in use share."""
         return self.ring.lane(self.key)
 
     def bind(self) -> None:
-        """Keep the value in use for all later attempts, since one with it may have been carried out."""
+        """Keep the credential in use for all later attempts, since an attempt with it may have been carried out."""
         if not self.bound:
             self.bound, self.why = True, "an attempt with it may have been carried out"
 
     def failed(self, failure: Failure, *, refused: bool, now: float) -> bool:
-        """Note that an attempt failed; `refused`: the upstream does not accept its value, which is then put aside.
+        """Note that an attempt failed; `refused`: the upstream does not accept its credential, which is then put aside.
         Returns whether it was put aside now, not before.
         """
         put_aside = refused and self.ring.put_aside(self.key, now)
@@ -144,8 +147,8 @@ class CallKeys(Generic[L]):
         return put_aside
 
     def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the call goes on at once with another value; and if not, the delay (seconds) named to the value that
-        comes next, None if none was.
+        """Whether the call goes on at once with another credential; and if not, the delay (seconds) that the upstream
+        named for the credential that comes next, None if it named none.
         """
         own = failure.pushback.delay
         if failure.verdict.cls is not Class.THROTTLING or self.bound:
@@ -158,7 +161,7 @@ class CallKeys(Generic[L]):
         return False, self._left(soonest, now) or None
 
     def renew(self, failure: Failure, now: float) -> bool:
-        """Choose the value of the next attempt. Returns whether it is another one."""
+        """Choose the credential of the next attempt. Returns whether it is another one."""
         before = self.key
         if not self.bound:
             throttled = failure.verdict.cls is Class.THROTTLING
@@ -169,7 +172,7 @@ class CallKeys(Generic[L]):
         return self.key != before
 
     def replace_lost(self, now: float) -> bool:
-        """Choose another value if the one in use was put aside during the wait. Returns whether it is another one
+        """Choose another credential if the one in use was put aside during the wait. Returns whether it is another one
         now.
         """
         before = self.key
@@ -178,7 +181,7 @@ class CallKeys(Generic[L]):
         return self.key != before
 
     def move(self, now: float) -> bool:
-        """Choose another value that no gate holds, since a gate holds the one in use. Returns False if there is
+        """Choose another credential that no gate holds, since a gate holds the one in use. Returns False if there is
         none.
         """
         if self.bound:
@@ -218,14 +221,14 @@ class CallKeys(Generic[L]):
         return next((key for key in keys if self.ring.lane(key).is_ready(now)), keys[0])
 
     def _fresh(self, now: float) -> list[int]:
-        """The other values that are free, and on which this call has not been throttled."""
+        """The other credentials that are free, and on which this call has not been throttled."""
         return [key for key in self.ring.usable(now) if key not in self._throttled and self._is_free(key, now)]
 
     def _is_free(self, key: int, now: float) -> bool:
         return self._left(key, now) <= 0
 
     def _left(self, key: int, now: float) -> float:
-        """Seconds until this call may use this value again."""
+        """Seconds until this call may use this credential again."""
         return max(0.0, self._throttled.get(key, -_NEVER) - now, self.ring.lane(key).cooling(now))
 
     def _soonest(self, keys: Sequence[int], now: float) -> int:

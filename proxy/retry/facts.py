@@ -228,7 +228,8 @@ class Request:
 
     def is_idempotent(self, key_header: str, injected: bool) -> bool:
         """Whether the request is idempotent: by its method (RFC 9110, 9.2.2), by a key in this lower-case field, or by
-        a key that redrive adds (`injected`; contract, Safety 3). A key that ends at the proxy makes nothing safe.
+        a key that redrive adds (`injected`; contract, Safety 3). A key that is not forwarded to the upstream does not
+        count.
         """
         if self.method in IDEMPOTENT_METHODS or (injected and self.method in ("POST", "PATCH")):
             return True

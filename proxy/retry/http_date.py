@@ -59,7 +59,7 @@ def read_http_date(text: str, wall: float) -> float | None:
 def _seconds(year: int, month: int, day: int, seconds: int) -> float | None:
     try:
         return float((date(year, month, day).toordinal() - _EPOCH) * 86400 + seconds)
-    except ValueError:  # no such day
+    except ValueError:  # the month has no such day
         return None
 
 

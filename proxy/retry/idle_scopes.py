@@ -108,7 +108,7 @@ class IdleScopes:
         """Whether this key belongs to a scope whose states are forgotten; a key without a scope never does."""
         if len(key) < 3 or not key[2]:
             return False
-        value = str(key[2]).partition(" ")[0]  # after it, the digest of a credential
+        value = str(key[2]).partition(" ")[0]  # a space and a credential's digest may follow the value
         return (str(key[0]), value) not in self._registry.last_used
 
     def _is_full(self, bucket: Bucket) -> bool:

@@ -548,7 +548,9 @@ class Call(CallState):
     def _break_delivery(
         self, state: Delivering, no: Outcome, now: float, why: str = "", fault: Fault | None = None
     ) -> Actions:
-        """End the call while its answer is on its way to the app, and incomplete."""
+        """End the call, whose answer has broken off on its way to the app. `no`: its outcome; `why`: the reason, for
+        people.
+        """
         flight = self.delivered
         if state.outcome is _SUCCESS and flight is not None:  # another answer was recorded when it was judged
             record = self.notes.note_broken_delivery(flight, now, no.value, self.reply)

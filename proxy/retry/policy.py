@@ -282,7 +282,7 @@ class Classify:
     unsafe_methods: UnsafeMethods = "unprocessed"
     service_retries: bool = False  # a service config's retryPolicy applies, so that an attempt timeout is retried
     own_dialects: bool = False  # the upstream itself names its dialects, so that their clients' repeats count
-    key_header: str = "idempotency-key"  # the policy's, in lower case
+    key_header: str = "idempotency-key"  # the field of the policy's idempotency key, in lower case
     keys_injected: bool = False
     credentials: bool = False  # the policy has credentials, so that `out_of_quota` of its dialects counts
     service_timeout: bool = False  # a service config's perAttemptRecvTimeout, which retries whatever the method
@@ -416,8 +416,10 @@ class Credentials:
     header: str
     values: tuple[str, ...] = field(repr=False)
     pick: Literal["next", "first"] = "next"
-    name: str = field(init=False, repr=False, compare=False, default="")  # of the field, in lower case
-    lines: tuple[bytes, ...] = field(init=False, repr=False, compare=False, default=())  # field lines, ready-made
+    name: str = field(init=False, repr=False, compare=False, default="")  # the field's name in lower case
+    lines: tuple[bytes, ...] = field(
+        init=False, repr=False, compare=False, default=()
+    )  # the field lines, with CRLF, made once
     digests: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -435,8 +437,8 @@ def _digest(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope by which an own bucket, limiter and cooldown are kept. `header` is a lower-case name if `by` is
-    "header".
+    """The property that calls must have in common to share the strategy's own bucket, limiter and cooldown. `header` is
+    a lower-case name if `by` is "header".
     """
 
     by: Literal["host", "upstream", "header"] = "host"

@@ -52,7 +52,7 @@ GRPC = Strategy("grpc", "grpc", 4, Backoff(1.0, 5.0, multiplier=3.0), exact_push
 #: Contract, section 13: the share of calls that may be hedged if the hedging delay is a percentile.
 EXTRA = 0.1
 
-# gRPC A6, hedging policy.
+# gRPC A6, hedging policy: no backoff, a hedge every 500 ms.
 HEDGING = Strategy(
     "hedging",
     "hedging",

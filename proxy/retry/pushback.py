@@ -158,7 +158,7 @@ class _PushbackReader:
         for each in (delay for dialect in dialects for delay in dialect.delays):
             for value in self.evidence.json(each.path) if self.evidence is not None else ():
                 self.note(".".join(each.path), self.moment(each.format, value), cools=cools)
-        if named:  # Retry-After and Retry-After-Ms win over whatever names the end of a window
+        if named:  # Retry-After and Retry-After-Ms win over fields that name the end of a window
             return
         if cools:
             for name, seconds in self.rate_limit():
@@ -245,7 +245,7 @@ def _rfc3339(value: str) -> float | None:
 
     try:
         return datetime.fromisoformat(value.upper()).timestamp()
-    except ValueError:  # a month 13
+    except ValueError:  # a month 13, say
         return None
 
 

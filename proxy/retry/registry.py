@@ -232,7 +232,7 @@ class Factory:
         return make_bucket(spec, instead_of=before, now=now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The bucket of kind rate of this key and definition."""
+        """The rate bucket of this key and definition."""
         if before is not None and before.spec == spec:
             return before
         return RateBucket(spec, instead_of=before, started=now)
@@ -258,7 +258,7 @@ class Factory:
         return SeenKeys()
 
     def places(self, key: Key, most: int) -> Places:
-        """The places for attempts under way of this key, `most` of them."""
+        """The places under the concurrency limit of this key, `most` of them."""
         return Places(most)
 
     def roster(self, upstream: str) -> Roster:
@@ -341,7 +341,9 @@ class Registry:
         self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
         self._limits: dict[str, dict[str, int]] = {}
         self._renewed: set[Key] = set()  # groups of endpoints that this generation has looked up
-        self._in_force: dict[str, dict[Key, BucketSpec]] = {}  # of an upstream's own buckets, as far as looked up
+        self._in_force: dict[
+            str, dict[Key, BucketSpec]
+        ] = {}  # by upstream: its own buckets' definitions, as far as looked up
         self._resize_places(now)
         return forgotten
 
@@ -437,7 +439,7 @@ class Registry:
                 yield upstream, cooldown
 
     def under_way(self) -> Iterator[tuple[Key, Places]]:
-        """The places of every limit on attempts under way, with its key: upstream, group, scope value."""
+        """The places under every concurrency limit, with its key: upstream, group, scope value."""
         yield from list(self._under_way.items())
 
     def breakers(self) -> Iterator[tuple[str, str, CircuitBreaker]]:
@@ -462,7 +464,9 @@ class Registry:
                     break
 
     def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
-        """The labels of a policy's bucket, of its rate and of its limiter; None for each that it does not have."""
+        """The labels of a policy's bucket, of its rate bucket and of its limiter; None for each that it does not
+        have.
+        """
         own = (policy.upstream, self._definition(policy), "")
         bucket, rate = (None if ref is None else _label(_key(ref, own)) for ref in (policy.bucket, policy.rate))
         return bucket, rate, _label(own) if policy.strategy.paced else None
@@ -492,7 +496,9 @@ class Registry:
     def _gated(
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
     ) -> ScopeState:
-        """The state of a scope value, with the gates that are kept by `kept_by`."""
+        """The state of a scope value. `kept_by`: the scope value under which its gates are kept, which may include a
+        credential.
+        """
         own = (policy.upstream, self._definition(policy), kept_by)
         rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
         limiter = self._limiter(own, now) if policy.strategy.paced else None

@@ -370,7 +370,7 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
     host = host.lower().removesuffix(".")
     if host.startswith("["):
         with suppress(ValueError):
-            host = f"[{IPv6Address(host[1:-1])}]"  # as patterns have it: `[0:0:0:0:0:0:0:1]` is `[::1]`
+            host = f"[{IPv6Address(host[1:-1])}]"  # as in patterns: `[0:0:0:0:0:0:0:1]` becomes `[::1]`
     return (host, number) if host else None
 
 

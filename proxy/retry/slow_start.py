@@ -46,7 +46,7 @@ class SlowStart:
 
     until: float = -_NEVER  # when the delay is over
     delay: float = 0.0  # how long it was
-    status: int = 503  # of the answer that began it: 429 or 503
+    status: int = 503  # the status of the answer that began it: 429 or 503
     places: float = 1.0  # how many attempts may be under way at a time after the delay; fractions do not count yet
     begun: float = -_NEVER  # when the answer came that began the cooldown in force
     share: float = _NEVER  # how many places this process may have; infinity if no other machine shares them
@@ -57,7 +57,9 @@ class SlowStart:
     _well: float = -_NEVER  # when a call was served last, or the first cooldown began
     _round_trip: float = 0.0  # the mean round trip in seconds; 0 if none is known
     _admitted: dict[Waiter, None] = field(default_factory=dict)  # calls that were given a place, and are not sent yet
-    _taken: dict[Waiter, float] = field(default_factory=dict)  # places in use, and since when; in that order
+    _taken: dict[Waiter, float] = field(
+        default_factory=dict
+    )  # the waiters whose places are in use, and since when, oldest first
     _word_until: float = (
         -_NEVER
     )  # the end of the delay that the answer in force named; an earlier answer's may be later

@@ -43,12 +43,16 @@ class Flight:
         self.aside = False
 
     def land(self, now: float) -> None:
-        """Free the attempt's place: it was judged a failure, cancelled, or its answer's last byte has come."""
+        """Free the attempt's place under the concurrency limit: it failed, was cancelled, or its answer's last byte has
+        come.
+        """
         if self.payment is not None:
             self.payment.land(now)
 
     def cancel(self, now: float) -> None:
-        """Free the cancelled attempt's place, and end its breaker's probe without a verdict."""
+        """Free the cancelled attempt's place under the concurrency limit, and end its breaker's probe without a
+        verdict.
+        """
         if self.payment is not None:
             self.payment.land(now)
             self.payment.forgo_choice(now)
