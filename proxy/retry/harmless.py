@@ -73,11 +73,10 @@ _SMALL = re.compile(r"(?:true|false|yes|no|on|off|[0-9]{1,3})?", re.IGNORECASE).
 
 #: Names that say that they hold a secret (contract, section 13).
 _SECRET = re.compile(r"auth|key|token|secret|session|password|signature", re.IGNORECASE).search
-#: Further such names, which the contract does not list: as any part of a name, or as a whole word of it.
+#: Further such names in lower case, which the contract does not list: as any part of a name, or as a whole word of it.
 _ALSO_SECRET = re.compile(
     r"assertion|bearer|cookie|credential|creds|csrf|dpop|hmac|jwt|passcode|passphrase|passwd|saml|sessid|xsrf"
-    r"|(?:^|[^a-z])(?:cert|cvc|cvv|otp|pass|pin|pwd?|sid|tkn)(?:[^a-z]|$)",
-    re.IGNORECASE,
+    r"|(?:^|[^a-z])(?:cert|cvc|cvv|otp|pass|pin|pwd?|sid|tkn)(?:[^a-z]|$)"
 ).search
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: Query parameters that hold a credential under a short name: Azure's.
@@ -96,10 +95,11 @@ _USER_INFO = re.compile(r"//[^/?#\s]*@").search
 #: A UUID, which is no secret: nothing may be granted for knowing one (RFC 9562, section 8).
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE).sub
 #: A row of letters and digits, as in keys: sixteen hexadecimal digits are 64 bits.
-_ROW = re.compile(r"[A-Za-z0-9]{16,}").findall
-_LONG_ROW = 32
+_ROW = re.compile(r"[A-Za-z0-9]++").findall
+_SHORTEST_ROW, _LONG_ROW = 16, 32
 #: A row of base64 characters, the rows of letters and digits in it, and those that are a word or a number.
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}").findall
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]++").findall
+_SHORTEST_BASE64 = 24
 _PART = re.compile(r"[A-Za-z0-9]{8,}").findall
 _REGULAR = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+[A-Za-z]{0,2}|[A-Za-z]+[0-9]{1,8}").fullmatch
 _TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z?").fullmatch
@@ -121,7 +121,7 @@ def is_harmless_field(name: str, values: Iterable[str]) -> bool:
 def is_secret_name(name: str) -> bool:
     """Whether the name of a parameter says that it holds a credential."""
     lower = name.lower()
-    return lower in _SHORT or bool(_SECRET(lower) or _ALSO_SECRET(lower) or _ALSO_SECRET(_HUMP.sub("-", name)))
+    return lower in _SHORT or bool(_SECRET(lower) or _ALSO_SECRET(lower) or _ALSO_SECRET(_HUMP.sub("-", name).lower()))
 
 
 def looks_like_key(value: str) -> bool:
@@ -166,11 +166,15 @@ def _bare(segment: bytes, keep: frozenset[str]) -> bytes:
 
 
 def _is_random(row: str) -> bool:
-    """Whether a row of letters and digits may be random: it has both, or is longer than any word and of mixed case."""
-    if row.isdigit() or _TIME(row):
+    """Whether a row of letters and digits may be random.
+
+    A random row is as long as a key, and has both letters and digits, or is longer than any word and of mixed case.
+    """
+    if len(row) < _SHORTEST_ROW or row.isdigit() or _TIME(row):
         return False
     return not row.isalpha() or (len(row) >= _LONG_ROW and row not in (row.lower(), row.upper()))
 
 
 def _is_irregular(text: str) -> bool:
-    return any(not _REGULAR(part) for part in _PART(text))
+    """Whether a row of base64 characters has a part that is neither a word nor a number."""
+    return len(text) >= _SHORTEST_BASE64 and any(not _REGULAR(part) for part in _PART(text))

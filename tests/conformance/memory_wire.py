@@ -166,7 +166,13 @@ class StagedPool(Pool):
         self.stage = stage
 
     async def open(
-        self, origin: Any, *, within: float, idempotent: bool | None = None, not_on: Collection[object] = ()
+        self,
+        origin: Any,
+        *,
+        within: float,
+        idempotent: bool | None = None,
+        not_on: Collection[object] = (),
+        alone: bool = False,
     ) -> Connection:
         return self.stage.connect(origin, tunnel=False)
 

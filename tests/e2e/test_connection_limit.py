@@ -12,7 +12,7 @@ from clients import with_aiohttp
 from support.process import Redrive
 from support.scripted import Upstream, answer, hang
 
-from proxy.server.connection_limit import TOLD
+from proxy.resources import REFUSED_IN_WORDS
 
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
 LIMIT, FLOOD = 20, 400
@@ -88,7 +88,7 @@ async def test_those_that_are_held_open_to_be_told_are_counted(workers: int, tmp
             while await connections(running) != sum(not app.end for app in apps) or not any(a.end for a in apps):
                 pass
         held = [app for app in apps if not app.end]
-        assert LIMIT <= len(held) <= LIMIT + TOLD
+        assert LIMIT <= len(held) <= LIMIT + REFUSED_IN_WORDS
         for app in held[:-1]:
             app.leave()
         async with asyncio.timeout(30):

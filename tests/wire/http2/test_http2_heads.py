@@ -15,7 +15,6 @@ from proxy.wire.http1.body import BadBody, ChunkedBody
 from proxy.wire.http1.parser import RequestParser, ResponseParser
 from proxy.wire.http1.syntax import FIELD_LINE
 from proxy.wire.http2.heads import (
-    CONNECTION_SPECIFIC,
     Malformed,
     Request2,
     Trailers2,
@@ -223,7 +222,9 @@ def test_trailers_that_would_mislead_a_reader(name: bytes) -> None:
             ChunkedBody().feed(b"0\r\nA: 1\r\n%b: 1\r\n\r\n" % written)
 
 
-@pytest.mark.parametrize("name", [*sorted(CONNECTION_SPECIFIC), b"te"])
+@pytest.mark.parametrize(
+    "name", [b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade"]
+)
 def test_trailers_that_belong_to_a_connection(name: bytes) -> None:
     """RFC 9113 section 8.2.2. Behind a body of HTTP/1 they are cut."""
     with pytest.raises(Malformed):
