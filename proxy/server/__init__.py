@@ -1,1 +1,1 @@
-"""Floor 3: listeners, and connections of apps."""
+"""The server (floor 3): listeners, and the connections of apps."""

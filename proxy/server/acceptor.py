@@ -1,8 +1,8 @@
-"""The acceptor of the proxy port: makes the connections of apps, and decides where the requests on them go.
+"""The acceptor of the proxy port, which makes the connections of apps and decides where their requests go.
 
-It is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are our own
-protocols (docs/decisions/0001-data-path.md), and knows every open connection. A request that goes nowhere is answered
-here, and observers are informed.
+The acceptor is the protocol factory of every listener of the proxy port, an `aiohttp.web.Server` whose connections are
+our own protocols (docs/decisions/0001-data-path.md), and knows every open connection. A request that is refused is
+answered here, and observers are notified.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_conne
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
-#: A head that has begun to come must be whole after so many seconds: it holds a connection.
+#: Seconds within which a head that has begun to come must be whole, because it occupies a connection.
 HEAD_SECONDS = 60.0
-#: An app that has connected, or has an answer, says within so many seconds what it wants next, or a process that ends
-#: does not wait for it.
+#: Seconds that a process that ends waits for the next request of an app that has connected, or has got its answer.
 SAYS_SECONDS = 0.5
-#: An app whose call is cut hears of it within so many seconds, or is cut off.
+#: Seconds that an app has to read the answer to a call that was cut, before its connection is closed.
 LAST_WORDS_SECONDS = 1.0
-#: What drove calls on HTTP/2 is kept for others: so many of them.
+#: The number of exchanges of HTTP/2 calls that are kept to be used again.
 SPARE = 64
-#: Seconds between looks at heads that drip in.
+#: Seconds between checks of heads that come slowly.
 DRIP_TICK = 1.0
 
 
 class Asker(AppStream, Protocol):
-    """What has a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection. `surplus`:
-    the connection is one too many. `speaks`: the protocol. `plan`: of the request before, which may do for this one.
+    """The source of a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection.
+    `surplus`: the connection is above the limit. `speaks`: the protocol. `plan`: the previous request's, which may fit
+    this one.
     """
 
     surplus: bool
@@ -63,18 +63,18 @@ class Asker(AppStream, Protocol):
 
     @property
     def place(self) -> Exposure:
-        """How the listener that it came by can be reached."""
+        """The exposure of the listener by which the request came."""
 
     @property
     def inside(self) -> Inside | None:
-        """The CONNECT that its requests are inside of."""
+        """The CONNECT that the requests are inside of."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
         """Answer a request that does not become a call."""
 
 
 class Acceptor(web.Server):
-    """Makes the connections of the proxy port by `make`, and calls of their requests. `most`: see `ConnectionLimit`."""
+    """The acceptor of the proxy port. `make` makes a connection's protocol. `most`: see `ConnectionLimit`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Acceptor(web.Server):
         means.router = settings.router
         self.interception = Interception(tell)
         self._tell = tell
-        self._blind: set[str] = set()  # upstreams whose tunnels were reported
+        self._blind: set[str] = set()  # upstreams whose blind tunnels were reported
         self.interception.use(settings)
         self.http2_errors: Counter[int] = Counter()
         self.connection_limit = ConnectionLimit(settings.limits.connections, most)
@@ -99,7 +99,7 @@ class Acceptor(web.Server):
         self.dripping = self.connection_limit.half
         self.connection_limit.turn_away = partial(self._dismiss, rejection=_FULL)
         self.connection_limit.cut_short = partial(self._dismiss, rejection=_TOO_SLOW)
-        self.listening: Counter[Address] = Counter()  # listeners of the proxy port, until none may wait to be accepted
+        self.listening: Counter[Address] = Counter()  # the proxy port's listeners, while connections may wait there
         self._drip_timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -107,7 +107,7 @@ class Acceptor(web.Server):
         self._date = b""
         self._date_until = 0.0
 
-    #: What makes spans of attempts, where there is one.
+    #: The maker of attempts' spans, if tracing is on.
     tracer: Tracer | None = None
 
     # -- aiohttp.web.Server, as `web.ServerRunner` uses it --------------------------------------------------------
@@ -118,16 +118,16 @@ class Acceptor(web.Server):
 
     @property
     def connections(self) -> list[Any]:
-        """Every open connection."""
+        """All open connections."""
         return list(self.open)
 
     def pre_shutdown(self) -> None:
-        """Begin to close the connections that rest; called once nothing is accepted any more."""
+        """Begin to close the connections that rest; called once no connection is accepted any more."""
         self.drain()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
-        """Close what is left. Apps whose calls are cut are told so, and get a moment to hear it (LAST_WORDS_SECONDS,
-        whatever `timeout` says).
+        """Close the remaining connections. Apps whose calls are cut get an answer, and a moment to read it
+        (LAST_WORDS_SECONDS, whatever `timeout` is).
         """
         for connection in list(self.open):
             connection.cut()
@@ -135,7 +135,7 @@ class Acceptor(web.Server):
             await asyncio.wait_for(self._empty(), LAST_WORDS_SECONDS)
         for connection in list(self.open):
             connection.abort()
-        with contextlib.suppress(TimeoutError):  # of one that nobody reports lost, the end is not kept waiting
+        with contextlib.suppress(TimeoutError):  # the end does not wait for a connection whose loss is never reported
             await asyncio.wait_for(self._empty(), LAST_WORDS_SECONDS)
         await self.interception.ended()
 
@@ -155,34 +155,36 @@ class Acceptor(web.Server):
     # -- connections ----------------------------------------------------------------------------------------------
 
     def place_of(self, name: Any) -> Exposure:
-        """How the listener can be reached that a connection with this local address came by."""
+        """Return the exposure of the listener by which a connection with this local address came."""
         if not isinstance(name, tuple):
             return Exposure(loopback=True, unix=True)
         address = Address(*name[:2])
-        return Exposure(self.listening[address] > 0 and address.is_loopback)  # else it came by one on every address
+        return Exposure(self.listening[address] > 0 and address.is_loopback)  # 0: the listener is one on all addresses
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
-        """Another takes a connection's place: it speaks another protocol."""
+        """Let connection `to`, which speaks another protocol, take the place of `connection`."""
         self.dripping.pop(connection, None)
         self.connection_limit.handed_over(connection, to)
 
     def left(self, connection: Seat) -> None:
-        """A connection is closed."""
+        """Forget a connection that is closed."""
         self.connection_limit.leave(connection)
         self.dripping.pop(connection, None)
         if self._emptied is not None and not self.open:
-            if not self._emptied.done():  # it was waited for no longer
+            if not self._emptied.done():  # a wait that timed out has cancelled it
                 self._emptied.set_result(None)
             self._emptied = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is under way: a request, an answer that is not taken yet, or one that may be on its way."""
+        """Whether anything is under way: a request, an answer that is not taken yet, or a request that may be about to
+        come.
+        """
         before = monotonic() - SAYS_SECONDS
         return any(not connection.is_silent(before) for connection in self.open)
 
     def drips(self, connection: Seat) -> None:
-        """A head has begun to come and is not whole."""
+        """Watch a connection whose head has begun to come and is not whole."""
         if connection not in self.dripping:
             connection.since = monotonic()
             self.dripping[connection] = None
@@ -204,7 +206,7 @@ class Acceptor(web.Server):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def admit(self, connection: Asker, head: RequestHead) -> Plan | None:
-        """Say where a request goes and under which policy, or answer it here (None)."""
+        """Return the plan of a request, its upstream and policy, or answer it here (None)."""
         if self.means.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
             self._reject(connection, head, _ENDING if self.means.refusing else _FULL, close=True)
             return None
@@ -227,7 +229,9 @@ class Acceptor(web.Server):
         if admitted is None:
             self._answer_here(connection, head, "the proxy itself was asked")
             return None
-        target = admitted.policy.target or admitted.upstream.target  # a route may verify otherwise, say
+        target = (
+            admitted.policy.target or admitted.upstream.target
+        )  # a route may have its own, say with another `verify`
         destination = destination_of(
             head,
             target,
@@ -240,17 +244,17 @@ class Acceptor(web.Server):
         plan.by_service = admitted.by_service
         if admitted.policy.fallback:
             plan.ways = Ways(self.settings.router, strict=not place.loopback, traced=self.tracer is not None)
-        # What shows a loop is looked at for itself, with each request.
+        # The fields that show a loop must be examined with each request, so its plan is not used again.
         if head.common and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
             plan.upstream = admitted.upstream
         return plan
 
     def turn_down(self, connection: Asker, head: RequestHead) -> None:
-        """Answer a request for which there is no place."""
+        """Refuse a request for which `limits.connections` has no place."""
         self._reject(connection, head, _FULL)
 
     def exchange(self, plan: Plan, connection: AppStream) -> Exchange:
-        """Make what drives a call."""
+        """Return the exchange that drives a call."""
         if isinstance(plan, TunnelPlan):
             return plan.tunnel(self.means, cast(Tunnelling, connection))
         if self.tracer is not None:
@@ -262,7 +266,7 @@ class Acceptor(web.Server):
         return Exchange(self.means, connection)
 
     def keep(self, exchange: Exchange) -> None:
-        """Keep for another call what drove one that is over, where that needed no decision."""
+        """Keep the exchange of a call that is over for another one, if the call needed no decision."""
         if not exchange.decided and len(self._spare) < SPARE:
             exchange.delivery.release()
             self._spare.append(exchange)
@@ -292,7 +296,7 @@ class Acceptor(web.Server):
         return plan
 
     def _tell_blind(self, upstream: str) -> None:
-        """Say once for an upstream that what is tunnelled can't be retried."""
+        """Report, once for an upstream, that what is tunnelled to it can't be retried."""
         if upstream not in self._blind:
             self._blind.add(upstream)
             line = f"{upstream}: tunnels to it carry what the proxy can't read; nothing in them can be retried"
@@ -301,7 +305,7 @@ class Acceptor(web.Server):
             )
 
     def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
-        """The app wants this proxy to be the last recipient (RFC 9110 sections 7.6.2 and 9.3.7)."""
+        """Answer a request whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
         self._tell_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
         connection.answer(200, lines, body)
@@ -310,11 +314,11 @@ class Acceptor(web.Server):
     def refuse(
         self, connection: Asker | Seat, status: int, detail: str, head: RequestHead | None = None, *, title: str = ""
     ) -> None:
-        """Answer what is no request, or has a `head` that is above the limits, and close."""
+        """Answer bytes that are no request, or a request whose `head` exceeds the limits, and close."""
         self._reject(connection, head, Rejection(status, detail, title=title), close=True)
 
     def _dismiss(self, connection: Seat, rejection: Rejection) -> None:
-        """Answer a connection that another takes the place of, and close it without waiting for what it still sends."""
+        """Answer a connection whose place another one takes, and close it without waiting for what it still sends."""
         self._reject(connection, None, rejection, close=True)
         connection.close_written()
 
@@ -345,7 +349,7 @@ class Acceptor(web.Server):
         self.means.observer.call_ended(refused(*own, *named, size, connection.speaks, grpc_status))
 
     def date_line(self) -> bytes:
-        """A Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one where the upstream has not)."""
+        """Return a Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one if the upstream has not)."""
         now = monotonic()
         if now >= self._date_until:
             seconds = wall()
@@ -354,14 +358,14 @@ class Acceptor(web.Server):
         return self._date
 
     def close(self) -> None:
-        """Stop looking at anything."""
+        """Cancel the timers."""
         for timer in (self._drip_timer, self._drain_timer):
             if timer is not None:
                 timer.cancel()
         self._drip_timer = self._drain_timer = None
 
     def drain(self) -> None:
-        """Answers close their connections from now on; what rests is closed once it has rested for a while."""
+        """Make answers close their connections from now on, and close connections that have rested for a while."""
         self.means.draining = True
         if self._drain_timer is None:
             self._close_rested()
@@ -381,8 +385,8 @@ _TOO_SLOW = Rejection(408, "the request's head did not arrive, and other clients
 
 
 def _cannot_intercept(why: CaError) -> Rejection:
-    """A name that the CA is not for is refused; without a good CA the proxy itself is not set up for it (RFC 9209
-    section 2.3.28).
+    """Return the rejection for a CA error. A name that the CA is not for is denied; without a valid CA, the proxy
+    itself is not configured for interception (RFC 9209 section 2.3.28).
     """
     if isinstance(why, NotForNameError):
         return denied(str(why))
@@ -390,5 +394,5 @@ def _cannot_intercept(why: CaError) -> Rejection:
 
 
 async def _no_handler(_: web.BaseRequest) -> web.StreamResponse:
-    """Stand for aiohttp's own handling of requests, which connections of ours never ask for."""
+    """Replace aiohttp's own handling of requests, which our connections never use."""
     raise NotImplementedError

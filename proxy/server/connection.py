@@ -1,20 +1,20 @@
-"""An app's HTTP/1 connection: bytes to requests, and answers to bytes, in order, until one side goes.
+"""An app's HTTP/1 connection: bytes to requests, and answers to bytes, in order, until one side leaves.
 
 Theory of operation. One request is in progress at a time; what the app pipelines after it waits in a buffer, and beyond
 a limit in the kernel. The connection is the app's stream for the request in progress (`forward.streams`): it frames
-answers for the app's version, decides what closes, and tells the exchange what happens to the request's body.
+answers for the app's version, decides what closes, and reports to the exchange what happens to the request's body.
 
     waiting for a head -> exchange (body in, answer out) -> waiting for a head | closing | tunnel (raw bytes)
 
-Law: nothing that came is taken for something else. What follows a close, a refusal or a cut answer is never a request;
-what was pipelined is answered in its turn. What we write ourselves says what we do: whether the connection stays, how
-long the body is, what time it was.
+Law: no byte that came is taken for something else. What follows a close, a refusal or a cut answer is never a request;
+what was pipelined is answered in its turn. The fields that we write ourselves are true: whether the connection stays
+open, how long the body is, what time it was.
 
-How it ends. The last answer goes out completely: a slow reader is not cut off; one that takes nothing at all is, in the
-end. What is cut is visibly cut: it ends with a RST, however it is framed, and never with a FIN
+How it ends. The last answer is sent completely: a slow reader is not cut off; a reader that takes nothing at all is cut
+off in the end. An answer that is cut is visibly cut: it ends with a RST, however it is framed, and never with a FIN
 (`transport.socket_close`). A connection with bytes still to come is closed in stages (RFC 9112 section 9.6): first our
-FIN, then what still comes is read and dropped for a while, so that no reset destroys the answer. That is for an app
-that was told that the connection closes. For an app that was not told, the rest of its request's body is read and
+FIN, then what still comes is read and dropped for a while, so that no reset destroys the answer. This holds for an app
+that knows from its answer that the connection closes. For any other app, the rest of its request's body is read and
 dropped, and its next request is answered; or, if the rest is too much or does not come, nothing more is read: what
 stays in the kernel was not used for anything, and the app sees a RST.
 """
@@ -48,30 +48,31 @@ from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, tr
 from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import RequestParser
 
-#: How long and how much is read from an app that has its last answer, before the connection is closed.
+#: The seconds and the bytes for which an app is read from after its last answer, before the connection is closed.
 LINGER, LINGER_BYTES = 2.0, 1024 * 1024
-#: Looks, one each LINGER, at an app that takes nothing of its last answer: 60 s, as nginx's send_timeout.
+#: Periods of LINGER after which an app that takes nothing of its last answer is cut off: 60 s, as nginx's send_timeout.
 STALLED = 30
-#: Why nothing is read for now.
+#: Flags for why nothing is read for now: the body waits, or too much is pipelined.
 _BODY, _AHEAD = 1, 2
 _CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
-#: Plans that a connection keeps beside the last one's, of requests that take turns on it.
+#: The number of plans that a connection keeps beside the last one, for requests that take turns on it.
 PLANS = 4
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
-#: The object that heads are read with, which is found sooner than an equal one.
+#: The very object that is the key in `specials`, because a dict finds it faster than an equal one.
 _DATE = ANSWER_KEYS["date"]
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class AppConnection(ConnectionStream):
-    """See the module. Implements `proxy.forward.streams.AppStream`. `head` is that of the request in progress,
-    `exchange` its call, `inside` the CONNECT that it is inside of. `blocked`: what is written should wait. `since`:
-    when the head that is awaited began to come, or the connection to rest; 0 while neither is so. `wire` is the
-    transport that has the socket, where `transport` is the TLS that it carries.
+    """An app's HTTP/1 connection. Implements `proxy.forward.streams.AppStream`.
+
+    `head` is that of the request in progress, `exchange` its call, `inside` the CONNECT that it is inside of.
+    `blocked`: whether writing should wait. `since`: the time at which the awaited head began to come, or the connection
+    to rest; 0 during neither. `wire`: the transport that has the socket, if `transport` is the TLS that it carries.
     """
 
     speaks = HTTP1
@@ -92,33 +93,33 @@ class AppConnection(ConnectionStream):
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
-        self._undecided: bytes | None = b""  # the first bytes, while they do not say what is spoken
-        self._secure: Callable[[bytes], None] | None = None  # begins TLS, where the first bytes may be its
+        self._undecided: bytes | None = b""  # the first bytes, while they do not show which protocol is spoken
+        self._secure: Callable[[bytes], None] | None = None  # begins TLS, if the first bytes may be TLS
         self._generation = acceptor.means.generation
-        self._kept: Exchange | None = None  # of a call that needed no decision, for the next one
+        self._kept: Exchange | None = None  # the exchange of a call that needed no decision, for the next call
         self.inside: Inside | None = None
         self.has_pinned = False
         self.own: dict[Origin, list[Connection]] | None = None  # resting connections that are this one's own
-        self.surplus = False  # one too many: its first request is answered with 503
+        self.surplus = False  # above the limit: the first request is answered with 503
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
         self.transport: asyncio.Transport | None = None
         self.exchange: Exchange | None = None
         self.blocked = False
-        self._body: Body | None = None  # of the request, while it comes
-        self._chunked = False  # the answer is framed in chunks by us
-        self._close = False  # the connection closes behind this answer
-        self._informed = False  # a 100 was passed on
-        self._tunnel = False  # bytes, both ways
-        self.plan: Plan | None = None  # of the last request, by these settings
-        self._plans: list[Plan] | None = None  # of those before it, each of another method or authority
+        self._body: Body | None = None  # the reader of the request's body, while that comes
+        self._chunked = False  # whether we frame the answer in chunks
+        self._close = False  # whether the connection closes after this answer
+        self._informed = False  # whether a 100 was forwarded
+        self._tunnel = False  # whether raw bytes go both ways
+        self.plan: Plan | None = None  # the last request's, by the settings of `_generation`
+        self._plans: list[Plan] | None = None  # those of earlier requests, each of another method or authority
         self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
-        self._buffer = b""  # what was pipelined
+        self._buffer = b""  # pipelined bytes
         self._half_closed = False
         self._held = 0  # why nothing is read for now
         self._timer: asyncio.TimerHandle | None = None
-        self._broken = False  # the answer was broken off
-        self._dropped = 0  # bytes of a body that was read over
+        self._broken = False  # whether the answer was broken off
+        self._dropped = 0  # bytes read and dropped of the present body
         self.wire: asyncio.Transport | None = None
         self._fd = -1
         self._socket: object | None = None  # of `direct_write`
@@ -137,7 +138,9 @@ class AppConnection(ConnectionStream):
         self.acceptor.connection_limit.enter(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request, of its body, of the next one, of a tunnel; or what nobody wants any more."""
+        """Take bytes of a request, of its body, of the next request, of a tunnel; or bytes to drop after the last
+        answer.
+        """
         try:
             self._take(data)
         except Exception as error:
@@ -164,7 +167,7 @@ class AppConnection(ConnectionStream):
                 self._hold(_AHEAD)
 
     def eof_received(self) -> bool:
-        """The app sends no more. True keeps our own direction open."""
+        """Note that the app sends no more. True keeps our own direction open."""
         exchange = self.exchange
         if self.transport is None or not self.transport.can_write_eof():
             return False  # TLS has no half-closed connections, for us
@@ -172,7 +175,7 @@ class AppConnection(ConnectionStream):
             exchange.app_ended(None)
             return True
         if exchange is None or self._body is not None:
-            return self._broken  # which ends with a RST, and not with the FIN that would follow now
+            return self._broken  # True keeps a broken answer from ending with a FIN, before its RST
         if not self._is_there():
             return False
         self._half_closed = True
@@ -188,7 +191,7 @@ class AppConnection(ConnectionStream):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
-        self._kept = self._secure = None  # else each would keep the other
+        self._kept = self._secure = None  # breaks reference cycles
         if self.own is not None:
             for pins in self.own.values():
                 for connection in list(pins):
@@ -217,7 +220,9 @@ class AppConnection(ConnectionStream):
             self.transport.resume_reading()
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """What comes next are requests inside a CONNECT: in the clear, or in TLS, which `secure` is informed about."""
+        """Read requests inside a CONNECT from now on: in the clear, or in TLS, for whose first bytes `secure` is
+        called.
+        """
         self.inside = inside
         self.plan = self._plans = None
         self._undecided = b""
@@ -240,7 +245,7 @@ class AppConnection(ConnectionStream):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _begin(self, data: bytes) -> None:
-        """Read a request's head, and what of its body is there; make it a call."""
+        """Read a request's head, and as much of its body as has come; make it a call."""
         if self._undecided is not None:
             data = self._undecided + data
             secure = self._secure
@@ -251,7 +256,7 @@ class AppConnection(ConnectionStream):
                 self._await_head()
                 return
             self._undecided = self._secure = None
-            if speaks is HTTP2:  # its preface: the connection is another's from now on
+            if speaks is HTTP2:  # an Http2Connection replaces this protocol from now on
                 transport, self.transport = self.transport, None
                 assert transport is not None
                 connection = Http2Connection(
@@ -276,7 +281,7 @@ class AppConnection(ConnectionStream):
                 self._buffer = rest
                 self._start(head, b"", True, None)
                 return
-            if len(rest) == head.content_length:  # all of it came along
+            if len(rest) == head.content_length:  # the whole body came with the head
                 self._buffer = b""
                 self._start(head, rest, True, None)
                 return
@@ -291,7 +296,7 @@ class AppConnection(ConnectionStream):
             return
         if done:
             self._body = None
-        elif self._half_closed:  # the rest never comes: it is not begun
+        elif self._half_closed:  # the rest never comes, so the call is not begun
             self.close_written()
             return
         self._start(head, payload, done, trailer_fields(body.trailers) if done and body.trailers else None)
@@ -316,7 +321,9 @@ class AppConnection(ConnectionStream):
         exchange.start(plan, monotonic(), payload, done, trailers)
 
     def _plan_for(self, head: RequestHead) -> Plan | None:
-        """Where the request goes: as was decided for one like it on this connection, or decided now; None: answered."""
+        """Return the plan of a request: that of a similar one on this connection, or a new one; None if it was
+        answered.
+        """
         last = self.plan
         if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
             last = self.plan = self._take_turns(last, head)
@@ -325,7 +332,7 @@ class AppConnection(ConnectionStream):
         return self.acceptor.admit(self, head)
 
     def _take_turns(self, last: Plan, head: RequestHead) -> Plan | None:
-        """The plan of those before with this method and authority; `last` is kept in its place."""
+        """Return the kept plan with this method and authority, or None, and keep `last` instead of it."""
         plans = self._plans
         if plans is None:
             plans = self._plans = []
@@ -367,7 +374,7 @@ class AppConnection(ConnectionStream):
             exchange.app_ended(trailer_fields(body.trailers) if body.trailers else None)
 
     def _go_on(self) -> None:
-        """Take up what was pipelined, one request after the other, without piling up calls."""
+        """Begin what was pipelined, one request after the other, in a loop instead of by recursion."""
         self._running = True
         while self.exchange is None and self._buffer and self._lingered < 0 and self.transport is not None:
             data, self._buffer = self._buffer, b""
@@ -382,7 +389,7 @@ class AppConnection(ConnectionStream):
 
     def tunnel(self) -> None:
         if self._tunnel:
-            return  # it was entered before its far end was dialled: what the app said, its end too, was reported then
+            return  # the tunnel was entered before its far end was dialled; the app's bytes and end were reported then
         self._tunnel = True
         exchange, early = self.exchange, self._buffer
         self._buffer = b""
@@ -390,7 +397,7 @@ class AppConnection(ConnectionStream):
         if early and exchange is not None:
             exchange.app_data(early)
         if self._half_closed and exchange is not None and self.exchange is exchange:
-            exchange.app_ended(None)  # the app had said all it would before the tunnel stood
+            exchange.app_ended(None)  # the app had sent its last byte before the tunnel began
 
     def leave_tunnel(self, authority: str) -> None:
         self._tunnel = self._close = False
@@ -400,7 +407,7 @@ class AppConnection(ConnectionStream):
         self._release(_BODY)
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call; what is no request at all closes the connection."""
+        """Answer a request that does not become a call; `close`: close the connection after the answer."""
         if not close:
             self.answer(status, add, body)
             self.done()
@@ -440,7 +447,7 @@ class AppConnection(ConnectionStream):
             else:  # what is left of the body is read and dropped
                 self._dropped = 0
                 self._look_for_more(-1, STALLED)
-        elif self._close:  # the app does not expect what it was not told, even while draining
+        elif self._close:  # a close that the answer did not announce is not expected, even while draining
             self._shut()
         else:
             self.since = monotonic()
@@ -450,8 +457,9 @@ class AppConnection(ConnectionStream):
     # -- writing answers ----------------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Pass an interim answer on, with the lines `add`: never to HTTP/1.0. Where the request was sent again, a 100
-        is only for an app that still waits for one: the proxy asked for it itself (RFC 9110 section 15.2).
+        """Forward an interim answer, with the lines `add`, but never to HTTP/1.0. If the request was sent again, a 100
+        is forwarded only to an app that still waits for one, because the proxy asked for it itself (RFC 9110 section
+        15.2).
         """
         if self.head.minor == 0 or self.transport is None:
             return
@@ -482,7 +490,7 @@ class AppConnection(ConnectionStream):
             and self.head.minor
             and _DATE in head.specials
             and self.head.method not in _BODILESS
-        ):  # what nearly every one is
+        ):  # the common answer, made fast
             whole = head.render(drop=drop, add=add) + data if drop else head.message(add, data)
             if self._socket is None:
                 transport.write(whole)
@@ -500,13 +508,13 @@ class AppConnection(ConnectionStream):
         transport.write(whole)
 
     def _render_framed(self, head: ResponseHead, drop: frozenset[bytes], add: bytes, end: bool) -> bytes:
-        """The head of an answer that `respond` does not write at once, with the lines that frame its body on this
-        connection. Decides whether the body goes in chunks, and whether the connection closes after it.
+        """Render the head of an answer that `respond` does not write at once, with the lines that frame its body on
+        this connection. Decide whether the body is sent in chunks, and whether the connection closes after it.
         """
         size = head.body_size(self.head.method)
         minor = self.head.minor
         if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:
-            drop |= FRAMING  # what was never said of the length that a GET would have had
+            drop |= FRAMING  # the upstream gave no length for the body of a GET
         if self._means.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:
@@ -527,10 +535,11 @@ class AppConnection(ConnectionStream):
         return head.render(drop=drop, add=add)
 
     def _is_a_last_word(self, head: ResponseHead) -> bool:
-        """Whether an answer that comes before its request is whole says that the rest of it is not wanted. RFC 9110
-        section 10.1.1 and RFC 9112 section 9.5: then the app is told that the connection closes, and may stop. An app
-        that waits for a 100 in vain may send its next request in the place of the body, or the body: nobody could tell.
-        Any other answer may go on beside the request, and what is left of that is read over behind it.
+        """Whether an answer that comes before its request is whole means that the rest of the request is not wanted.
+        RFC 9110 section 10.1.1 and RFC 9112 section 9.5: then the answer says that the connection closes, and the app
+        may stop. An app that waits for a 100 in vain may send next either the body or another request, and the two
+        can't be told apart. Any other answer may be sent while the request still comes, and the rest of the request is
+        read and dropped after it.
         """
         waits = not self._informed and b"expect" in self.head.specials
         return waits or head.status >= 400 or not head.keep_alive
@@ -538,7 +547,7 @@ class AppConnection(ConnectionStream):
     def answer(self, status: int, add: bytes, body: bytes) -> None:
         """Write an answer of our own: with these field lines, and those that frame it."""
         if self._means.draining or self._body is not None or self.head.method == "CONNECT":
-            self._close = True  # what follows a CONNECT was meant for a tunnel: it is never a request (RFC 9931)
+            self._close = True  # bytes after a CONNECT were meant for a tunnel, and are never a request (RFC 9931)
         line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
         self._write_own(status, add, body, line, headless=self.head.method == "HEAD")
 
@@ -559,7 +568,7 @@ class AppConnection(ConnectionStream):
         if self._tunnel:
             if transport.can_write_eof():
                 transport.write_eof()
-            elif self.exchange is not None:  # TLS: one end is both
+            elif self.exchange is not None:  # TLS ends in both directions at once
                 asyncio.get_running_loop().call_soon(self.exchange.app_ended, None)
         elif self._chunked:
             transport.write(end_chunked(trailers.lines if trailers is not None else b""))
@@ -567,16 +576,16 @@ class AppConnection(ConnectionStream):
     # -- closing ------------------------------------------------------------------------------------------------------
 
     def _shut(self) -> None:
-        """The last answer has been written."""
+        """Close after the last answer, which has been written."""
         if self.transport is None:
             return
         if self.head.keep_alive and not self._half_closed:
-            self._close_in_stages()  # the app does not expect it: a request may be on its way
+            self._close_in_stages()  # the app does not expect the close, so a request may be on its way
         else:
             self.close_written()
 
     def _close_in_stages(self) -> None:
-        """Say that nothing more comes, and read on for a while what the app is still sending."""
+        """Send our FIN, and read on for a while what the app is still sending."""
         transport = self.transport
         if transport is None or self._lingered >= 0:
             return
@@ -592,7 +601,7 @@ class AppConnection(ConnectionStream):
         self._look_again(transport.get_write_buffer_size(), STALLED)
 
     def close_written(self) -> None:
-        """Close once what was written has gone, whatever the app still sends."""
+        """Close once all written bytes were sent, whatever the app still sends."""
         self._stop_timer()
         transport = self.transport
         if transport is not None:
@@ -621,14 +630,14 @@ class AppConnection(ConnectionStream):
         self._lingered += size
         if self._lingered > LINGER_BYTES and self.transport is not None:
             if self.transport.get_write_buffer_size():
-                self.transport.pause_reading()  # it has its answer to take first
+                self.transport.pause_reading()  # the app is still to take its answer
             else:
                 self.abort()
 
     # -- a body that outlives its answer ------------------------------------------------------------------------------
 
     def _look_for_more(self, before: int, looks: int) -> None:
-        """Wait for the rest for as long as it comes, and for STALLED looks at most."""
+        """Wait for the rest of the body for as long as it comes, and for at most STALLED periods of LINGER."""
         if self._dropped == before or looks == 0:
             self._read_no_more()
         else:
@@ -636,14 +645,14 @@ class AppConnection(ConnectionStream):
             self._timer = later(LINGER, self._look_for_more, self._dropped, looks - 1)
 
     def _drop(self, data: bytes) -> None:
-        """More of a body that is read over; behind it the next request begins."""
+        """Drop more of a body whose answer was sent; the next request begins after it."""
         body = self._body
         assert body is not None
         self._dropped += len(data)
         try:
             _, done, rest = body.feed(data)
         except BadMessage:
-            self._close_in_stages()  # nobody can say where the next request would begin
+            self._close_in_stages()  # the beginning of the next request is unknown
             return
         if done:
             self._body = None
@@ -655,7 +664,9 @@ class AppConnection(ConnectionStream):
             self._read_no_more()
 
     def _read_no_more(self) -> None:
-        """The body is too long, or too slow. What the app sends from now on stays in the kernel: it sees a RST."""
+        """Stop reading a body that is too long, or too slow. What the app sends from now on stays in the kernel: it
+        sees a RST.
+        """
         self._stop_timer()
         self._close_in_stages()
         if self.transport is not None and not self.transport.is_closing():
@@ -669,8 +680,8 @@ class AppConnection(ConnectionStream):
     # -- breaking off -------------------------------------------------------------------------------------------------
 
     def reset(self, fault: Fault | None) -> None:
-        """Break the answer, or the tunnel, off. What has come of it goes to an app that takes it, and then a RST says
-        that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
+        """Break the answer, or the tunnel, off. What has come of it is sent to an app that takes it, and then a RST
+        shows that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
         """
         transport = self.transport
         if transport is None:
@@ -680,7 +691,7 @@ class AppConnection(ConnectionStream):
         socket_close.break_off(transport, self.wire or transport)
 
     def abort(self) -> None:
-        """Close at once; with a RST where something is not whole."""
+        """Close at once; with a RST if something is not whole."""
         transport = self.transport
         if transport is None:
             return
@@ -692,19 +703,21 @@ class AppConnection(ConnectionStream):
     # -- the proxy going away -----------------------------------------------------------------------------------------
 
     def drained(self, before: float) -> None:
-        """The proxy is shutting down: a connection that has rested since before this time is closed."""
+        """Close the connection if it has rested since before this time, because the proxy is shutting down."""
         if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
             self.transport.close()
 
     def cut(self) -> None:
-        """The proxy ends: a call in progress is ended so that its app knows, and what is written goes out."""
+        """End the call in progress in a way that the app notices, because the proxy ends; written bytes are still
+        sent.
+        """
         if self.exchange is None:
             self.abort()
         else:
             self.exchange.cut()
 
     def is_silent(self, before: float) -> bool:
-        """Whether nothing is lost with it: its last answer has gone, or no request has come since before this time."""
+        """Whether closing it loses nothing: its last answer was sent, or it has been at rest since before this time."""
         if self._lingered >= 0:
             return self.transport is None or not self.transport.get_write_buffer_size()
         rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
@@ -713,19 +726,19 @@ class AppConnection(ConnectionStream):
     # -- the app going away -------------------------------------------------------------------------------------------
 
     def enter(self, now: float) -> None:
-        """Have the times of its calls looked after."""
+        """Have the watch check the times of its calls."""
         self._means.watch.enter(self, now)
 
     def calls(self) -> Sequence[Exchange]:
-        """The call in progress."""
+        """Return the call in progress, if any, in a sequence."""
         return () if self.exchange is None else (self.exchange,)
 
     def glance(self, *, closely: bool) -> None:
-        """While nothing is read, or the app has half-closed, nobody tells that it went away: look. `closely`: also
-        whether its end is stuck behind bytes of it that nobody reads.
+        """Check whether the app has left, of which no event comes while nothing is read, or once the app has
+        half-closed. `closely`: also check whether its FIN is stuck after bytes that are not being read.
         """
         if self._tunnel or self.exchange is None:
-            return  # what was said in a tunnel before the app left is still on its way
+            return  # bytes sent in a tunnel before the app left are still on their way
         if self._half_closed or (self._held and presence.has_ended(self._fd)):
             if not self._is_there():
                 self.abort()
@@ -733,7 +746,7 @@ class AppConnection(ConnectionStream):
             self.abort()
 
     def _is_there(self) -> bool | None:
-        """Whether an app that has closed its sending direction still reads; None: nobody knows."""
+        """Whether an app that has closed its sending direction still reads; None if that is unknown."""
         transport = self.transport
         if transport is None:
             return False

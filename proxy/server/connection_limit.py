@@ -1,9 +1,9 @@
-"""How many connections of apps there are: which are served, which are told that there is no room, which are closed.
+"""The limit on connections of apps: which are served, which are answered that there is no room, which are closed.
 
-Law: over all workers, never more are served than `limits.connections` says, and never more are held open only to be
-told so than REFUSED_IN_WORDS. Each stream in flight beyond the first of an HTTP/2 connection counts as another
-connection. A worker counts a connection of its own before it reads the other workers' counts: of two that come at once
-in two processes, at least one sees the other, and at worst both are refused.
+Law: over all workers, never more are served than `limits.connections` says, and never more than REFUSED_IN_WORDS are
+held open only to be answered with 503. Each stream in flight beyond the first of an HTTP/2 connection counts as another
+connection. A worker counts a connection of its own before it reads the other workers' counts: if two connections come
+at once in two processes, at least one sees the other, and at worst both are refused.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from typing import Any, Protocol
 from proxy.resources import REFUSED_IN_WORDS
 from proxy.transport.clock import monotonic
 
-#: A connection that rests is closed in favour of a new one, where there are too many, once it has rested so long.
+#: Seconds of rest after which a connection is closed in favour of a new one, if there are too many.
 REST_SECONDS = 60.0
-#: Where none has, so long nobody looks again: in a flood a look at ten thousand costs more than the refusal.
+#: Seconds until the next search for such a connection after one in vain: in a flood, a search through ten thousand
+#: connections costs more than the refusal.
 FULL_SECONDS = 1.0
 
 
 class HasRequest(Protocol):
-    """A connection with a request to be admitted, perhaps one connection too many."""
+    """A connection, or stream, with a request to be admitted. `surplus`: the connection is above the limit."""
 
     surplus: bool
 
 
 class Seat(Protocol):
-    """A connection of an app. `surplus`: it is one too many, and held open only to be told so. `since`: resting from
-    then on, or its head has begun to come; 0: neither. `client`: the app's address. `speaks`: the protocol.
+    """A connection of an app. `surplus`: it is above the limit, and held open only to be answered with 503. `since`:
+    the time since which it rests, or its head has been coming; 0: neither. `client`: the app's address. `speaks`: the
+    protocol.
     """
 
     surplus: bool
@@ -38,29 +40,29 @@ class Seat(Protocol):
 
     @property
     def exchange(self) -> Any:
-        """The call in progress, or one of them."""
+        """The call in progress, or one of several."""
 
     @property
     def dripping(self) -> bool:
         """Whether a head has begun to come and is not whole."""
 
     def is_silent(self, before: float) -> bool:
-        """Whether nothing is lost with it: nothing was said since before this time."""
+        """Whether closing it loses nothing: it has been at rest since before this time."""
 
     def drained(self, before: float) -> None:
-        """The proxy is shutting down: close it, if it has rested since before this time."""
+        """Close the connection if it has rested since before this time, because the proxy is shutting down."""
 
     def cut(self) -> None:
-        """The proxy ends: end the calls in progress so that the app knows."""
+        """End the calls in progress in a way that the app notices, because the proxy ends."""
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
 
     def close_written(self) -> None:
-        """Close it once what was written has gone."""
+        """Close the connection once all written bytes were sent."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Tell it why it is closed."""
+        """Answer with the reason why the connection is closed."""
 
 
 class Others(Protocol):
@@ -70,13 +72,14 @@ class Others(Protocol):
         """Publish how many connections this process holds, and how many of them only to be answered with 503."""
 
     def count(self) -> tuple[int, int]:
-        """The connections that other processes hold, and how many of them only to be answered with 503."""
+        """Return the connections that other processes hold, and how many of them only to be answered with 503."""
         ...
 
 
 class ConnectionLimit:
-    """See the module. `limit` is `limits.connections`; `most` and `told` are bounds of this process alone: connections
-    that its file descriptors suffice for, and those that are told beyond them.
+    """The connections of this process, and the limits for them. `limit` is `limits.connections` for all workers; `most`
+    and `told` are bounds of this process alone: the connections for which its file descriptors suffice, and the surplus
+    ones that it holds open to answer them with 503.
     """
 
     def __init__(self, limit: int, most: int) -> None:
@@ -84,26 +87,30 @@ class ConnectionLimit:
         self.most = most
         self.told = min(REFUSED_IN_WORDS, most)
         self.others: Others | None = None
-        self.open: dict[Seat, None] = {}  # in the order that they came
-        self.half: dict[Seat, None] = {}  # its head has begun to come; the slowest first, some whole by now
-        self.turn_away: Callable[[Seat], None] = _abort  # how one is told that there is no room at all
-        self.cut_short: Callable[[Seat], None] = _abort  # and one that its head was too slow
+        self.open: dict[Seat, None] = {}  # all connections, in the order of their arrival
+        self.half: dict[Seat, None] = {}  # those whose head has begun to come, slowest first; some are whole by now
+        self.turn_away: Callable[[Seat], None] = _abort  # answers a connection for which there is no room at all
+        self.cut_short: Callable[[Seat], None] = _abort  # answers a connection whose head was too slow
         self._surplus = 0
-        self._streams = 0  # in flight, beyond the first of each connection
-        self._full_until = 0.0  # nothing was found to close in favour of a new connection
+        self._streams = 0  # streams in flight, beyond the first of each connection
+        self._full_until = 0.0  # until then, no search for a connection to close
 
     def enter(self, connection: Seat) -> None:
-        """A connection was accepted: it is served, or marked as one to be told, or told at once."""
+        """Admit a connection that was accepted: serve it, hold it as surplus to answer its request with 503, or answer
+        it at once.
+        """
         self.open[connection] = None
         if self.admit(connection):
             return
         surplus = self._surplus
-        if surplus > self.told or surplus + self._elsewhere()[1] > REFUSED_IN_WORDS:  # enough are told already
+        if surplus > self.told or surplus + self._elsewhere()[1] > REFUSED_IN_WORDS:  # enough are held already
             self.leave(connection)
             self.turn_away(connection)
 
     def admit(self, connection: HasRequest) -> bool:
-        """Serve a connection if there is room, made by closing one that has rested long if need be."""
+        """Serve a connection if there is room, if need be by closing a connection that has rested long; else mark it as
+        surplus.
+        """
         self._mark(connection, False)
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
             return True
@@ -111,7 +118,7 @@ class ConnectionLimit:
         return False
 
     def take(self) -> bool:
-        """Take a place for one stream more of a connection, if there is one."""
+        """Take a place for one more stream of a connection, if there is one."""
         self._streams += 1
         if self.others is not None:
             self._tell()
@@ -127,14 +134,14 @@ class ConnectionLimit:
             self._tell()
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
-        """Another takes a connection's place here."""
+        """Let connection `to` take the place of `connection`."""
         if connection in self.open:
             del self.open[connection]
             self.open[to] = None
             to.surplus = connection.surplus
 
     def leave(self, connection: Seat) -> None:
-        """A connection is closed, or as good as closed."""
+        """Forget a connection that is closed, or about to be."""
         if connection in self.open:
             del self.open[connection]
             self._surplus -= connection.surplus
@@ -158,8 +165,8 @@ class ConnectionLimit:
         return served <= self.most and served + self._streams + held - surplus <= self.limit
 
     def _make_room(self) -> bool:
-        """Close the connection whose head is the slowest to come; else the one that has rested longest, if it has long.
-        Otherwise clients that send half a head would keep everybody out; nearly all send a head in one packet.
+        """Close the connection whose head has been coming for longest; else one that has rested for REST_SECONDS.
+        Clients that send half a head would otherwise keep all others out; nearly all clients send a head in one packet.
         """
         for connection in self.half:
             if connection.dripping and not connection.surplus:
@@ -172,7 +179,7 @@ class ConnectionLimit:
             return False
         for connection in self.open:
             if connection.exchange is None and 0 < connection.since < now - REST_SECONDS:
-                self.leave(connection)  # at once: it is not to be found, and closed, again for the next one
+                self.leave(connection)  # at once, so that the next search does not find and close it again
                 connection.abort()
                 return True
         self._full_until = now + FULL_SECONDS

@@ -1,8 +1,8 @@
-"""What the fleet shares, as a process has it: buckets and cooldowns in Redis, if the configuration names any.
+"""The state that a process shares with its fleet: buckets and cooldowns in Redis, if the configuration names any.
 
 The client library is loaded when a configuration first says `store: redis`, and not before. Nothing here is on a call's
-path: `proxy.stores.redis` makes what calls use. A configuration that changes `redis:` gets a store of its own, and
-buckets that start with the share of those before; the old store returns its leases and is released.
+path: `proxy.stores.redis` makes what calls use. A configuration that changes `redis:` gets a new store, and buckets
+that start with the share of the former ones; the old store returns its leases and is released.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from proxy.transport.clock import monotonic
 if TYPE_CHECKING:
     from proxy.stores.redis.factory import RedisFactory
 
-#: Seconds that a start waits for Redis; after that it goes on without.
+#: Seconds that a start waits for Redis before it goes on without.
 _START = 1.0
 
 Tell = Callable[..., None]
@@ -36,9 +36,11 @@ Met = Callable[[str, Key, Spec | None], None]
 
 
 class Fleet(Factory):
-    """Makes what calls share: in Redis what says so, by `inner` what does not. `met` is called for each bucket in Redis
-    that this process comes to use, for who adds workers up. One that only `observes` looks at levels when asked to, and
-    neither hears of cooldowns nor says anything. `heard` is called for cooldowns that began on other machines.
+    """The factory of what calls share: in Redis what is configured so, by `inner` what is not.
+
+    `met` is called for each bucket in Redis that this process begins to use, so that the workers' figures can be added
+    up. A fleet that only `observes` reads levels on request, listens for no cooldowns and reports nothing. `heard` is
+    called for cooldowns that began on other machines.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Fleet(Factory):
         self._change(settings)
 
     async def open(self) -> None:
-        """Reach Redis before the first call, if that is quickly done."""
+        """Connect to Redis before the first call, if that succeeds quickly."""
         if self._redis is not None and not self._observes:
             await self._redis.store.open(_START)
             self._redis.listen()
@@ -103,14 +105,14 @@ class Fleet(Factory):
                 self._redis.listen()
 
     async def close(self) -> None:
-        """Give leases back, and let go."""
+        """Return leases, and release the store."""
         if self._redis is not None:
             await self._redis.close()
         if self._background.tasks:
             await asyncio.wait(self._background.tasks, timeout=_START)
 
     async def refresh(self) -> None:
-        """Hear the levels of all buckets, for a page: one round trip, or none where Redis is not available."""
+        """Read the levels of all buckets, for a page: one round trip, or none if Redis is not available."""
         if self._redis is not None:
             await self._redis.store.look()
 
@@ -129,49 +131,49 @@ class Fleet(Factory):
         return self._inner if self._redis is None else self._redis
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """The bucket of this key and definition."""
+        """Return the bucket of this key and definition."""
         made = self._factory.bucket(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("bucket", key, spec)
         return made
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The bucket of kind rate of this key and definition."""
+        """Return the bucket of kind rate of this key and definition."""
         made = self._factory.rate(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("rate", key, spec)
         return made
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
-        """The adaptive limiter of this key."""
+        """Return the adaptive limiter of this key."""
         return self._factory.limiter(key, now)
 
     def hedges(self, key: Key, now: float) -> Hedges:
-        """What hedging looks at under this key."""
+        """Return the measurements that hedging uses under this key."""
         return self._factory.hedges(key, now)
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
-        """The circuit breaker of this key and definition: each machine has its own."""
+        """Return the circuit breaker of this key and definition: each machine has its own."""
         return self._inner.breaker(key, spec, before)
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
-        """The cooldown of this upstream and scope value."""
+        """Return the cooldown of this upstream and scope value."""
         return self._factory.cooldown(upstream, value)
 
     def places(self, key: Key, most: int) -> Places:
-        """The places for attempts under way of this key."""
+        """Return the places for attempts under way of this key."""
         return self._factory.places(key, most)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        """The seen keys of this upstream and scope value."""
+        """Return the seen keys of this upstream and scope value."""
         return self._factory.seen(upstream, value)
 
     def roster(self, upstream: str) -> Roster:
-        """The credentials of this upstream: whose turn it is, and which are put aside."""
+        """Return the credentials of this upstream: whose turn it is, and which are set aside."""
         return self._factory.roster(upstream)
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to a process that looks that calls use this scope still."""
+        """Report to a process that observes that calls still use this scope."""
         self._factory.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
@@ -180,14 +182,16 @@ class Fleet(Factory):
 
 
 class Outages:
-    """The workers' notices of Redis made one: it is out when the first says so, back when the last does."""
+    """The state of Redis by all workers' notices: an outage begins with the first worker's notice and
+    ends with the last one's.
+    """
 
     def __init__(self) -> None:
         self._out: set[int] = set()
         self.count = 0
 
     def is_news(self, pid: int, state: str) -> bool:
-        """Whether this notice is worth a line."""
+        """Whether this worker's notice changes the common state, and so is worth a line."""
         before = bool(self._out)
         (self._out.add if state == "out" else self._out.discard)(pid)
         if self._out and not before:
@@ -195,7 +199,7 @@ class Outages:
         return before != bool(self._out)
 
     def ended(self, pid: int) -> None:
-        """A worker is no more."""
+        """Forget a worker that has ended."""
         self._out.discard(pid)
 
     @property

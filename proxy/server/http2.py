@@ -1,7 +1,7 @@
-"""An app's HTTP/2 connection: its session, the transport beneath it, and how it ends.
+"""An app's HTTP/2 connection: its session, its transport, and how it ends.
 
-Calls of one connection know nothing of each other. Everything is written in one piece for each turn of the loop; a
-connection that drains still serves what its app opened before it could know.
+Calls of one connection are independent of each other. All frames of a turn of the loop are written in one piece. A
+connection that drains still serves what its app opened before it could know of the drain.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PLANS: Final = 16
 
 
 class Http2Connection(Home):
-    """See the module. `since`: resting from then on; 0 while it has streams. `inside`: the CONNECT that it is inside
-    of. `surplus`: one too many, its first request is answered with 503.
+    """An app's HTTP/2 connection. `since`: the time since which it rests; 0 while it has streams. `inside`: the CONNECT
+    that it is inside of. `surplus`: it is above the limit, so its first request is answered with 503.
     """
 
     speaks = HTTP2
 
     __slots__ = ("_fd", "_generation", "_last", "_means", "_places", "_plans", "_timer", "since")
 
-    #: A head that is not whole is the session's affair.
+    #: The session itself bounds how long a head may take.
     dripping = False
 
     def __init__(
@@ -56,7 +56,7 @@ class Http2Connection(Home):
         self.inside = inside
         self.surplus = False
         self.watched = False
-        self._places = 0  # that its streams have, beside its own
+        self._places = 0  # places that its streams have taken, beside the connection's own
         self.since = monotonic()
         limits = acceptor.settings.limits
         self.session = Session(
@@ -74,21 +74,21 @@ class Http2Connection(Home):
         )
         self._fd = transport.get_extra_info("socket").fileno()
         self._timer: asyncio.TimerHandle | None = None
-        self._plans: dict[Request2, Plan] = {}  # of heads that came lately, by the settings of
-        self._last: Plan | None = None  # the one that was made last
+        self._plans: dict[Request2, Plan] = {}  # plans of recent heads, by the settings of `_generation`
+        self._last: Plan | None = None  # the newest plan
         self._means = acceptor.means
         self._generation = acceptor.means.generation
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def _read(self, data: bytes, begun: float) -> None:
-        """Read a turn's worth; a head that does not become whole is waited for no longer than it may take."""
+        """Read a turn's worth of bytes, and set the timer that bounds how long a head may take."""
         Http2Protocol._read(self, data, begun)
         if self._timer is None and self.session.due < NEVER:
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by whomever."""
+        """Release everything: the connection is closed, by either side."""
         self.transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -97,7 +97,7 @@ class Http2Connection(Home):
         self.acceptor.left(self)
 
     def flush(self) -> None:
-        """Write what was gathered, and give places back that no stream has any more."""
+        """Write what was gathered, and return the places of streams that have ended."""
         if self._places:
             self._give_back(len(self.session.streams))
         Http2Protocol.flush(self)
@@ -105,13 +105,13 @@ class Http2Connection(Home):
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 
     def accept(self) -> Http2AppStream:
-        """A stream for a request."""
+        """Return a stream for a request."""
         self.since = 0.0
         return Http2AppStream(self)
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
-        """Say where a request goes, or answer it on its stream (None). One block makes one head (`wire.http2.heads`),
-        and one head one plan.
+        """Return the plan of a request, or answer it on its stream (None). Equal blocks make one head
+        (`wire.http2.heads`), and one head has one plan.
         """
         acceptor, means = self.acceptor, self._means
         if self._generation != means.generation:
@@ -132,12 +132,12 @@ class Http2Connection(Home):
         return plan
 
     def opened(self) -> None:
-        """The app's SETTINGS have come."""
+        """Begin the drain now if the proxy is draining: the app's SETTINGS have come."""
         if self._means.draining:
             self.session.drain(monotonic())
 
     def takes_one_more(self) -> bool:
-        """Whether there is a place of `limits.connections` for the stream that came last: the first has its
+        """Whether `limits.connections` has a place for the newest stream, which is taken; the first stream uses the
         connection's own.
         """
         if len(self.session.streams) - 1 <= self._places:
@@ -147,15 +147,15 @@ class Http2Connection(Home):
         return taken
 
     def _give_back(self, streams: int) -> None:
-        """Give places back that so many streams do not need."""
+        """Return the places that `streams` streams do not need."""
         free = self._places - max(0, streams - 1)
         if free > 0:
             self._places -= free
             self.acceptor.connection_limit.give_back(free)
 
     def changed(self) -> None:
-        """A stream is over, or the connection drains. It is flushed in this turn of the loop, whatever the stream said
-        last; then its place is given back.
+        """Begin to rest if no stream is left, and close a connection that has drained. The turn's flush follows,
+        whatever the stream sent last, and returns the stream's place.
         """
         if not self.session.streams:
             self.since = monotonic()
@@ -167,7 +167,7 @@ class Http2Connection(Home):
         self.give_up()
 
     def _close(self) -> None:
-        """Close once what was written has gone."""
+        """Close the connection once all written bytes were sent."""
         if self.transport is not None:
             self.flush()
         if self.transport is not None:
@@ -187,41 +187,41 @@ class Http2Connection(Home):
 
     @property
     def exchange(self) -> Exchange | None:
-        """One of its calls, where there are any."""
+        """A call in progress, None if there is none."""
         return next(iter(self.calls()), None)
 
     def calls(self) -> list[Exchange]:
-        """The calls in progress."""
+        """Return the calls in progress."""
         streams = cast(Iterable[Http2AppStream], self.session.streams.values())
         return [stream.exchange for stream in streams if stream.exchange is not None]
 
     def glance(self, *, closely: bool) -> None:
-        """Do nothing: the transport always tells when its app leaves."""
+        """Do nothing: the transport always reports when the app leaves."""
 
     def is_silent(self, before: float) -> bool:
-        """Whether nothing is lost with it: it has no streams, and nothing was said since before this time."""
+        """Whether closing it loses nothing: it has no streams, and has been at rest since before this time."""
         if self.transport is None:
             return True
         resting = not self.session.streams and not self.transport.get_write_buffer_size() and 0 < self.since < before
         return resting and not has_said(self._fd)
 
     def drained(self, before: float) -> None:
-        """The proxy is shutting down: say so, and close once nothing is left to do."""
+        """Announce the shutdown of the proxy, and close once nothing is left to do."""
         self.session.drain(monotonic())
         self.send_soon()
         if self._timer is None and self.session.due < NEVER:
             self._wait()
 
     def cut(self) -> None:
-        """The proxy ends: calls in progress are ended so that the app knows."""
+        """End the calls in progress in a way that the app notices, because the proxy ends."""
         for call in self.calls():
             call.cut()
         self.session.fail(NO_ERROR, "the proxy is shutting down")
 
     def close_written(self) -> None:
-        """Close once what was written has gone."""
+        """Close the connection once all written bytes were sent."""
         self._close()
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Another connection takes its place."""
+        """Give the session up, because another connection takes this one's place."""
         self.session.fail(ENHANCE_YOUR_CALM, "too many connections are open")

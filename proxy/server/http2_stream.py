@@ -1,4 +1,4 @@
-"""One call of an app on HTTP/2: a stream of its connection, as an exchange sees it."""
+"""A call of an app on HTTP/2: a stream of its connection, with the interface that an exchange uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from proxy.wire.http2.stream import Stream
 
 
 class Home(Http2Protocol):
-    """The connection of a stream: the base of an app's. `watched` is the watch's (`proxy.forward.timers.Busy`)."""
+    """The connection of a stream: the base of an app's HTTP/2 connection. `watched`: set by the watch
+    (`proxy.forward.timers.Busy`).
+    """
 
     __slots__ = ("acceptor", "client", "inside", "place", "surplus", "watched")
 
@@ -35,28 +37,30 @@ class Home(Http2Protocol):
     watched: bool
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
-        """Say where a request goes, or answer it on its stream (None)."""
+        """Return the plan of a request, or answer it on its stream (None)."""
         raise NotImplementedError
 
     def takes_one_more(self) -> bool:
-        """Whether there is a place of `limits.connections` for the stream that came last."""
+        """Whether `limits.connections` has a place for the newest stream, which is taken."""
         raise NotImplementedError
 
     def calls(self) -> list[Exchange]:
-        """The calls in progress."""
+        """Return the calls in progress."""
         raise NotImplementedError
 
     def glance(self, *, closely: bool) -> None:
-        """Find out whether its app has left."""
+        """Find out whether the app has left."""
         raise NotImplementedError
 
     def drained(self, before: float) -> None:
-        """Take no more requests, and close behind the last."""
+        """Take no more requests, and close after the last."""
         raise NotImplementedError
 
 
 class Http2AppStream(Stream):
-    """See the module. Implements `proxy.forward.streams.AppStream`, and what the acceptor asks of who has a request."""
+    """A stream of an app's connection. Implements `proxy.forward.streams.AppStream` and
+    `proxy.server.acceptor.Asker`.
+    """
 
     speaks = HTTP2
 
@@ -64,7 +68,7 @@ class Http2AppStream(Stream):
 
     head: Request2
     has_pinned = False
-    #: Its connection's calls are looked after.
+    #: The watch goes through the calls of the connection, so a stream need not enter it.
     watched = True
 
     def __init__(self, home: Home) -> None:
@@ -83,17 +87,17 @@ class Http2AppStream(Stream):
 
     @property
     def place(self) -> Exposure:
-        """How the listener of its connection can be reached."""
+        """The exposure of the connection's listener."""
         return self._home.place
 
     @property
     def inside(self) -> Inside | None:
-        """The CONNECT that it is inside of."""
+        """The CONNECT that the connection is inside of."""
         return self._home.inside
 
     @property
     def surplus(self) -> bool:
-        """Whether its connection is one too many."""
+        """Whether the connection is above the limit."""
         return self._home.surplus
 
     @surplus.setter
@@ -108,10 +112,10 @@ class Http2AppStream(Stream):
         if close and self.surplus:
             self._home.drained(0.0)
 
-    # -- told by the session --------------------------------------------------------------------------------------
+    # -- events of the session ------------------------------------------------------------------------------------
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """A request, with what of its body stood behind its head."""
+        """Make a request, with the body that came with its head, a call, or answer it."""
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
         if not self._home.takes_one_more():
@@ -127,22 +131,22 @@ class Http2AppStream(Stream):
             self.exchange.start(plan, now, data, end, trailers)
 
     def on_data(self, data: bytes) -> None:
-        """More of the request's body."""
+        """Pass more of the request's body to the exchange."""
         if self.exchange is not None:
             self.exchange.app_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """The request is whole."""
+        """Report to the exchange that the request is whole."""
         if self.exchange is not None:
             self.exchange.app_ended(trailers)
 
     def on_too_large(self, head: Request2, detail: str) -> None:
-        """The head is above the limits."""
+        """Refuse a request whose head exceeds the limits."""
         self.head = head
         self._home.acceptor.refuse(self, 431, detail, head)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """The app left, or broke the rules."""
+        """Report to the exchange that the app has left, or broke the rules."""
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
@@ -153,7 +157,7 @@ class Http2AppStream(Stream):
             self.exchange.app_writable()
 
     def on_defect(self, error: Exception) -> None:
-        """End the call with an answer where none has begun, else its stream: the connection has others."""
+        """End the call with an answer if none has begun, else its stream: the connection has others."""
         exchange, report = self.exchange, self._home.acceptor.means.loop.call_exception_handler
         try:
             if exchange is None:
@@ -162,7 +166,7 @@ class Http2AppStream(Stream):
                 exchange.break_down(error, monotonic())
         except Exception as another:
             report({"message": "a call could not be ended", "exception": another})
-        if self.exchange is exchange and not self.over:  # it was not given back
+        if self.exchange is exchange and not self.over:  # the call has not ended by itself
             self.exchange = None
             Stream.reset(self, INTERNAL_ERROR)
         self._home.send_soon()
@@ -174,11 +178,11 @@ class Http2AppStream(Stream):
             return self.plan.is_grpc
         return is_grpc(self.head)
 
-    # -- asked by the exchange ------------------------------------------------------------------------------------
+    # -- for the exchange -----------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Pass an interim answer on. Where the request was sent again, a 100 is only for an app that still waits for
-        one: the proxy asked for it itself.
+        """Forward an interim answer. If the request was sent again, a 100 is forwarded only to an app that still waits
+        for one, because the proxy asked for it itself.
         """
         if head.status == 100:
             if resent and (self._has_continued or self.received_all):
@@ -196,7 +200,7 @@ class Http2AppStream(Stream):
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Hand an upstream's answer on."""
+        """Forward an upstream's answer."""
         if b"date" not in head.specials and not (self.plan.is_grpc if self.plan is not None else is_grpc(self.head)):
             add += self._home.acceptor.date_line()
         block = answer_block(head, drop, add)
@@ -218,17 +222,17 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def write(self, data: bytes) -> None:
-        """More of the body."""
+        """Write more of the body."""
         self.send_data(data)
         self._home.send_soon()
 
     def finish(self, trailers: Trailers | None) -> None:
-        """The body is whole."""
+        """End the answer, with its trailers."""
         self.send_end(b"", trailers_block(trailers))
         self._home.send_soon()
 
     def reset(self, fault: Fault | int | None) -> None:
-        """Break the answer off: of a gRPC call by trailers that say why, else with the upstream's code."""
+        """Break the answer off: for a gRPC call by trailers that say why, else with the upstream's code."""
         if isinstance(fault, int):
             Stream.reset(self, fault)
         elif self._is_grpc and self.answered and not self.sent_all and not self.ending:
@@ -238,7 +242,7 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def done(self) -> None:
-        """The call is over; what was written is whole."""
+        """Release the call, which is over and whose answer was written completely."""
         exchange, self.exchange = self.exchange, None
         if not self.over:
             self.refuse_rest()
@@ -252,18 +256,18 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def pinned(self, origin: Origin) -> UpstreamStream | None:
-        """None: NTLM and Negotiate are no schemes of HTTP/2."""
+        """Return None: NTLM and Negotiate are no schemes of HTTP/2."""
         return None
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
         """Do nothing: no connection upstream belongs to one HTTP/2 stream alone."""
 
     def enter(self, now: float) -> None:
-        """Do nothing: its connection is watched."""
+        """Do nothing: the connection is watched."""
 
 
 def _broken(fault: Fault | None) -> bytes:
-    """Trailers of an answer that broke off."""
+    """Return the trailers of an answer that broke off."""
     code = None if fault is None else fault.code
     status = UNAVAILABLE if fault is None else fault.grpc_status
     detail = "the proxy ended the call" if fault is None else fault.detail

@@ -1,9 +1,9 @@
-"""aiohttp's server imported without its client, which a serving process does not use.
+"""Importing aiohttp's server without its client, which a serving process does not use.
 
-`import aiohttp` imports the client, with what that needs, and the client makes two TLS contexts, each with all roots of
+`import aiohttp` imports the client and its dependencies, and the client makes two TLS contexts, each with all roots of
 the system: 2 MiB in every process, and more than a tenth of the time to the first answer. No call goes through it
-(docs/decisions/0007-aiohttp-serves.md). A user's own strategy may use it: the package is completed as soon as somebody
-asks for a name that it has not got yet.
+(docs/decisions/0007-aiohttp-serves.md). A user's own strategy may use it: the package is completed at the first access
+to a name that it does not have yet.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-#: Has frozenlist leave its extension alone: the one module that needs the C++ runtime, which takes 1 MiB. aiohttp's
-#: server keeps the handlers of its signals in such lists, and changes them before it serves.
+#: Environment variable that makes frozenlist use Python in place of its extension, the only module that needs the C++
+#: runtime, which takes 1 MiB. aiohttp's server keeps the handlers of its signals in such lists, and changes them before
+#: it serves, so their speed does not matter.
 _WITHOUT_EXTENSION = "FROZENLIST_NO_EXTENSIONS"
 
 
 class LatePackage(ModuleType):
-    """A package whose own code has not run: modules in it are imported when they are asked for, and the first other
-    name makes it an ordinary one.
+    """A package whose own code has not run: its modules are imported at their first access, and the first access to any
+    other name runs the code, which makes it an ordinary package.
     """
 
     def __getattr__(self, name: str) -> Any:
-        """A name that the package has not got yet."""
+        """Return a name that the package does not have yet."""
         path = f"{self.__name__}.{name}"
         if importlib.util.find_spec(path) is not None:
             return importlib.import_module(path)
@@ -38,7 +39,7 @@ class LatePackage(ModuleType):
 
 
 def import_aiohttp() -> None:
-    """Import aiohttp's server, without its client unless that is there already."""
+    """Import aiohttp's server, without its client unless that is imported already."""
     if "aiohttp" in sys.modules:
         import aiohttp.web
 
@@ -63,7 +64,7 @@ def import_aiohttp() -> None:
 
 
 def _without_client() -> ModuleType | None:
-    """The package with nothing but its version, which its server asks for; None if that is not found in its source."""
+    """Return a package with nothing but its version, which the server needs; None if the source has no version."""
     spec = importlib.util.find_spec("aiohttp")
     assert spec is not None
     source = spec.loader.get_source("aiohttp") if isinstance(spec.loader, SourceFileLoader) else None

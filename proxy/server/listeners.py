@@ -1,11 +1,11 @@
-"""What listens where, through reloads: the proxy port, admin and probe; and addresses turned into listening sockets.
+"""Listeners through reloads: the proxy port, admin and probe; and how addresses become listening sockets.
 
-Every address is bound before anything is served, so that what was announced is what listens. A socket file that a dead
-process left behind is taken over; one on which another process answers is not. If an address can't be bound, a line
+Every address is bound before anything is served, so that the announced addresses are those that listen. A socket file
+that a dead process left is replaced; one on which another process answers is not. If an address can't be bound, a line
 says so.
 
 A changed address is bound before anything of a new configuration is taken, and serves before the old one closes; if it
-can't be bound, nothing has changed. What did not change is not touched.
+can't be bound, nothing has changed. An unchanged listener is not touched.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from proxy.config.yaml_tree import Map, Seq
 from proxy.config.yaml_tree import place as written_at
 from proxy.process import Background
 
-#: Connections that may wait to be accepted.
+#: The number of connections that may wait to be accepted.
 BACKLOG = 1024
 
 
 class CannotListenError(Exception):
-    """The address is not available; the text is one line, and names a remedy. `what` is the setting's name."""
+    """Raised if an address is not available; the text is one line, and names a remedy. `what` is the setting's name."""
 
     def __init__(self, text: str, what: str, address: Address) -> None:
         super().__init__(text)
@@ -40,31 +40,31 @@ class CannotListenError(Exception):
 
 
 class Opener(Protocol):
-    """What serves on listening sockets."""
+    """A server that can serve on listening sockets."""
 
     async def open(self, address: Address, sock: socket.socket) -> Any:
-        """Serve on a socket that listens at this address; what `shut` is to be given."""
+        """Serve on a socket that listens at this address; return the argument for `shut`."""
 
     async def shut(self, opened: Any) -> None:
-        """Accept no more there. Connections that are open go on, as far as they can."""
+        """Accept no more connections there. Those that are open continue, as far as they can."""
 
 
-#: What listens: the setting's name and the address as the configuration has it.
+#: A place to listen: the setting's name, and the address as configured.
 _Place = tuple[str, Address]
-#: A listener: the address that it got, and what its opener made of it.
+#: A listener: the address that it got, and what its opener returned.
 _Listener = tuple[Address, Any]
 
 
 @dataclass(eq=False, slots=True)
 class ListenPlan:
-    """Sockets that listen already, for places that are new; and all places that are wanted."""
+    """The sockets, listening already, for new places, and all places that are wanted."""
 
     wanted: list[_Place]
     bound: dict[_Place, list[socket.socket]]
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """All of them."""
+        """All sockets of the plan."""
         return [sock for sockets in self.bound.values() for sock in sockets]
 
 
@@ -74,12 +74,12 @@ class Listeners:
     def __init__(self, openers: Mapping[str, Opener]) -> None:
         self._openers = openers
         self._open: dict[_Place, list[_Listener]] = {}
-        self._planned: list[_Place] = []  # what is open once every plan has been taken
-        self._pending: list[ListenPlan] = []  # not taken yet
-        self._closing = Background()  # who asked for a reload may do so over one of them
+        self._planned: list[_Place] = []  # the places that are open once every plan has been taken
+        self._pending: list[ListenPlan] = []  # plans that are not taken yet
+        self._closing = Background()  # in the background: the reload's own request may be using the admin listener
 
     def plan(self, settings: Settings) -> ListenPlan:
-        """Bind what is new in these settings. Raises CannotListenError, with nothing left open."""
+        """Bind the addresses that are new in these settings. Raises CannotListenError, with nothing left open."""
         wanted: list[_Place] = [("listen", address) for address in settings.listen]
         if settings.admin is not None:
             wanted.append(("admin", settings.admin.listen))
@@ -101,7 +101,9 @@ class Listeners:
         return plan
 
     async def take(self, plan: ListenPlan) -> None:
-        """Serve what is new, then close what is not wanted any more. Plans are taken in the order they were made."""
+        """Serve what is new, then close what is no longer wanted. Plans are taken in the order in which they were
+        made.
+        """
         self._pending.remove(plan)
         for place, sockets in plan.bound.items():
             opener = self._openers[place[0]]
@@ -111,19 +113,19 @@ class Listeners:
                 self._closing.begin(self._openers[place[0]].shut(opened))
 
     async def close(self, *settings: str) -> None:
-        """Close all listeners of these settings, and those that a reload has closed."""
+        """Close all listeners of these settings, and wait for those that a reload has closed."""
         await asyncio.gather(*self._closing.tasks)
         for place in [place for place in self._open if place[0] in settings]:
             for _, opened in self._open.pop(place):
                 await self._openers[place[0]].shut(opened)
 
     def addresses(self, setting: str) -> list[Address]:
-        """The addresses of a setting's listeners, with the ports that the system chose."""
+        """Return the addresses of a setting's listeners, with the ports that the system chose."""
         return [address for place, each_of in self._open.items() if place[0] == setting for address, _ in each_of]
 
 
 def where(settings: Settings, error: CannotListenError) -> Problem:
-    """An address that is not available, reported where the configuration names it."""
+    """Return the error as a problem at the place where the configuration names the address."""
     top = settings.provenance.top
     path: tuple[str | int, ...] = (error.what,)
     value = top.get(error.what)
@@ -137,29 +139,33 @@ def where(settings: Settings, error: CannotListenError) -> Problem:
 
 
 def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:
-    """Sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name. Others of
-    this program may listen there too (`again`, or after a reload another address with the same port): SO_REUSEPORT.
-    That nobody else does is asked first, but where a port is in `ours`. Raises CannotListenError.
+    """Return sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
+
+    Other sockets of this program may listen there too, by SO_REUSEPORT (`again`, or after a reload another address with
+    the same port). Unless the port is in `ours`, the absence of other programs' sockets is checked first. Raises
+    CannotListenError.
     """
     try:
         if address.unix is not None:
             _take_over(Path(address.unix))
             return [_listen(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), address.unix)]
         return _tcp(address, address.port in ours)
-    except (OSError, UnicodeError) as error:  # the latter of a name that none can have
+    except (OSError, UnicodeError) as error:  # UnicodeError: the name can be no host's
         remedy = _socket_remedy(error, address.unix) if address.unix is not None else _port_remedy(error, address)
         raise CannotListenError(f"can't listen on {address}: {remedy}", what, address) from error
 
 
 def again(sock: socket.socket) -> socket.socket:
-    """Another socket where this shared one listens, with a queue of its own; a unix socket's queue is shared."""
+    """Return another socket that listens where this one does, with a queue of its own; a unix socket's queue is
+    shared.
+    """
     if sock.family == socket.AF_UNIX:
         return sock.dup()
     return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname())
 
 
 def bound(sock: socket.socket) -> Address:
-    """The address that a socket got: the port that the system chose, where it was asked to."""
+    """Return the address of a socket, with the port that the system chose if it was asked to."""
     if sock.family == socket.AF_UNIX:
         return Address(unix=sock.getsockname())
     host, port, *_ = sock.getsockname()
@@ -177,7 +183,7 @@ def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:
     for family, kind, protocol, _, place in dict.fromkeys(found):
         try:
             if address.port and not is_ours:
-                # Another process that has the port, even with SO_REUSEPORT, is noticed by asking without it.
+                # Binding without SO_REUSEPORT fails if another process has the port, even with SO_REUSEPORT.
                 _listen(socket.socket(family, kind, protocol), place, shared=False).close()
             sockets.append(_listen(socket.socket(family, kind, protocol), place))
         except OSError as error:
@@ -209,7 +215,7 @@ def _listen(sock: socket.socket, place: tuple[object, ...] | str, *, shared: boo
 
 
 def _take_over(path: Path) -> None:
-    """Remove a socket file that nobody answers on."""
+    """Remove a socket file on which no process answers."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise FileExistsError(errno.EEXIST, "a file that is not a socket has that name")
@@ -221,15 +227,15 @@ def _take_over(path: Path) -> None:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
-        except BlockingIOError:  # so many wait there that there is no place in the queue
+        except BlockingIOError:  # a process listens there, with a full queue
             pass
         except OSError as error:
-            if error.errno != errno.EPROTOTYPE:  # it is another kind of socket
+            if error.errno != errno.EPROTOTYPE:  # the error of another kind of socket
                 raise
 
 
 def _socket_remedy(error: OSError | UnicodeError, path: str) -> str:
-    """What is wrong with a socket's path, and what helps."""
+    """Return what is wrong with a socket's path, and what helps."""
     number, folder = getattr(error, "errno", None), Path(path).parent
     if number == errno.EADDRINUSE:
         return "the socket is in use; end the process that listens there, or name another path"
@@ -247,7 +253,7 @@ def _socket_remedy(error: OSError | UnicodeError, path: str) -> str:
 
 
 def _port_remedy(error: OSError | UnicodeError, address: Address) -> str:
-    """What is wrong with an address, and what helps."""
+    """Return what is wrong with an address, and what helps."""
     if isinstance(error, socket.gaierror | UnicodeError):
         why = error.strerror if isinstance(error, socket.gaierror) else "it is not a host name"
         return f"the name is not known here ({why}); name an IP address"

@@ -1,7 +1,7 @@
-"""What happens to a request before it becomes a call: where it goes and under which policy, or why it goes nowhere.
+"""Routing of a request before it becomes a call: its upstream and policy, or the reason why it is refused.
 
 A request that is refused here has cost the upstream nothing, and the answer names the remedy if there is one. The rules
-are the contract's, section 3 "Which policy" and section 6; routing itself is `proxy.retry.routing`.
+are the contract's, section 3 "Which policy" and section 6; the router itself is `proxy.retry.routing`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from proxy.web_origin import PORTS, is_literal, is_own_origin
 from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
-#: Prefixes that a 404 names at most, and the characters of each.
+#: The most prefixes that a 404 names, and the most characters of each.
 _PREFIXES_NAMED, _PREFIX_TOLD = 8, 60
-#: What Sec-Fetch-Site says of a request that no other site's page made (Fetch Metadata, section 2.4).
+#: Values of Sec-Fetch-Site for requests that no other site's page made (Fetch Metadata, section 2.4).
 _NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """How a listener can be reached. `loopback`: from this machine alone; `unix`: only by who may open its file."""
+    """The reach of a listener. `loopback`: from this machine alone; `unix`: only by users who may open its file."""
 
     loopback: bool
     unix: bool = False
@@ -35,8 +35,8 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A connection whose requests are inside a CONNECT: the authority that it named, what is spoken there, and the name
-    that the app's TLS has asked for, without a port.
+    """The CONNECT that a connection's requests are inside of: the authority that it named, the scheme of the requests,
+    and the name that the app's TLS has asked for, without a port.
     """
 
     authority: str
@@ -44,7 +44,7 @@ class Inside:
     sni: str = ""
 
     def same(self, authority: str) -> bool:
-        """Whether a request's own authority is that of the CONNECT; one that names none means it."""
+        """Whether a request's own authority is that of the CONNECT; a request without one means the CONNECT's."""
         if not authority or authority == self.authority:
             return True
         port = PORTS[self.scheme]
@@ -52,9 +52,9 @@ class Inside:
 
 
 @dataclass(slots=True)
-class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is called so
-    """A request that goes nowhere. `error` is the RFC 9209 error type; `grpc_status`: told to gRPC calls in the
-    place of what `status` stands for. `title`: in the place of the status's own phrase.
+class Rejection(Exception):  # noqa: N818 - named for the answer that it carries
+    """Raised for a request that is refused, with the answer to give. `error`: the RFC 9209 error type. `grpc_status`:
+    the status for gRPC calls, if it is not the one that `status` maps to. `title`: replaces the status's own phrase.
     """
 
     status: int
@@ -66,14 +66,16 @@ class Rejection(Exception):  # noqa: N818 - it is the answer to be given, and is
 
 
 def denied(detail: str) -> Rejection:
-    """The configuration, or what protects this machine, does not let it go there."""
+    """Return the rejection of a request whose destination the configuration, or the protection of this machine, does
+    not allow.
+    """
     return Rejection(403, detail, Outcome.DENIED, "http_request_denied")
 
 
 @dataclass(slots=True)
 class Admitted:
-    """A call to be. `rest` is the path behind the prefix in prefix use. `scheme` is what the request asks for.
-    `by_service`: its gRPC service led to the upstream.
+    """A request that may become a call. `rest`: the path after the prefix, if a prefix led to the upstream. `scheme`:
+    the scheme that the request asks for. `by_service`: whether its gRPC service led to the upstream.
     """
 
     upstream: Upstream
@@ -82,20 +84,20 @@ class Admitted:
     scheme: str
     rest: bytes | None = None
     by_service: bool = False
-    #: host[:port] where the upstream has no place of its own.
+    #: The destination, host[:port], if the upstream has no endpoints of its own.
     place: str = ""
 
 
 def admit(
     head: RequestHead, settings: Settings, place: Exposure, via: str, inside: Inside | None = None
 ) -> Admitted | None:
-    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection. None:
-    `OPTIONS *` with a Host that no upstream has asks the server that it came to: us (RFC 9110 section 9.3.7).
+    """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection. None if
+    the request asks this proxy itself: `OPTIONS *` with a Host that no upstream has (RFC 9110 section 9.3.7).
     """
     specials = head.specials
     if is_loop(head, via):
         raise looping()
-    if head.is_http2 and not head.authority:  # RFC 9113 section 8.3.1; HTTP/1's own grammar refuses its like
+    if head.is_http2 and not head.authority:  # RFC 9113 section 8.3.1; HTTP/1's own grammar refuses such a head
         raise Rejection(400, "the request has neither :authority nor Host")
     router = settings.router
     rest: bytes | None = None
@@ -134,7 +136,7 @@ def admit(
 
 
 def looping() -> Rejection:
-    """The request has been here before."""
+    """Return the rejection of a request that this proxy has already forwarded."""
     return Rejection(508, "the request came back to the proxy that sent it", error="proxy_loop_detected")
 
 
@@ -146,7 +148,9 @@ def _unmatched(authority: str, settings: Settings, place: Exposure) -> Upstream:
 
 
 def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposure) -> tuple[str, Upstream]:
-    """A request's target inside a CONNECT, and its upstream: the CONNECT's authority decides (contract, section 6)."""
+    """Return a request's target inside a CONNECT, and its upstream: the CONNECT's authority decides (contract, section
+    6).
+    """
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
         raise Rejection(400, "a CONNECT inside a CONNECT")
@@ -160,7 +164,7 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposu
 
 
 def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settings: Settings) -> bool:
-    """Whether a request names the host that the app's TLS asked for, or another one of the CONNECT's upstream. A port
+    """Whether a request names the host that the app's TLS asked for, or another host of the CONNECT's upstream. A port
     that it does not name is the scheme's, or the CONNECT's.
     """
     usual = PORTS[inside.scheme]
@@ -175,7 +179,7 @@ def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settin
 
 
 def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, bytes]:
-    """The upstream whose prefix the path begins with, and the path behind it."""
+    """Return the upstream whose prefix the path begins with, and the path after the prefix. Raises Rejection."""
     try:
         found = settings.router.by_prefix(head.path)
     except ClimbsOut:
@@ -187,7 +191,7 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[
 
 
 def _by_service(head: RequestHead, settings: Settings) -> tuple[Upstream, None]:
-    """The upstream that names a gRPC call's service. The path stays whole."""
+    """Return the upstream that names a gRPC call's service, and None, since the path stays whole. Raises Rejection."""
     found = settings.router.by_service(head.path)
     if found is None:
         told = "no upstream has this authority, or names this gRPC service in `services`"
@@ -203,10 +207,12 @@ def _may_be_a_pages(head: RequestHead, upstream: str) -> Rejection | None:
 
 
 def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str], upstream: str) -> Rejection | None:
-    """Why a request for a prefix, on a loopback listener, is refused as one that a web page may have sent, or None.
+    """Return the rejection of a request for a prefix, on a loopback listener, that a web page may have sent; else None.
+
     `authority` is its Host, `sites` and `origins` are the values of its Sec-Fetch-Site and Origin lines (contract,
-    section 3, "Which policy"). Browsers send no Sec-Fetch-Site to what they hold for untrustworthy, http://0.0.0.0 for
-    one, so a foreign Origin alone tells of a page too; what no browser says does not stand in for the missing field.
+    section 3, "Which policy"). Browsers send no Sec-Fetch-Site to destinations that they hold for untrustworthy,
+    http://0.0.0.0 for one, so a foreign Origin alone is a sign of a page too; a value that no browser sends counts as a
+    missing field.
     """
     if authority and not is_literal(authority):
         return Rejection(
@@ -226,8 +232,8 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
 
 
 def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
-    """The first prefixes that there are, for who mistyped one on this machine. Beyond it, and to what a web page could
-    have sent, nothing is revealed of what the configuration names.
+    """Return a clause with the first configured prefixes, for a user on this machine who mistyped one. Other machines,
+    and requests that a web page could have sent, get nothing of what the configuration names.
     """
     if not place.loopback or _may_be_a_pages(head, "") is not None:
         return ""
@@ -240,12 +246,12 @@ def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
 
 
 def shortened(prefix: str) -> str:
-    """A prefix as it is told, whatever its length."""
+    """Return a prefix as error messages show it, whatever its length."""
     return prefix if len(prefix) <= _PREFIX_TOLD else prefix[: _PREFIX_TOLD - 1] + "…"
 
 
 def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:
-    """Find the upstream of a CONNECT, and whether it may have a tunnel. Raises Rejection."""
+    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection."""
     if is_loop(head, via):
         raise looping()
     router = settings.router
@@ -263,9 +269,10 @@ def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: s
 
 
 def tunnel_endpoints(upstream: Upstream, authority: str) -> tuple[Endpoint, ...]:
-    """Where a tunnel to this authority is dialled: () for the authority itself. Inside is the app's own TLS with the
-    name that it asked for, so an endpoint takes the place of the authority only where it is that very place, or where
-    the name is one that the configuration maps to the endpoints.
+    """Return the endpoints that a tunnel to this authority may dial; () for the authority itself.
+
+    Inside is the app's own TLS with the name that it asked for. An endpoint therefore replaces the authority only if it
+    has the same host and port, or if the configuration maps the name to the endpoints.
     """
     endpoints = upstream.target.endpoints
     place = split_authority(authority, 443)

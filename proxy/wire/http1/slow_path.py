@@ -1,4 +1,4 @@
-"""What the heads of requests and answers have in common, and the slow path for unusual ones: repeated or contradictory
+"""The common base of the heads of requests and answers, and the slow path for unusual ones: repeated or contradictory
 framing, Connection, TE, Host.
 
 The grammar is that of the common path, and nothing is guessed. A message that two readers could take for two different
@@ -135,7 +135,7 @@ def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
 
 
 class SlowPath(NamedTuple):
-    """What rendering must know of a head that took the slow path.
+    """The facts that rendering needs of a head that took the slow path.
 
     nominated: names that Connection asks to cut. present: those of them that came in the head. upgrade: the protocols
     to forward. trailers: whether TE lists `trailers`.

@@ -61,7 +61,7 @@ class Name:
 
 
 class Field:
-    """One field. `wire`: its encoding to forward. `fault`: what is wrong with the field by itself, "" for nothing.
+    """A field. `wire`: its encoding to forward. `fault`: what is wrong with the field by itself, "" for nothing.
     `size`: what it counts for in a header list. `padded`: whether its value begins or ends with white space. `steers`:
     whether it needs a closer look, because its name matters, it is padded, or it has a fault; most fields do not.
     """

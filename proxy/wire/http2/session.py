@@ -1,4 +1,4 @@
-"""One HTTP/2 connection, as client or server: frames come in, streams get events, and what is to be sent is gathered.
+"""An HTTP/2 connection, as client or server: frames come in, streams get events, and what is to be sent is gathered.
 
 Theory of operation. `feed` takes the bytes that came, with the time, and reports events to streams (`Stream`'s `on_…`),
 and to its owner what concerns all of them. What came of one stream in one piece is reported as one event: a head with
@@ -136,7 +136,7 @@ class SessionOwner:
 
 
 class Session(StreamSession):
-    """One HTTP/2 connection. `client`: we open the streams; else an app does.
+    """An HTTP/2 connection. `client`: we open the streams; else an app does.
 
     `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
     `behind`: the last turn left bytes unread. `errors` counts, by error code, streams reset and connections given up,

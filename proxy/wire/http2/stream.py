@@ -1,4 +1,4 @@
-"""One stream of a session: the events that it reports to its owner, a subclass that overrides `on_…`, and the actions
+"""A stream of a session: the events that it reports to its owner, a subclass that overrides `on_…`, and the actions
 that the owner may take.
 """
 
@@ -59,7 +59,7 @@ class StreamSession:
 
 
 class Stream:
-    """One stream of a session.
+    """A stream of a session.
 
     For its owner: `id`; `blocked`, whether writing should wait for `on_writable`; `bodiless`, to be set if the
     request's method is HEAD; `over`, whether it is not opened yet or has ended both ways.
@@ -134,7 +134,7 @@ class Stream:
         """
 
     def on_defect(self, error: Exception) -> None:
-        """One of the methods above raised: its event is lost, and the session goes on without this stream, because the
+        """A method above raised: its event is lost, and the session goes on without this stream, because the
         connection has others. This default raises the error for owners that can't report a defect.
         """
         raise error
