@@ -2,8 +2,9 @@
 parameters, paths.
 
 Names of credentials cannot be listed: every gateway and every company has its own. So the lists here are of harmless
-fields, and a field that is on none is passed on only if its value is too short to be a secret. Query parameters have no
-common names at all; of these, names that say that they hold a secret are left out, and values that look like keys.
+fields, and a field that is on none is passed on only if its value is too short or too plain to be a secret. Query
+parameters have no common names at all; of these, names that say that they hold a secret are left out, and values that
+look like keys.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _CONTENT = frozenset(
 #: condition overwrites what it must not (RFC 9110 section 13); without a method override the method is another one.
 _MEANING = frozenset(
     {
-        "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
+        "if", "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
+        "upload-length", "upload-offset", "x-amz-copy-source", "x-amz-copy-source-range", "x-goog-copy-source",
+        "x-goog-generation", "x-goog-metageneration",
         "depth", "overwrite", "soapaction", "x-http-method", "x-http-method-override", "x-method-override",
         "access-control-request-headers", "access-control-request-method", "origin", "x-requested-with",
     }
@@ -57,7 +60,8 @@ _CLIENT = frozenset(
     {
         "connect-accept-encoding", "connect-content-encoding", "connect-protocol-version", "connect-timeout-ms",
         "grpc-accept-encoding", "grpc-encoding", "grpc-message-type", "grpc-previous-rpc-attempts", "grpc-timeout",
-        "x-grpc-retry-attempts", "x-grpc-web", "x-user-agent", "x-envoy-attempt-count", "mcp-protocol-version",
+        "x-grpc-retry-attempts", "x-grpc-web", "x-user-agent", "x-envoy-attempt-count",
+        "mcp-method", "mcp-name", "mcp-protocol-version",
         "anthropic-beta", "anthropic-dangerous-direct-browser-access", "anthropic-version", "openai-beta",
         "amz-sdk-invocation-id", "amz-sdk-request", "x-amz-target", "x-amz-user-agent", "x-amz-content-sha256",
         "x-goog-api-client", "x-goog-fieldmask", "x-goog-hash", "x-goog-request-params",
@@ -67,9 +71,28 @@ _CLIENT = frozenset(
 )  # fmt: skip
 _HARMLESS = _HOP | _CONTENT | _MEANING | _WAY | _CLIENT
 #: The OpenAI and Anthropic SDKs' and browsers' descriptions of themselves; checksums of Amazon's SDKs.
-_HARMLESS_BEGINNINGS = ("x-stainless-", "x-amz-checksum-", "sec-fetch-", "sec-ch-ua")
+_HARMLESS_BEGINNINGS = (
+    *("x-stainless-", "x-amz-checksum-", "sec-fetch-", "sec-ch-ua"),
+    *("x-amz-copy-source-if-", "x-amz-if-match-", "x-goog-if-", "x-goog-copy-source-if-", "x-ms-if-"),  # conditions
+)
 #: A value of less than ten bits: empty, a switch, or a number of at most three digits.
 _SMALL = re.compile(r"(?:true|false|yes|no|on|off|[0-9]{1,3})?", re.IGNORECASE).fullmatch
+#: A plain value: words, versions and dates, as tenants, modes, regions and languages are written.
+_PLAIN_PART = r"(?:[a-z]{0,14}(?:[A-Z][a-z]{2,14}){0,3}|[A-Z]{1,12})(?:[0-9]{0,3}|[0-9]{4}(?=[-/.]))"
+_PLAIN = re.compile(rf"{_PLAIN_PART}(?:[-_./,;= ]{{1,2}}{_PLAIN_PART})*").fullmatch
+_LONGEST_PLAIN, _MOST_DIGITS = 40, 8
+#: Fields of the first upstream alone, whatever their values: accounts that its credential belongs to, and what of the
+#: app, or of where it was, no other upstream has to know.
+_OF_THE_FIRST = frozenset(
+    {
+        "anthropic-organization-id", "chatgpt-account-id", "openai-organization", "openai-project", "stripe-account",
+        "stripe-context", "x-goog-user-project",
+        "baggage", "cf-connecting-ip", "forwarded", "from", "last-event-id", "referer", "true-client-ip", "x-real-ip",
+    }
+)  # fmt: skip
+#: The longest value of a field whose name says that it identifies, and does not prove: `x-tenant-id`.
+_LONGEST_ID = 64
+_ID = re.compile(r"[A-Za-z0-9._:-]+").fullmatch
 
 #: Names that say that they hold a secret (contract, section 13).
 _SECRET = re.compile(r"auth|key|token|secret|session|password|signature", re.IGNORECASE).search
@@ -115,7 +138,26 @@ def is_harmless_field(name: str, values: Iterable[str]) -> bool:
         return False
     if name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS):
         return True
-    return not _ALSO_SECRET(name) and all(_SMALL(value.strip()) for value in values)
+    if _ALSO_SECRET(name):
+        return False
+    values = [value.strip() for value in values]
+    if all(map(_SMALL, values)):
+        return True
+    if name in _OF_THE_FIRST or name.startswith("x-forwarded-"):
+        return False
+    is_id = name.endswith(("-id", "_id"))
+    return all(_SMALL(each) or _is_plain(each) or (is_id and _is_id(each)) for each in values)
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a value is made of words, and of no more digits than a date has."""
+    if len(value) > _LONGEST_PLAIN or value.isdigit() or sum(map(str.isdigit, value)) > _MOST_DIGITS:
+        return False
+    return _PLAIN(value) is not None and not looks_like_key(value)
+
+
+def _is_id(value: str) -> bool:
+    return len(value) <= _LONGEST_ID and _ID(value) is not None and not looks_like_key(value)
 
 
 def is_secret_name(name: str) -> bool:

@@ -140,19 +140,19 @@ SECRETS = (
     *("X-Amz-Security-Token: a", "X-My-Auth: a", "X-Session: a", "X-Secret-Thing: a", "X-Password: a"),
     *("Signature: a", "Signature-Input: a", "X-Jwt: a", "X-Bearer: a", "X-Credential: a", "X-Pwd: a", "X-Passwd: a"),
     *("X-Passphrase: a", "DPoP: a", "Client-Cert: a", "X-Forwarded-Client-Cert: a", "Cookie2: a", "X-Csrf-Token: a"),
-    *("Referer: http://a.test/?key=a", "X-Acme-Grant: a", "Baggage: user=a"),
+    *("Referer: http://a.test/?key=a", "X-Acme-Grant: s3cr3t", "Baggage: user=a"),
 )
 
 
 async def test_credentials_of_the_first_stay_behind() -> None:
     async with Several((BUSY,), (answer(200),), policies=falls("b")) as two:
-        plain = ("Accept: text/plain", "Idempotency-Key: k", "X-Trace: 1")
+        plain = ("Accept: text/plain", "Idempotency-Key: k", "X-Trace: 1", "X-Tenant-Id: acme")
         came = "/v1;jsessionid=6/x?key=1&a=2&sig=3&code=4&X-Token=5&b=sk-7&sk-8"
         await two.app.ask("GET", f"/a{came}", *SECRETS, *plain)
         (first,), (second,) = (each.requests for each in two.upstreams)
         assert [first.one(line.split(":")[0]) for line in SECRETS] == [line.split(": ")[1] for line in SECRETS]
         names = {name.lower() for name, _ in second.fields}
-        assert names == {"host", "accept", "idempotency-key", "x-trace", "x-attempt-count", "via"}
+        assert names == {"host", "accept", "idempotency-key", "x-trace", "x-tenant-id", "x-attempt-count", "via"}
         assert (first.target, second.target) == (came, "/v1/x?a=2")
 
 

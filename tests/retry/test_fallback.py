@@ -548,11 +548,44 @@ def test_fields_that_go_along(name: str) -> None:
     ("values", "goes"),
     [
         *((["1"], True), (["250"], True), (["True"], True), (["off"], True), ([""], True), (["1", "no"], True)),
-        *((["1234"], False), (["a"], False), (["1", "abc"], False), (["1, 2"], False), (["1.5"], False)),
+        *((["a"], True), (["1", "abc"], True), (["1, 2"], True), (["1.5"], True), (["acme-prod"], True)),
+        *((["2024-01-01"], True), (["de-DE, de;q=0.9"], True), (["eu-west-1"], True), (["BlockBlob"], True)),
+        *((["AES256"], True), (["tools/list"], True), (["Europe/Berlin"], True)),
+        *((["1234"], False), (["4111-1111-1111-1111"], False), (["s3cr3t"], False), (["aXbYcZdQ"], False)),
+        *((["user:pass"], False), (["sk-abc"], False), (["token=abc"], False), (["dXNlcjpwYXNz"], False)),
+        *((["a-" * 21], False), (["https://a.test"], False), (["abcdefghijklmnopqrstuvwxyz"], False)),
+        *((["plain", "s3cr3t"], False), (["550e8400-e29b-41d4-a716-446655440000"], False), (["Bearer a"], False)),
     ],
 )
 def test_a_value_that_can_hold_no_secret_goes_along(values: list[str], goes: bool) -> None:
     assert LEFT.field("x-dry-run", values) is not goes
+
+
+@pytest.mark.parametrize(
+    ("value", "goes"),
+    [
+        *(("acme", True), ("acme_eu.1234", True), ("123456789012", True)),
+        *(("550e8400-e29b-41d4-a716-446655440000", True), ("sk-abc", False), (FORTY_TWO, False)),
+        *(("9f86d081884c7d65", False), ("a" * 65, False), ("a=b&c=d/e?", False)),
+    ],
+)
+def test_a_tenants_id_goes_along(value: str, goes: bool) -> None:
+    """Without it the other upstream would answer for another tenant, or for none."""
+    assert LEFT.field("x-tenant-id", [value]) is not goes
+    for name in ("x-session-id", "x-sid", "chatgpt-account-id"):
+        assert LEFT.field(name, [value])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("if", "x-goog-if-generation-match", "x-ms-if-tags", "x-amz-if-match-size"),  # conditions of a write
+        *("x-amz-copy-source", "x-amz-copy-source-range", "upload-offset", "mcp-method", "mcp-name"),
+    ],
+)
+def test_a_field_that_gives_the_request_its_meaning_goes_along(name: str) -> None:
+    """A write that loses its condition overwrites, a copy that loses its source empties."""
+    assert not LEFT.field(name, ["1699999999999999, /bucket/a%20key?versionId=9f86d081884c7d65"])
 
 
 @pytest.mark.parametrize(
