@@ -1,1 +1,1 @@
-"""Floor 2: one call through one policy."""
+"""Forwarding of one call under one policy (floor 2)."""

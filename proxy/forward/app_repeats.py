@@ -1,8 +1,8 @@
-"""Calls that look like an app's own retry, though nothing in them says so (requests with `Retry`, tenacity, got).
+"""Recognizing an app's own retries, which no field of the request shows (requests with `Retry`, tenacity, got).
 
-A call that was given up is remembered for a few seconds by its client's address, method, URL and body; the same again
-within that time is most likely the app's own retry of it. This is a guess: it is counted and reported, and costs
-nothing. Each worker remembers what it gave up itself. If nothing was given up lately, a call only checks a flag.
+A call that was given up is remembered for a few seconds by its client's address, method, URL and body; an equal call
+within that time is most likely the app's own retry of it. This is a guess, which is only counted and reported. Each
+worker remembers the calls that it gave up itself. If no call was given up recently, a call only checks a flag.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from proxy.retry.facts import Request
 #: Seconds for which a call that was given up is remembered: the first waits of urllib3, tenacity, stamina and got are
 #: shorter than this by default.
 WINDOW = 10.0
-#: Calls that are remembered; the oldest make room.
+#: The most calls that are remembered; the oldest are dropped first.
 MOST = 1000
 
 _Key: TypeAlias = tuple[str, str, str, str]
 
 
 class GivenUp:
-    """A call that was given up `at` that time (seconds): whose, and the digest of its body. `prefix`: its client's
-    address up to the port.
+    """A call that was given up at time `at` (seconds): its client, request, and the digest of its body. `prefix`: its
+    client's address up to the port.
     """
 
     __slots__ = ("at", "authority", "digest", "method", "path", "prefix")
@@ -38,34 +38,35 @@ class GivenUp:
         self.at = at
 
     def is_by(self, client: str, method: str, authority: str) -> bool:
-        """Whether a call of its path is the same, but for the body."""
+        """Whether a call with the same path has the same client, method and authority."""
         if method != self.method or authority != self.authority or not client.startswith(self.prefix):
             return False
         return client.rfind(":") == len(self.prefix) - 1
 
 
 class AppRepeats:
-    """What was given up lately, by client, method, authority and path.
+    """The calls that were given up recently, by client, method, authority and path.
 
-    Every call in the seconds after one is looked up here: most have another path, and a few are the same as the latest
-    of their path. So nothing is put together for either.
+    Every call in the seconds after one is looked up here. Most have another path, and a few equal the latest of their
+    path, so a key is built for neither.
     """
 
     __slots__ = ("_given_up", "_latest", "_until")
 
     def __init__(self) -> None:
         self._given_up: dict[_Key, GivenUp] = {}
-        self._until = 0.0  # when all of them are forgotten
-        self._latest: dict[str, GivenUp] = {}  # of each path
+        self._until = 0.0  # the time at which all of them are forgotten
+        self._latest: dict[str, GivenUp] = {}  # the latest call of each path
 
     def __bool__(self) -> bool:
-        """Whether anything is remembered."""
+        """Whether any call is remembered."""
         return bool(self._given_up)
 
     def ended(self, client: str, request: Request, body: Iterable[bytes] | None, given_up: bool, now: float) -> bool:
-        """A call is over at `now` (seconds): whether it was most likely an app's retry of one that was given up.
+        """Whether a call that ended at `now` (seconds) was most likely an app's retry of one that was given up;
+        remember it if it was `given_up` itself.
 
-        `client`: its address, `host:port`; `body`: all of the request's, None where it is not at hand.
+        `client`: its address, `host:port`; `body`: all of the request's, None if it is not available.
         """
         if now > self._until:
             self._given_up.clear()
@@ -73,7 +74,7 @@ class AppRepeats:
         if body is None:
             return False
         latest = self._latest.get(request.path)
-        if latest is None and not given_up:  # so most calls end here
+        if latest is None and not given_up:  # the case of most calls
             return False
         body = tuple(body)
         repeated = latest is not None and self._is_repeat(latest, client, request, body, now)
@@ -83,7 +84,7 @@ class AppRepeats:
 
     def _remember(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> None:
         key, given_up, latest = _key(client, request), self._given_up, self._latest
-        given_up.pop(key, None)  # the newest stands last
+        given_up.pop(key, None)  # the newest comes last
         given_up[key] = latest[request.path] = GivenUp(client, request, _digest(body), now)
         if len(given_up) > MOST:
             oldest = given_up.pop(next(iter(given_up)))
@@ -103,7 +104,7 @@ def _key(client: str, request: Request) -> _Key:
 
 
 def _digest(body: tuple[bytes, ...]) -> bytes:
-    if not body or not any(body):  # as of nearly all that is repeated
+    if not body or not any(body):  # nearly all repeated calls have no body
         return b""
     digest = blake2b(digest_size=16)
     for chunk in body:

@@ -1,7 +1,7 @@
-"""One sending of a request: from the dial to the end of its answer.
+"""A sending of a request: from the dial to the end of its answer.
 
-An attempt knows nothing of other attempts, nor how its answer will be judged. It listens to its stream, keeps what has
-not been asked for yet, and tells its exchange. States, as the call decides them:
+An attempt knows nothing of other attempts, nor how its answer will be judged. It listens to its stream, keeps bytes
+that its exchange has not taken yet, and reports events to its exchange. States, as the call decides them:
 
     FLYING -> PEEKING -> HOLDING -> DELIVERING -> GONE        (each may be left out)
 
@@ -22,14 +22,14 @@ from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import Listener, UpstreamStream
 from proxy.wire.head import Asked, ResponseHead, Trailers
 
-#: Contract, section 4: what is kept of an answer while its call waits.
+#: The bytes that are kept of an answer while its call waits (contract, section 4).
 HELD = 64 * 1024
 
 _PUSHBACK = frozenset(name.encode() for name in PUSHBACK_FIELDS)
 
 
 class State(Enum):
-    """What happens to the answer's bytes."""
+    """The state of an attempt, which decides what happens to the answer's bytes."""
 
     FLYING = "flying"
     PEEKING = "peeking"
@@ -42,10 +42,11 @@ FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
 class AttemptOwner:
-    """What has attempts and gets their events: the exchange of a call. It is a base class for the reason that
-    `proxy.transport.streams.Listener` is one.
+    """The owner of attempts, which gets their events: the exchange of a call. It is a base class for the same reason as
+    `proxy.transport.streams.Listener`.
 
-    `moved`: when last anything came or went. `flights`: the attempts whose answers are still of interest, by number.
+    `moved`: the time at which bytes last came or were sent. `flights`: the attempts whose answers are still of
+    interest, by number.
     """
 
     __slots__ = ("flights", "moved")
@@ -54,7 +55,7 @@ class AttemptOwner:
     moved: float
 
     def begun(self, attempt: Attempt) -> None:
-        """The attempt's request has begun to be sent; all of it has been where `sent_at` is set."""
+        """The attempt's request has begun to be sent; if `sent_at` is set, all of it was."""
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
         """An interim answer came."""
@@ -62,17 +63,18 @@ class AttemptOwner:
     def forward_success(
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
-        """Forward an answer that nothing has to be decided of. False: it is no such answer, and nothing has happened.
+        """Forward an answer for which nothing has to be decided. False: the answer is none of these, and nothing was
+        done.
 
-        `data` is what of its body came with the head, all of it if `end`, where `trailers` may follow.
+        `data`: the part of its body that came with the head, all of it if `end`; then `trailers` may follow.
         """
         raise NotImplementedError
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
-        """A head came, of which something has to be decided; on this stream, which may be done with it."""
+        """A head came for which something has to be decided; `stream` brought it, and may be done with it."""
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
-        """So much of the body has come as was to be looked at, or all of it."""
+        """The part of the body that was to be examined has come, or all of it."""
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """More came of the answer that is being delivered."""
@@ -87,18 +89,17 @@ class AttemptOwner:
         """The attempt's stream takes bytes again."""
 
     def break_down(self, error: Exception, now: float) -> None:
-        """A defect of the proxy came to light: end the call, with an answer where none has begun."""
+        """A defect of the proxy has shown: end the call, with an answer if none has begun."""
 
 
 class Attempt(Listener):
-    """See the module.
+    """A sending of a request.
 
-    `look`: what is waited for of a success whose head is kept; `watch`: who reads the stream that is delivered along.
-
-    `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of it was. `ended`,
-    `fault`: how the answer ended, where it did before it was asked for. `task`: the dial, while it lasts.
-    `sent_on`: the stream that it was sent on, once that is over, or failed. `protocol`: what it is sent by,
-    of a call that starts undecided. `key`: the number of the credential that it carries, None for none.
+    `look`: what is awaited of a success whose head is kept; `watch`: the reader of the events in the delivered stream.
+    `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of them was. `ended`,
+    `fault`: how the answer ended, if it did before it was delivered. `task`: the dial, while it lasts. `sent_on`: the
+    stream that the attempt was sent on, once that is over, or failed. `protocol`: the protocol of the attempt, if the
+    call started undecided. `key`: the number of the credential that it carries, None for none.
     """
 
     __slots__ = (
@@ -147,7 +148,7 @@ class Attempt(Listener):
     # -- sending --------------------------------------------------------------------------------------------------
 
     def send(self, stream: UpstreamStream, asked: Asked, replay: Replay | None, now: float) -> None:
-        """Send the request, and what there is of its body."""
+        """Send the request, and as much of its body as has come."""
         self.stream, self.replay = stream, replay
         if replay is None:
             stream.send(self, asked, b"", True, None)
@@ -163,7 +164,7 @@ class Attempt(Listener):
             self.pump()
 
     def pump(self) -> None:
-        """Give the stream what it has not had of the request's body, while it takes it."""
+        """Write further bytes of the request's body to the stream, while it takes them."""
         stream, replay = self.stream, self.replay
         if stream is None or replay is None or self.sent_at is not None:
             return
@@ -177,22 +178,24 @@ class Attempt(Listener):
 
     @property
     def sent(self) -> int:
-        """Bytes of the request's body that its upstream, or the kernel for it, has taken. -1: not connected yet."""
+        """The bytes of the request's body that its upstream, or the kernel for it, has taken. -1: not connected yet;
+        -2: the attempt no longer needs the body.
+        """
         if self.state is GONE or self.state is HOLDING:
             return -2
         return -1 if self.stream is None else max(0, self.cursor - self.stream.unsent)
 
-    # -- what the stream tells ------------------------------------------------------------------------------------
+    # -- events of the stream -------------------------------------------------------------------------------------
 
     def on_info(self, head: ResponseHead) -> None:
-        """An interim answer."""
+        """Report an interim answer."""
         try:
             self.owner.informed(self, head)
         except Exception as error:
             self._break_down(error)
 
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """The final head."""
+        """Report the final head."""
         try:
             self._take_head(head, data, end, trailers)
         except Exception as error:
@@ -217,11 +220,11 @@ class Attempt(Listener):
         owner.answered(self, Reply(head.status, head, end and not data, trailers, says_nothing, early=early), stream)
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
-        """The final head, with all that follows it; False where something has to be decided of any of it."""
+        """Forward the final head with all that follows it; False if something has to be decided of it."""
         return self.owner.forward_success(self, head, data, True, trailers)
 
     def on_data(self, data: bytes) -> None:
-        """More of the answer's body."""
+        """Forward or keep more of the answer's body."""
         try:
             self._take_data(data)
         except Exception as error:
@@ -244,7 +247,7 @@ class Attempt(Listener):
             self.stream.pause()
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """The answer is whole; in a tunnel, the upstream sends no more."""
+        """Note that the answer is whole; in a tunnel, that the upstream sends no more."""
         try:
             self._take_end(trailers)
         except Exception as error:
@@ -262,7 +265,7 @@ class Attempt(Listener):
             self._peeked()
 
     def on_fault(self, fault: Fault) -> None:
-        """The stream broke."""
+        """Note, or report, that the stream broke."""
         self.stream, self.sent_on = None, self.stream
         if self.state is HOLDING:
             self.fault = fault
@@ -273,20 +276,20 @@ class Attempt(Listener):
                 self._break_down(error)
 
     def on_writable(self) -> None:
-        """The stream takes bytes again."""
+        """Report that the stream takes bytes again."""
         try:
             self.owner.upstream_writable(self)
         except Exception as error:
             self._break_down(error)
 
     def _break_down(self, error: Exception) -> None:
-        """End the call, and not the connection that the event came by, which other calls may share."""
+        """End the call, but not the connection that the event came by, which other calls may share."""
         self.owner.break_down(error, monotonic())
 
-    # -- what the exchange asks -----------------------------------------------------------------------------------
+    # -- for the exchange -----------------------------------------------------------------------------------------
 
     def peek(self, limit: int, look: Look | None = None) -> None:
-        """Collect so much of the body, or all of it, or what `look` waits for, and then say so."""
+        """Collect `limit` bytes of the body, or all of it, or what `look` waits for, and then report that."""
         self.state = PEEKING
         self.limit = limit
         self.look = look
@@ -299,7 +302,7 @@ class Attempt(Listener):
 
     @property
     def waits(self) -> bool:
-        """Whether its head is kept, as that of a success of which more is waited for."""
+        """Whether its head is kept as that of a success of which more is awaited."""
         return self.state is PEEKING and self.look is not None
 
     def hold(self) -> None:
@@ -309,7 +312,7 @@ class Attempt(Listener):
             self.stream.pause()
 
     def take(self) -> bytes:
-        """Hand over the bytes of the answer's body that were kept, and keep them no longer."""
+        """Return the kept bytes of the answer's body, and keep them no longer."""
         kept, self.kept = self.kept, None
         self.kept_size = 0
         if kept is None:
@@ -317,7 +320,7 @@ class Attempt(Listener):
         return kept[0] if len(kept) == 1 else b"".join(kept)
 
     def drop(self) -> None:
-        """End the attempt: cancel its dial or stream, and hear nothing more of it."""
+        """End the attempt: cancel its dial or stream, and ignore further events of it."""
         self.state = GONE
         self.kept = None
         if self.task is not None:

@@ -1,4 +1,4 @@
-"""The record of a call that is over, read from its parts."""
+"""The record of a call that is over, made from its parts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from proxy.retry.facts import Class, Outcome
 from proxy.retry.machine import Call
 from proxy.retry.registry import ScopeState
 
-#: To be asked for by this name: of the enumeration it takes ten times as long.
+#: A name for the member: access through the enumeration takes several times as long (until Python 3.13).
 _SUCCESS_CLASS = Class.SUCCESS
 
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
-    """The record of a call, as far as its request and its answer say it; one of the functions below adds the rest."""
+    """Return the record of a call, with what its request and its answer say; one of the functions below adds the
+    rest.
+    """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
     record.started = started
@@ -40,7 +42,7 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
 
 
 def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKeys[ScopeState] | None) -> None:
-    """Add how a call went of which nothing had to be decided. `keys`: which credential its attempt carried."""
+    """Add the course of a call for which nothing had to be decided. `keys`: the credential that its attempt carried."""
     record.outcome = SUCCESS
     record.attempts = 1
     record.bytes_in = bytes_in
@@ -53,7 +55,7 @@ def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKey
 
 
 def add_call(record: CallRecord, call: Call, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
-    """Add how a call went. `endpoint`: where its last attempt went, "" where none was made."""
+    """Add the course of a decided call. `endpoint`: where its last attempt went, "" if none was made."""
     attempts, history = call.attempts, tuple(call.history)
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
     record.outcome = outcome
@@ -70,8 +72,8 @@ def add_call(record: CallRecord, call: Call, outcome: Outcome, bytes_in: int, en
 def look_for_repeat(
     context: Context, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
 ) -> None:
-    """Report where the app repeats by itself what was given up here, and says nothing of it. `body`: all of the
-    request's, None where it is not at hand; `given_up`: this call was.
+    """Report if the app repeats by itself a call that was given up here, without a field that says so. `body`: all of
+    the request's, None if it is not available; `given_up`: whether this call was given up.
     """
     repeated = context.app_repeats.ended(record.client, plan.request, body, given_up, record.ended)
     if repeated and not record.app_retry:
@@ -79,7 +81,7 @@ def look_for_repeat(
 
 
 def _keyed(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState]) -> AttemptRecord:
-    """The only attempt of a call, which carried a credential."""
+    """Return the record of the only attempt of a call, which carried a credential."""
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
     )

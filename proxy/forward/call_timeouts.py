@@ -1,4 +1,4 @@
-"""When something is due of a call: the limits of its policy, beside the deadline that its `Call` knows."""
+"""The timeouts of a call by its policy, beside the deadline, which the `Call` itself knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _NEVER = float("inf")
 
 
 class CallTimeouts:
-    """The timeouts of a call as it stands now; made for one look at it. `moved`: when last anything came or went."""
+    """The timeouts of a call in its present state; made for one check. `moved`: the time at which bytes last
+    moved.
+    """
 
     __slots__ = ("_call", "_flights", "_moved", "_timeouts", "_upload")
 
@@ -29,7 +31,7 @@ class CallTimeouts:
         self._moved = moved
 
     def fault_of(self, attempt: Attempt, now: float) -> Fault | None:
-        """The timeout that this attempt has run into, None where it has time left."""
+        """Return the timeout that this attempt has exceeded, None if it has time left."""
         if now >= self._attempt_due(attempt):
             return faults.attempt_timeout()
         if now >= self._first_byte_due(attempt):
@@ -38,19 +40,21 @@ class CallTimeouts:
 
     @property
     def silence_due(self) -> float:
-        """When the idle timeout is over: of a body either way, a tunnel, the wait of a call that outgrew its buffer."""
+        """The time at which the idle timeout ends: of a body in either direction, a tunnel, or a call that outgrew its
+        buffer.
+        """
         idle = self._timeouts.idle
         receiving = self._upload is not None and not self._upload.replay.done
         return _NEVER if idle is None or not (receiving or self._flowing) else self._moved + idle
 
     def next_due(self, now: float) -> float:
-        """When the next of all is due."""
+        """Return the earliest time at which anything is due."""
         deadline, flights = self._call.deadline, self._flights.values()
         due = _NEVER if deadline is None or now >= deadline else deadline
         return min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
 
     def standing_still(self) -> Attempt | None:
-        """The attempt that is at fault when nothing has moved for too long; None where the app is."""
+        """Return the attempt that is at fault when nothing has moved for too long; None if the app is at fault."""
         blocked = [each for each in self._flights.values() if each.stream is not None and each.stream.blocked]
         return next(iter(self._flowing or blocked), None)
 
@@ -72,13 +76,13 @@ class CallTimeouts:
     @property
     def _has_outgrown(self) -> bool:
         """Whether the body outgrew its buffer, so that only silence ends the wait for the head. Attempts that share the
-        request's stream need no buffer: `attempt` and `total` bound them as ever.
+        request's stream need no buffer: `attempt` and `total` bound them as usual.
         """
         return self._upload is not None and self._upload.replay.lost and self._call.committed
 
     @property
     def _flowing(self) -> list[Attempt]:
-        """Attempts that only silence ends."""
+        """The attempts that only silence ends."""
         outgrown = self._has_outgrown
         flights = self._flights.values()
         return [a for a in flights if a.state is DELIVERING or a.waits or (outgrown and a.state is FLYING)]

@@ -1,4 +1,4 @@
-"""What the exchanges of one worker have in common."""
+"""The context of all exchanges of one worker: the objects that they share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proxy.transport.replay_buffer import ReplayStore
 
 
 class Context:
-    """`via` is the name in our Via lines. `generation` counts configurations; `draining`: connections are closed behind
-    their answers, and `refusing`: calls that come now are refused, both because the process ends. `router`: of the
-    configuration in force; the acceptor's.
+    """The objects that the exchanges of one worker share. `via`: the name in our Via lines. `generation` counts
+    configurations. `draining`: connections are closed after their answers, and `refusing`: new calls are refused, both
+    because the process ends. `router`: that of the configuration in force, set by the acceptor.
     """
 
     __slots__ = (

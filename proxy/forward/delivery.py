@@ -1,4 +1,4 @@
-"""What a call's app is given: an upstream's answer, or one of the proxy's own."""
+"""The delivery of a call's answer to its app: an upstream's answer, or one of the proxy's own."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
 
 _NO_NAMES: frozenset[bytes] = frozenset()
-#: To be asked for by this name: of the enumeration it takes ten times as long.
+#: A name for the member: access through the enumeration takes several times as long (until Python 3.13).
 _SUCCESS = Outcome.SUCCESS
 #: The app of an exchange that is kept for another call.
 _NO_APP = cast(AppStream, None)
 
 
 class Delivery:
-    """The way of one call's answer to its app, and what has gone there.
+    """The delivery of one call's answer to its app, and the figures of what was sent.
 
-    `direct`: the app's stream where it is a whole connection. `client`: the app's address. `status`: what the app got,
-    0 where it got nothing; `grpc_status`: what a gRPC call ended with, for the app. `bytes_out`: of the answer's body.
-    `detail`: what went wrong, for the record. `pipe`: of a tunnel.
+    `direct`: the app's stream if it is a whole connection. `client`: the app's address. `status`: the status that the
+    app got, 0 for none; `grpc_status`: the status with which a gRPC call ended for the app. `bytes_out`: bytes of the
+    answer's body. `detail`: what went wrong, for the record. `pipe`: the tunnel, if there is one.
     """
 
     __slots__ = ("app", "bytes_out", "client", "context", "detail", "direct", "grpc_status", "pipe", "status")
@@ -57,7 +57,7 @@ class Delivery:
         self.client = app.client
 
     def release(self) -> None:
-        """Keep no app's stream."""
+        """Forget the app's stream."""
         self.app = _NO_APP
         self.direct = None
 
@@ -66,12 +66,12 @@ class Delivery:
     def inform(
         self, attempt: Attempt, head: ResponseHead, plan: Plan, journey: Journey | None, *, resent: bool
     ) -> None:
-        """Forward an interim answer. `resent`: the proxy repeated the request by itself before."""
+        """Forward an interim answer. `resent`: the proxy has repeated the request by itself."""
         self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
 
     def forward_head(self, head: ResponseHead, add: bytes, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Forward the head of an answer that nothing was to be decided of, with the lines `add`, and so much of its
-        body; all of it if `end`.
+        """Forward the head of an answer for which nothing had to be decided, with the lines `add`, and `data`, the
+        beginning of its body, or all of it if `end`.
         """
         direct = self.direct
         if direct is not None:
@@ -84,7 +84,7 @@ class Delivery:
     def deliver(
         self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
-        """Give the app the answer of this attempt: its head, and what of its body has come."""
+        """Forward the answer of this attempt: its head, and what has come of its body."""
         head, policy = attempt.head, plan.policy
         answers = policy if journey is None else journey.policy_of(attempt.number)
         drop, add = handed_on(call, answers, head, self.context.via, outcome, now - attempt.arrived)
@@ -94,7 +94,7 @@ class Delivery:
         self.bytes_out += len(data)
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
-        self.status = head.status  # not before: an answer that could not be written is none
+        self.status = head.status  # set last: an answer that could not be written does not count
         if outcome is _SUCCESS and policy.classify.looks_below_400:
             attempt.watch = watch_for_errors(policy.classify, Reply(head.status, head))
             if attempt.watch is not None and data:
@@ -116,29 +116,29 @@ class Delivery:
             attempt.stream.pause()
 
     def note_grpc_status(self, head: ResponseHead, trailers: Trailers | None) -> None:
-        """Note the status that the app of a gRPC call makes of an answer that is whole."""
+        """Note the status that the app of a gRPC call derives from an answer that is whole."""
         status = Reply(head.status, head, trailers=trailers).grpc_status
         self.grpc_status = grpc_status_of_http(head.status) if status is None else status
 
     def break_off(self, fault: Fault | None, *, grpc: bool) -> None:
-        """Break an answer off that the app has begun to get."""
+        """Break off an answer that the app has begun to get."""
         if grpc:
             self.grpc_status = UNAVAILABLE if fault is None else fault.grpc_status
         self.app.reset(fault)
 
     def open_tunnel(self, stream: UpstreamStream) -> None:
-        """Carry bytes both ways: the app asked for a tunnel, or for an upgrade."""
+        """Carry bytes both ways, because the app asked for a tunnel or for an upgrade."""
         app = cast(Tunnelling, self.app)
         self.pipe = Pipe(app, stream)
         app.tunnel()
 
     def _via(self, attempt: Attempt, plan: Plan, journey: Journey | None) -> str:
-        """The name in the Via of an attempt's answer; "" where its upstream is without."""
+        """Return the name for the Via of an attempt's answer; "" if its upstream's policy has none."""
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
 
     def _read_along(self, watch: StreamWatch, data: bytes, policy: Policy) -> None:
-        """Look for errors in what was forwarded of a stream."""
+        """Look for errors in the forwarded bytes of a stream of events."""
         for error in watch.feed(data):
             self.detail = f"its stream reported an error: {error}"
             self.context.observer.stream_failed(policy, error)
@@ -158,20 +158,20 @@ class Delivery:
         self.app.answer(self.status, lines, body)
 
     def lacks_grpc_status(self, head: ResponseHead, plan: Plan, call: Call, outcome: Outcome) -> bool:
-        """Whether a gRPC call on HTTP/2 ends with an answer that does not say so in gRPC's way."""
+        """Whether a gRPC call on HTTP/2 is given up with an answer that has no grpc-status."""
         if not plan.head.is_http2 or head.get(b"grpc-status") is not None:
             return False
         return gave_up(plan.policy, outcome, call.attempts, no_place=call.found_no_place)
 
     def give_up(self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome) -> None:
-        """Say in gRPC's way that the HTTP error of this attempt is all there is."""
+        """Answer a gRPC call with the status that the HTTP error of this attempt maps to, as its last answer."""
         head, via = attempt.head, self._via(attempt, plan, journey)
         self.status = 200
         self.grpc_status = grpc_status_of_http(head.status)
         self.app.answer(200, given_up_answer(call, head, via, outcome=outcome), b"")
 
     def break_down(self, upstream: str, *, grpc: bool) -> None:
-        """Tell the app that its call failed by a defect of the proxy."""
+        """Answer that the call failed by a defect of the proxy, or break the answer off."""
         if self.status:
             self.app.reset(None)
             return

@@ -1,17 +1,17 @@
-"""Drives one call: carries out with sockets what `proxy.retry.machine` decides.
+"""The driver of one call: it carries out with sockets what `proxy.retry.machine` decides.
 
-Theory of operation. Whatever happens (the app's bytes, an attempt's answer, an alarm) is passed to the call with the
-time, and the actions that the call returns are carried out in order. Nothing is decided here. The exchange owns what a
-call needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, informs
-the observers with a record (`proxy.observe.call_record`), and gives the app's stream back.
+Theory of operation. Every event (the app's bytes, an attempt's answer, an alarm) is passed to the call with the time,
+and the actions that the call returns are carried out in order. Nothing is decided here. The exchange owns what a call
+needs while it lasts: its attempts, the body kept for another one, one alarm; `Finish` releases all of it, sends the
+observers a record (`proxy.observe.call_record`), and gives the app's stream back.
 
-Nearly every call goes one way: nothing holds it, the pool has an idle connection, the answer is a success. Then there
-is nothing to decide, and no `Call` is made: the exchange sends the request, passes the answer on, and its app
-connection keeps it for the next request. Whatever else happens is passed to the `Call`, which is then made (`decider`)
-as if it had been there from the start.
+Nearly every call takes one course: nothing holds it, the pool has an idle connection, the answer is a success. Then
+there is nothing to decide, and no `Call` is made: the exchange sends the request, forwards the answer, and its app
+connection keeps it for the next request. Any other event is passed to the `Call`, which is then made (`decider`) as if
+it had existed from the start.
 
-Law: nothing leads from an action that ends the call to anything else of it, so an action that may cause the next event
-at once (Peek, Deliver, Ask) is always the last of its tuple.
+Law: after an action that ends the call, nothing else of the call is done, so an action that may cause the next event at
+once (Peek, Deliver, Ask) is always the last of its tuple.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import ResponseHead, Trailers
 
 NEVER = float("inf")
-#: To be asked for by this name: of the enumeration it takes ten times as long.
+#: A name for the member: access through the enumeration takes several times as long (until Python 3.13).
 _OVERLOADED = Outcome.OVERLOADED
 
 
 class Exchange(AttemptOwner):
-    """One call of an app, from its request's head to the last byte of its answer.
+    """A call of an app, from its request's head to the last byte of its answer.
 
-    The app connection reports the request to it, and the watch looks at it (`proxy.forward.timers.Timed`). Its parts:
-    `delivery` is what the app is given, `sender` sends the attempts, `upload` is the request's body. `call` and
-    `sender` exist once something had to be `decided`. `journey`: over several upstreams, where the call's own one names
-    others that may take it over, and one was asked for.
+    The app connection reports the request to it, and the watch attends to it (`proxy.forward.timers.Timed`). Its parts:
+    `delivery` writes to the app, `sender` sends the attempts, `upload` is the request's body. `call` and `sender` exist
+    once something had to be `decided`. `journey`: the way over several upstreams, if the call was to go on at another
+    one.
     """
 
     __slots__ = (
@@ -104,19 +104,19 @@ class Exchange(AttemptOwner):
         self.over = True
         self.due = NEVER
         self._make_sender = make_sender
-        self._first: Attempt | None = None  # of calls without a `Call`
-        self._body = b""  # what such a call sent after the head
+        self._first: Attempt | None = None  # the attempt of a call without a `Call`
+        self._body = b""  # the body that such a call has sent
         self._keys: CallKeys[ScopeState] | None = None  # which credential the call carries, until it is decided
         self._alarm: Alarm | None = None
-        self._scope = None  # of this call, or of the one before
-        self._verdict: Outcome | None = None  # where the app itself is at fault, in the place of the call's own
+        self._scope = None  # this call's, or the previous call's
+        self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
 
     # -- from the app ---------------------------------------------------------------------------------------------
 
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
-        """The request's head is whole; `body` came with it, all of it if `done`."""
+        """Begin a call, whose request's head is whole; `body` came with it, all of it if `done`."""
         context, delivery = self.context, self.delivery
         app, direct = delivery.app, delivery.direct
         self.plan = plan
@@ -170,7 +170,7 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def _start_decided(self, now: float, body: bytes, done: bool, trailers: Trailers | None) -> None:
-        """The same of a call that something may have to be decided of: its `Call` is there from the start."""
+        """Begin a call for which something may have to be decided, so that its `Call` exists from the start."""
         head, idle, app = self.plan.head, self.plan.policy.timeouts.idle, self.delivery.app
         self.flights.clear()
         self._body, self.delivery.bytes_out = b"", 0
@@ -189,7 +189,9 @@ class Exchange(AttemptOwner):
         self.carry_out(actions, now)
 
     def decider(self) -> Call:
-        """The `Call`. Where there is none yet, it is made as it would stand: attempt 1 flies, or is being delivered."""
+        """Return the `Call`. If there is none yet, make it in its present state: attempt 1 is in flight, or is being
+        delivered.
+        """
         if self.decided:
             return self.call
         first, body = self._first, self._body
@@ -202,20 +204,22 @@ class Exchange(AttemptOwner):
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
         if first.state is DELIVERING:
-            call.head(1, Reply(first.head.status, first.head), first.arrived)  # it says to deliver: so we do
-        if self.upload is not None and self.upload.overfull:  # it has been sent: none is left for another attempt
+            call.head(
+                1, Reply(first.head.status, first.head), first.arrived
+            )  # the call's action, to deliver, is done already
+        if self.upload is not None and self.upload.overfull:  # the body was sent, and is not kept for another attempt
             self._lose(self.upload)
         return call
 
     def _decide(self) -> Call:
-        """Make the `Call`, and what sends its attempts."""
+        """Make the `Call`, and the sender of its attempts."""
         app, plan, scope = self.delivery.app, self.plan, self._scope
         elsewhere = None if plan.ways is None else self._elsewhere
         assert scope is not None  # the call has begun
         call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self.wake_at, elsewhere)
         if self._keys is not None:
             call.carry(self._keys)
-            self._keys = None  # where it goes on elsewhere, it has others
+            self._keys = None  # at another upstream, the call gets other keys
         if plan.goes_elsewhere:
             call.goes_elsewhere()
         if self.decided:
@@ -226,7 +230,7 @@ class Exchange(AttemptOwner):
         return call
 
     def app_data(self, data: bytes) -> None:
-        """More of the request's body; in a tunnel, bytes."""
+        """Take more of the request's body; in a tunnel, bytes."""
         self.moved = monotonic()
         if self.delivery.pipe is not None:
             self.delivery.pipe.write(data)
@@ -235,7 +239,7 @@ class Exchange(AttemptOwner):
             self._pump(self.upload)
 
     def app_ended(self, trailers: Trailers | None) -> None:
-        """The request's body is whole; in a tunnel, the app sends no more."""
+        """Note that the request's body is whole; in a tunnel, that the app sends no more."""
         if self.delivery.pipe is not None:
             self.delivery.pipe.app_ended()
             self._end_tunnel()
@@ -246,7 +250,7 @@ class Exchange(AttemptOwner):
             self._pump(self.upload)
 
     def app_gone(self) -> None:
-        """The app went away."""
+        """End the call, because the app has left."""
         if not self.over:
             if self.delivery.pipe is not None:  # one side always leaves a tunnel first: that is no failure
                 self._verdict = Outcome.SUCCESS
@@ -254,7 +258,7 @@ class Exchange(AttemptOwner):
             self.notify(now, Call.app_gone, (now,))
 
     def cut(self) -> None:
-        """The process ends, and waits for this call no longer."""
+        """End the call, because the process ends."""
         now = monotonic()
         if not self.delivery.status:
             self.notify(now, Call.cut, (now,))
@@ -264,11 +268,11 @@ class Exchange(AttemptOwner):
             self.notify(now, Call.cut, (now,))
 
     def app_broke(self, detail: str) -> None:
-        """The request's body breaks its framing: 400 while nothing of an answer has gone, else the end of it."""
+        """End the call, because the request's body breaks its framing: with 400 if no answer has begun."""
         self._end_early(Answer(400, "Bad Request", detail, Outcome.BAD_REQUEST, None, "http_request_error"))
 
     def app_writable(self) -> None:
-        """The app takes bytes again."""
+        """Resume the delivered answer: the app takes bytes again."""
         for attempt in self.flights.values():
             if attempt.state is DELIVERING and attempt.stream is not None:
                 attempt.stream.resume()
@@ -278,7 +282,7 @@ class Exchange(AttemptOwner):
     def forward_success(
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
-        """Forward an answer that nothing has to be decided of."""
+        """Forward an answer for which nothing has to be decided; False if it is none of these."""
         delivery, plan = self.delivery, self.plan
         grpc = plan.is_grpc
         if self.decided or (end and grpc and trailers is None):  # no success of gRPC ends with its head but a status
@@ -307,16 +311,16 @@ class Exchange(AttemptOwner):
         return True
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
-        """An interim answer: passed on while no final one is (it commits nothing)."""
+        """Forward an interim answer while no final one has come (it commits nothing)."""
         self.moved = monotonic()
         if self.journey is not None and head.get(b"set-cookie") is not None:
-            return  # of an upstream that the app did not ask
+            return  # the cookie is of an upstream that the app did not address
         if attempt.state is FLYING and not self.over:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
             self.delivery.inform(attempt, head, self.plan, self.journey, resent=resent)
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
-        """A head came, of which something has to be decided."""
+        """Report a head for which something has to be decided."""
         if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
             self.delivery.app.pin(stream, attempt.origin)
         elif reply.status == 421 and stream is not None and not self.delivery.app.has_pinned:
@@ -324,12 +328,12 @@ class Exchange(AttemptOwner):
         self.notify(attempt.arrived, Call.head, (attempt.number, reply, attempt.arrived))
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
-        """So much of an answer's body has come as was to be looked at, or all of it."""
+        """Report that the part of an answer's body that was to be examined has come, or all of it."""
         now = monotonic()
         self.notify(now, Call.peeked, (attempt.number, body, now))
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
-        """An attempt ended without a whole answer."""
+        """Report that an attempt ended without a whole answer."""
         now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:
             self.delivery.break_off(fault, grpc=self.plan.is_grpc)
@@ -343,11 +347,11 @@ class Exchange(AttemptOwner):
             self.notify(now, Call.failed, (attempt.number, fault, now), call)
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
-        """More of the answer that the app is given."""
+        """Forward more of the delivered answer."""
         self.delivery.forward(attempt, data, self.plan.policy)
 
     def answer_ended(self, attempt: Attempt) -> None:
-        """The answer that the app is given is whole; in a tunnel, the upstream sends no more."""
+        """End the delivered answer, which is whole; in a tunnel, end the direction to the app."""
         delivery, trailers = self.delivery, attempt.trailers
         if delivery.pipe is not None:
             self.upstream_ended()
@@ -364,13 +368,13 @@ class Exchange(AttemptOwner):
             self.notify(now, Call.ended, (attempt.number, now, trailers))
 
     def upstream_ended(self) -> None:
-        """In a tunnel, the upstream sends no more."""
+        """End a tunnel's direction to the app: the upstream sends no more."""
         if self.delivery.pipe is not None:
             self.delivery.pipe.upstream_ended()
             self._end_tunnel()
 
     def upstream_writable(self, attempt: Attempt) -> None:
-        """An attempt's stream takes bytes again."""
+        """Send more to an attempt's stream, which takes bytes again."""
         self.moved = monotonic()
         if self.delivery.pipe is not None:
             self.delivery.app.resume()
@@ -378,8 +382,8 @@ class Exchange(AttemptOwner):
             self._pump(self.upload)
 
     def begun(self, attempt: Attempt) -> None:
-        """A request was begun to be sent. Hedges that go at once with it need its body from the beginning: nothing of
-        it is released before the last of them is on its way.
+        """Note that a request has begun to be sent. Hedges that are sent at once with it need its body from the
+        beginning, so nothing of it is released before the last of them has begun.
         """
         upload = self.upload
         self._note_sent(attempt)
@@ -394,8 +398,8 @@ class Exchange(AttemptOwner):
     def notify(
         self, now: float, event: Callable[..., Actions], facts: tuple[Any, ...], call: Call | None = None
     ) -> None:
-        """Report an event to the call, or to this one that it was, and carry out what it asks for. A defect ends the
-        call, never hangs it.
+        """Report an event to the call (to `call`, if given, which may be the former one), and carry out the actions
+        that it returns. A defect ends the call, and never hangs it.
         """
         try:
             self.carry_out(event(self.decider() if call is None else call, *facts), now)
@@ -403,12 +407,12 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def carry_out(self, actions: Actions, now: float) -> None:
-        """Do what the call asks for, in order."""
+        """Carry out the call's actions, in order."""
         for action in actions:
             _CARRIED_OUT[type(action)](self, action, now)
 
     def _elsewhere(self, entry: Fallback) -> str:
-        """Why the call can't go on by this entry, "" where it can: what it would be sent as is ready then."""
+        """Return why the call can't go on by this entry, "" if it can; then its request is prepared."""
         if self.journey is None:
             self.journey = Journey(self.context, self.plan)
         try:
@@ -418,7 +422,7 @@ class Exchange(AttemptOwner):
         return ""
 
     def stream_on(self, attempt: Attempt, now: float) -> None:
-        """The answer goes on as it comes."""
+        """Forward the answer as it comes from now on."""
         plan, app, stream = self.plan, self.delivery.app, attempt.stream
         if plan.policy.timeouts.idle is not None:
             self.moved = now
@@ -433,7 +437,7 @@ class Exchange(AttemptOwner):
             self.delivery.open_tunnel(stream)
 
     def _end_tunnel(self) -> None:
-        """One direction is closed. When both are, the tunnel is over."""
+        """End the call if both directions of its tunnel are closed."""
         pipe = self.delivery.pipe
         if pipe is not None and pipe.is_over:
             now = monotonic()
@@ -444,7 +448,7 @@ class Exchange(AttemptOwner):
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _succeed(self, now: float) -> None:
-        """The call is over, and there was nothing to decide: report it, give the app's stream back."""
+        """End a call for which nothing had to be decided: report it, give the app's stream back."""
         context, delivery, body, first = self.context, self.delivery, self._body, self._first
         self.over = True
         scope = self._scope
@@ -465,7 +469,7 @@ class Exchange(AttemptOwner):
             delivery.app.done()
 
     def finish(self, outcome: Outcome, now: float) -> None:
-        """The call is over: release everything, report it, give the app's stream back."""
+        """End the call: release everything, report it, give the app's stream back."""
         context, delivery, call, upload = self.context, self.delivery, self.call, self.upload
         self.over = True
         outcome = self._verdict or outcome
@@ -473,7 +477,7 @@ class Exchange(AttemptOwner):
             context.watch.remove(self)
         if self._alarm is not None:
             self._alarm.stop()
-            self._alarm = None  # else they would keep each other
+            self._alarm = None  # breaks a reference cycle
         pipe = delivery.pipe
         for attempt in self.flights.values():
             if pipe is not None and pipe.is_over and attempt.stream is not None:
@@ -500,12 +504,12 @@ class Exchange(AttemptOwner):
         self.sender.call_ended(record)
         self.flights.clear()
         self._first = None
-        call.forget_alarm()  # else call and exchange would keep each other until the collector comes
+        call.forget_alarm()  # breaks a reference cycle between call and exchange
         self.sender.release()
         delivery.app.done()
 
     def _end_early(self, answer: Answer) -> None:
-        """The app's own fault ends the call; it gets this answer if it has got none."""
+        """End the call for a fault of the app, which gets this answer if it has got none."""
         if self.over:
             return
         now = monotonic()
@@ -517,7 +521,7 @@ class Exchange(AttemptOwner):
         self.notify(now, Call.app_gone, (now,))
 
     def break_down(self, error: Exception, now: float) -> None:
-        """A defect of the proxy: log it, and tell the app that its call has failed."""
+        """End the call after a defect of the proxy: log the defect, and answer that the call has failed."""
         self.context.loop.call_exception_handler({"message": "a call broke down", "exception": error})
         if self.over:
             return
@@ -526,7 +530,7 @@ class Exchange(AttemptOwner):
             self.decider().app_gone(now)  # gives back what it holds; its actions are done below
         if self.decided:
             self.finish(Outcome.NOT_RETRYABLE, now)
-        else:  # what it shares with other calls is not known; it serves no other
+        else:  # the exchange may be damaged, so it serves no other call
             self.over = self.decided = True
             self.delivery.app.done()
 
@@ -534,14 +538,14 @@ class Exchange(AttemptOwner):
 
     @property
     def _replay(self) -> Replay | None:
-        """The body that attempts send; another upstream may get another one than came."""
+        """The body that attempts send; another upstream may get a changed one."""
         upload = self.upload
         if upload is None:
             return None
         return upload.replay if self.journey is None else self.journey.body_for(upload)
 
     def _pump(self, upload: Upload) -> None:
-        """Pass on what has come of the body."""
+        """Write what has come of the body to the attempts."""
         for attempt in list(self.flights.values()):
             attempt.pump()
             self._note_sent(attempt)
@@ -555,7 +559,7 @@ class Exchange(AttemptOwner):
             upload.settle(self.flights.values())
 
     def _lose(self, upload: Upload) -> None:
-        """The body outgrew what may be kept: it streams on in what flies now."""
+        """Stop keeping the body, which has outgrown its buffer: only attempts in flight still get it."""
         if not upload.lose():
             return
         now, idle = monotonic(), self.plan.policy.timeouts.idle
@@ -580,7 +584,7 @@ class Exchange(AttemptOwner):
     # -- what is waited for ---------------------------------------------------------------------------------------
 
     def due_by(self, at: float) -> None:
-        """Something is due at this time, perhaps before anything else."""
+        """Have the watch attend to the call by this time."""
         if at < self.due:
             self.due = at
             self.context.watch.sooner(self)
@@ -597,7 +601,9 @@ class Exchange(AttemptOwner):
         self.notify(now, Call.woke, (now,))
 
     def attend(self, now: float) -> float:
-        """See to deadlines and timeouts; when the next one is due. A defect ends the call, never hangs it."""
+        """Handle deadlines and timeouts; return when the next one is due. A defect ends the call, and never hangs
+        it.
+        """
         try:
             call = self.decider()
             if call.deadline is not None and now >= call.deadline:
@@ -614,7 +620,7 @@ class Exchange(AttemptOwner):
             return NEVER
 
     def _fall_silent(self, now: float) -> None:
-        """Nothing has moved for too long: what stands still has failed, or else the app has."""
+        """Fail the attempt at fault, or else the app, because nothing has moved for too long."""
         standing = _timeouts_of(self).standing_still()
         self.moved = now  # what is begun in its place has its own time
         if standing is not None:
@@ -676,7 +682,7 @@ def _drop(exchange: Exchange, action: Discard | Cancel, now: float) -> None:
 
 
 def _peek(exchange: Exchange, action: Peek, now: float) -> None:
-    """Keep an answer until so much of its body has come as is to be looked at, or is waited for."""
+    """Keep an answer until the part of its body that is to be examined, or awaited, has come."""
     attempt, idle = exchange.flights[action.attempt], exchange.plan.policy.timeouts.idle
     if action.look is not None and idle is not None:
         exchange.due_by(exchange.moved + idle)
@@ -686,12 +692,12 @@ def _peek(exchange: Exchange, action: Peek, now: float) -> None:
 def _ask(exchange: Exchange, action: Ask, now: float) -> None:
     """Ask the bucket for the price of a retry."""
     bucket = exchange.call.scope.bucket
-    assert bucket is not None  # it was this one that had to be asked
+    assert bucket is not None  # only a call with a bucket asks
     bucket.ask(action.price, now, partial(_bucket_answered, exchange, exchange.call))
 
 
 def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool) -> None:
-    """The bucket's word, whenever it comes: a call that is over gives a grant back."""
+    """Report the bucket's answer, whenever it comes: a call that is over gives a grant back."""
     now = monotonic()
     exchange.notify(now, Call.granted if granted else Call.refused, (price, now), call)
 
@@ -707,9 +713,9 @@ def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
 
 
 def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
-    """Go on at the upstream that was asked last whether it can: from here on the call is one there."""
+    """Go on at the upstream that was prepared last: a new `Call` continues the call there."""
     journey, before = exchange.journey, exchange.call
-    assert journey is not None  # it was asked
+    assert journey is not None  # the journey prepared this upstream
     before.forget_alarm()
     if exchange._alarm is not None:
         exchange._alarm.stop()

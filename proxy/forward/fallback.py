@@ -33,19 +33,21 @@ _DIGESTS = frozenset(
     }
 )  # fmt: skip
 _DIGEST_PREFIX = "x-amz-checksum-"
-#: Never handed on from an upstream that the app did not ask.
+#: Fields that are never forwarded from an upstream that the app did not address.
 _COOKIES = frozenset({b"set-cookie", b"set-cookie2"})
 _NO_NAMES: frozenset[bytes] = frozenset()
 
 
 class StaysError(Exception):
-    """A request that an upstream can't take over. Its text is a clause for the log, which shows nothing of it."""
+    """Raised for a request that an upstream can't take over. Its text is a clause for the log, which quotes nothing of
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """From one upstream to those of the same generation of the configuration. `strict`: loopback addresses are denied
-    that no `url` names; `traced`: attempts are spans.
+    """The ways from one upstream to others of the same generation of the configuration. `strict`: loopback addresses
+    that no `url` names are denied; `traced`: attempts are spans.
     """
 
     router: Router
@@ -55,8 +57,8 @@ class Ways:
 
 @dataclass(slots=True)
 class Leg:
-    """A call's way through one more upstream. `body` is the one that is sent there, where it is another than came;
-    `trailers`: names of those that stay behind, as `LeftBehind` says.
+    """The part of a call's way that leads through one more upstream. `body`: the body that is sent there, if it differs
+    from what came; `left`: which fields are left out; `edits`: whether the body was changed.
     """
 
     plan: Plan
@@ -67,28 +69,28 @@ class Leg:
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """A call's way over several upstreams. `first` is the plan that it came by, `since` what attempts had been made
-    when it went on to each next one, whose policies stand beside, in `policies`.
+    """The way of a call over several upstreams. `first`: the plan that the call came by; `since`: the number of
+    attempts that had been made when it went on to each next upstream; `policies`: the policies of these upstreams.
     """
 
     means: Context
     first: Plan
-    ahead: Leg | None = None  # where the call may go next
+    ahead: Leg | None = None  # prepared, in case the call goes on there
     leg: Leg | None = None
     since: list[int] = field(default_factory=list)
     policies: list[Policy] = field(default_factory=list)
-    _trailers: Trailers | None = None  # of the request's body, as they came
+    _trailers: Trailers | None = None  # those of the request's body, as they came
     _has_trailers: bool = False
 
     # -- to the next upstream -------------------------------------------------------------------------------------
 
     def prepare(self, entry: Fallback, upload: Upload | None) -> None:
-        """Build what the next upstream would be sent. Raises StaysError where that can't be done."""
+        """Build the request for the next upstream. Raises StaysError if that is impossible."""
         self._forget()
         self.ahead = self._leg(entry, upload)
 
     def go_on(self, attempts: int, upload: Upload | None) -> Plan:
-        """Go where was prepared last, after so many attempts in all: by this plan."""
+        """Go on to the upstream that was prepared last, after `attempts` attempts in all; return the plan for it."""
         leg, self.ahead = self.ahead, None
         assert leg is not None
         if self.leg is not None and self.leg.body is not None:
@@ -108,7 +110,7 @@ class Journey:
             raise StaysError("gRPC needs HTTP/2, and its `protocol` is http/1.1")
         left = left_behind(first.policy, upstream.policy, entry)
         path = left.target(head.path if first.rest is None else first.rest)
-        if climbs(path):  # asked of what is sent: `..;x=1` climbs once its parameter is gone
+        if climbs(path):  # checks the path as sent: `..;x=1` climbs once its parameter is removed
             raise StaysError("the path climbs above the upstream's url")
         body = self._body(entry, upload)
         authority = target.endpoints[0].authority
@@ -121,10 +123,12 @@ class Journey:
             made = rebuilt(head, target=path, host=authority.encode("latin-1"), cut=cut, length=_length(head, body))
         except BadMessage:
             raise StaysError("its head can't be made without the fields that are left out") from None
-        whole_path = made.form == "asterisk" or first.is_grpc  # else the url's path is put in front
+        whole_path = made.form == "asterisk" or first.is_grpc  # other paths are appended to the url's path
         old = first.request
         request = Request(made.method, authority, made.path.decode("latin-1"), made, old.plain, old.timed)
-        policy = upstream.policy_for(made.method, made.path, head)  # matching shows no upstream what came
+        policy = upstream.policy_for(
+            made.method, made.path, head
+        )  # uses the new head, though matching reveals nothing to an upstream
         destination = destination_of(
             made, policy.target or target, self.means.pool, scheme="http", place="", strict=ways.strict
         )
@@ -133,7 +137,7 @@ class Journey:
         return Leg(plan, body, left, edits)
 
     def _body(self, entry: Fallback, upload: Upload | None) -> Replay | None:
-        """The body with the members set that the entry names; None where it names none."""
+        """Return the body with the members set that the entry names; None if it names none. Raises StaysError."""
         if not entry.json:
             return None
         if upload is None or not (upload.size or not upload.replay.done):
@@ -157,11 +161,11 @@ class Journey:
     # -- what is different ----------------------------------------------------------------------------------------
 
     def body_for(self, upload: Upload) -> Replay:
-        """The body that attempts send now."""
+        """Return the body that attempts send now."""
         return upload.replay if self.leg is None or self.leg.body is None else self.leg.body
 
     def trailers_came(self, upload: Upload) -> None:
-        """The request's body is whole: of the fields behind it, those that stay behind are left out here."""
+        """Leave those trailers out that the present upstream must not get: the request's body is whole."""
         if not self._has_trailers:
             self._has_trailers, self._trailers = True, upload.replay.trailers
         leg, trailers = self.leg, self._trailers
@@ -172,16 +176,16 @@ class Journey:
         self.body_for(upload).trailers = trailers.without(out) if out else trailers
 
     def policy_of(self, attempt: int) -> Policy:
-        """The policy of the upstream that an attempt went to."""
+        """Return the policy of the upstream that an attempt went to."""
         place = bisect_right(self.since, attempt - 1)
         return self.policies[place - 1] if place else self.first.policy
 
     def dropped(self, attempt: int) -> frozenset[bytes]:
-        """Lower-case names of fields that do not come back of an attempt's answer."""
+        """Return the lower-case names of fields that are not forwarded from an attempt's answer."""
         return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
 
     def close(self) -> None:
-        """The call is over: free the bodies that were made for it."""
+        """Release the bodies that were made for the call, which is over."""
         self._forget()
         if self.leg is not None and self.leg.body is not None:
             self.leg.body.close()
@@ -202,7 +206,7 @@ def _stays_behind(leg: Leg, name: str, trailers: Trailers) -> bool:
 
 
 def _length(head: RequestHead, body: Replay | None) -> int | None:
-    """The length to announce; None where nothing changes, or where fields behind the body keep it in chunks."""
+    """Return the length to announce; None if it is unchanged, or if trailers keep the body in chunks."""
     if body is None or (head.chunked and body.trailers is not None):
         return None
     return body.end

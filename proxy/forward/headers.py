@@ -1,4 +1,4 @@
-"""Header fields that the proxy adds, and those that it removes for that; pure functions.
+"""Header fields that the proxy adds, and those that it removes first; pure functions.
 
 Every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that succeeds
 at once gains `X-Attempt-Count: 1` and `Via` and nothing else of ours, and in both directions that is one ready-made
@@ -23,13 +23,13 @@ from proxy.retry.states import Delivering
 from proxy.wire.field_names import NOT_EDITED
 from proxy.wire.head import RequestHead, ResponseHead
 
-#: Never forwarded, whatever else applies: X-Retry-* is for us, the count is ours to write.
+#: Fields that are never forwarded: X-Retry-* is for us, and we write the count.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
-#: Ends of attempts that an answer names; the log has all of them.
+#: The most attempts whose results an answer names; the log has all of them.
 _MOST_TOLD = 5
-#: Answers that a cooldown begins with: one of ours has Retry-After, and so has one that is handed on in its place.
+#: Statuses of answers that begin a cooldown: our own has Retry-After, and so has one that is forwarded instead.
 _ASKS_TO_WAIT = (429, 503)
-#: Digits of a Retry-After that counts seconds; what is longer is never over, and goes on as it came.
+#: The most digits of a Retry-After in seconds; a longer number never ends, and is forwarded as it came.
 _MOST_DIGITS = 18
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Names for members of enumerations: see `proxy.retry.facts`.
@@ -39,22 +39,22 @@ _NOT_VISIBLE = re.compile("[^ -~]").sub
 
 @dataclass(slots=True)
 class Changes:
-    """Field lines to put at the end, in order, and lower-case names to take out first."""
+    """The field lines to add at the end, in order, and the lower-case names to remove first."""
 
     add: list[tuple[str, str]] = field(default_factory=list)
     drop: set[str] = field(default_factory=set)
 
     def put(self, name: str, value: str) -> None:
-        """One line of ours in place of all that came."""
+        """Replace all lines with this name by one line of ours."""
         self.drop.add(name.lower())
         self.add.append((name, value))
 
     def lines(self) -> bytes:
-        """`add` as field lines."""
+        """Return `add` as field lines."""
         return "".join(f"{name}: {value}\r\n" for name, value in self.add).encode("latin-1", "replace")
 
     def names(self) -> frozenset[bytes]:
-        """`drop` as a head's `render` takes it."""
+        """Return `drop` as a head's `render` takes it."""
         return frozenset(name.encode("latin-1", "replace") for name in self.drop)
 
 
@@ -64,10 +64,10 @@ class Changes:
 def attempt_fields(
     request: Request, policy: Policy, attempt: int, *, elapsed: float = 0.0, key: str | None = None
 ) -> Changes:
-    """What attempt number `attempt` carries beside the request's own fields; `Via` is not among it.
+    """Return the changes to the request's own fields for attempt number `attempt`; `Via` is not among them.
 
-    `elapsed`: seconds from the call's beginning to this sending. `key`: the idempotency key made for this call, where
-    the policy injects one; it only goes in where the request brings none.
+    `elapsed`: seconds from the call's beginning to this sending. `key`: the idempotency key made for this call, if the
+    policy injects one; it is added only if the request brings none.
     """
     changes = Changes()
     changes.add.append(("X-Attempt-Count", str(attempt)))
@@ -102,7 +102,7 @@ def wants_key(request: Request, policy: Policy) -> bool:
 
 
 def format_grpc_timeout(seconds: float) -> str:
-    """A grpc-timeout: at most eight digits, rounded down, in milliseconds while they fit (gRPC over HTTP/2)."""
+    """Return a grpc-timeout: at most eight digits, rounded down, in milliseconds while they fit (gRPC over HTTP/2)."""
     for unit, size in (("m", 1e-3), ("S", 1.0), ("M", 60.0)):
         count = math.floor(max(seconds, 0.0) / size + 1e-6)
         if count == 0 and unit == "m":
@@ -117,12 +117,12 @@ def format_grpc_timeout(seconds: float) -> str:
 
 @dataclass(slots=True)
 class CallEnd:
-    """How a call ended, as the fields of its answer say it.
+    """The end of a call, for the fields of its answer.
 
-    `status`: what the upstream said, where its answer is handed on; `error`: the RFC 9209 error type, where the
-    answer is the proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `cooling`:
-    seconds that are left of the cooldown which ended the call, `named` those that the answer itself asked for when it
-    arrived. `no_place`: see `gave_up`.
+    `status`: the upstream's status, if its answer is forwarded; `error`: the RFC 9209 error type, if the answer is the
+    proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `cooling`: seconds that are
+    left of the cooldown which ended the call, `named` those that the answer itself asked for when it arrived.
+    `no_place`: see `gave_up`.
     """
 
     outcome: Outcome
@@ -138,7 +138,7 @@ class CallEnd:
 
 
 def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Changes:
-    """What an answer carries beside its own `fields`; `Via` is not among it."""
+    """Return the changes to an answer's own `fields`; `Via` is not among them."""
     attempts = end.attempts
     changes = Changes(drop={"x-attempt-count"})
     changes.add.append(("X-Attempt-Count", str(attempts)))
@@ -161,7 +161,7 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
 
 
 def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, grpc: bool) -> None:
-    """Tell the app's SDK that the proxy has retried already."""
+    """Add the fields by which the app's SDK learns that the proxy has retried already."""
     if grpc:
         changes.put("grpc-retry-pushback-ms", "-1")
         if fields is not None and fields.get_all("x-should-retry"):
@@ -171,15 +171,15 @@ def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, 
         for name in policy.classify.stop_fields:
             changes.put(name, "false")
     said = fields is not None and fields.get_all("stripe-should-retry")
-    if said and "stripe-should-retry" not in changes.drop:  # the same word to another SDK
+    if said and "stripe-should-retry" not in changes.drop:  # the same meaning for another SDK
         changes.put("Stripe-Should-Retry", "false")
 
 
 def handed_on(
     call: Call, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
-    """What an upstream's answer loses and gains on its way to the app: lower-case names, and ready-made lines. `policy`
-    is that of the upstream, where the call ended at another one.
+    """Return the lower-case names that an upstream's answer loses on its way to the app, and the lines that it gains.
+    `policy`: that of the upstream that answered, if the call went on to another one.
     """
     attempts, via = call.attempts, via_name(policy, via)
     if answers_plainly(policy):
@@ -195,7 +195,7 @@ def handed_on(
 
 
 def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
-    """The same for a request that never became a call under a policy."""
+    """Return the changes for the answer to a request that never became a call under a policy."""
     changes = Changes()
     changes.add.append(("X-Attempt-Count", "0"))
     if outcome in GAVE_UP:
@@ -205,9 +205,9 @@ def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
 
 
 def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = False) -> bool:
-    """Whether the app is told not to retry on top. One attempt where the policy allows one is not giving up; one at
-    each of several upstreams is. `no_place`: the call found no place among the attempts that may be under way, which is
-    the one overload that is.
+    """Whether the answer asks the app not to retry on top. One attempt under a policy that allows only one is not
+    giving up; one at each of several upstreams is. `no_place`: the call found no place among the attempts that may be
+    under way, the only overload that counts as giving up.
     """
     if outcome is _SUCCESS:
         return False
@@ -219,7 +219,7 @@ def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = Fa
 def proxy_status(
     outcome: Outcome, attempts: int, *, status: int | None = None, error: str = "", detail: str = ""
 ) -> str:
-    """One member of the Proxy-Status list (RFC 9209 section 2; parameters are RFC 8941 items)."""
+    """Return a member of the Proxy-Status list (RFC 9209 section 2; parameters are RFC 8941 items)."""
     parts = ["redrive"]
     if error:
         parts.append(f"error={error}")
@@ -232,7 +232,8 @@ def proxy_status(
 
 
 def told(history: Sequence[AttemptRecord]) -> str:
-    """What the latest attempts came to, and why there was no other, for `details=` of an answer that is handed on.
+    """Return the results of the latest attempts, and why there was no other, for `details=` of an answer that is
+    forwarded.
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
@@ -242,8 +243,8 @@ def told(history: Sequence[AttemptRecord]) -> str:
 
 
 def _details(call: Call, head: ResponseHead) -> str:
-    """The same of a call whose answer is handed on. Where it went on to another upstream, a success names the upstream
-    that answered, too: what is handed on is no failure, which `told` would name.
+    """Return the text of `details=` for a call whose answer is forwarded. If the call went on to another upstream and
+    succeeded there, the text also names the upstream that answered, which `told`, a list of failures, does not.
     """
     text, state = told(call.history), call.state
     if call.fallbacks is None or not call.fallbacks.has_gone or not isinstance(state, Delivering):
@@ -254,7 +255,7 @@ def _details(call: Call, head: ResponseHead) -> str:
 
 
 def _attempt(record: AttemptRecord) -> str:
-    """`attempt 2`; of a call that went over several upstreams `llm attempt 2`."""
+    """Return `attempt 2`, or `llm attempt 2` for a call that went over several upstreams."""
     return f"{record.upstream} attempt {record.attempt}" if record.upstream else f"attempt {record.attempt}"
 
 
@@ -267,24 +268,25 @@ def _end(record: AttemptRecord) -> str:
 
 
 def quoted(text: str) -> str:
-    """An RFC 8941 string: visible ASCII and spaces, quote and backslash escaped."""
+    """Return an RFC 8941 string: visible ASCII and spaces, quote and backslash escaped."""
     plain = _NOT_VISIBLE("?", text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _settle_retry_after(changes: Changes, fields: Fields, end: CallEnd) -> None:
-    """What is left of the delay that an answer names, once it was held for so many seconds.
+    """Reduce the delay that an answer names by the seconds for which it was held.
 
-    An app that comes back when the answer says so must not find the cooldown that ended the call still going on, so no
-    less than what is left of it is named, in milliseconds either, which SDKs read first.
+    An app that comes back when the answer says so must find the cooldown that ended the call over. No less than what is
+    left of it is therefore named, in milliseconds too, which SDKs read first.
     """
-    cooling, named = end.cooling, end.named - end.held  # what is left of what the answer asked for, in whichever field
+    # `named`: the rest of the delay that the answer asked for, in any field.
+    cooling, named = end.cooling, end.named - end.held
     values = fields.get_all("retry-after")
     value = values[0] if len(values) == 1 else ""
     if "retry-after" in changes.drop:
-        pass  # the policy says what happens to it
+        pass  # the policy sets or removes the field
     elif value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
-        # Whole seconds that have passed: what is left is never sooner than was asked for.
+        # Only whole seconds that have passed count, so that the rest is never too short.
         left = max(0, int(value) - math.floor(end.held), math.ceil(cooling))
         if left != int(value):
             changes.put("Retry-After", str(left))
@@ -307,23 +309,23 @@ def _edit(changes: Changes, edits: HeaderEdits) -> None:
 
 @lru_cache(maxsize=64)
 def via_line(name: str, version: str) -> bytes:
-    """Our Via line: the version is that of the message which came (RFC 9110 section 7.6.3). No name, no line."""
+    """Return our Via line: the version is that of the message which came (RFC 9110 section 7.6.3). No name, no line."""
     return f"Via: {version} {name}\r\n".encode("ascii") if name else b""
 
 
 @lru_cache(maxsize=64)
 def way_line(name: str, version: str, via: bool) -> bytes:
-    """The line of a request by which its loop is seen: Via, or without it a field that no server acts upon."""
+    """Return the line by which a request's loop is detected: Via, or without it a field that no server acts upon."""
     return via_line(name, version) if via else f"X-Redrive-Loop: {name}\r\n".encode("ascii")
 
 
 def via_name(policy: Policy, name: str) -> str:
-    """The name in Via lines of answers; "" under a policy without Via."""
+    """Return the name for Via lines of answers; "" under a policy without Via."""
     return name if policy.via else ""
 
 
 def is_loop(head: RequestHead, name: str) -> bool:
-    """Whether a request has been here before: a member of its Via, or of its X-Redrive-Loop, has this very name."""
+    """Whether a request was here before: a member of its Via, or of its X-Redrive-Loop, has this very name."""
     specials = head.specials
     if b"via" in specials and went_through(head.get_all("via"), name):
         return True
@@ -333,7 +335,7 @@ def is_loop(head: RequestHead, name: str) -> bool:
 
 
 def went_through(values: Sequence[str], name: str) -> bool:
-    """Whether a message has been here before: a Via member received by this very name."""
+    """Whether a message was here before: a Via member was received by this very name."""
     for value in values:
         for member in value.split(","):
             words = member.split()
@@ -344,19 +346,19 @@ def went_through(values: Sequence[str], name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def plain_lines(name: str, version: str, count: int) -> bytes:
-    """The lines of an answer that nothing special applies to."""
+    """Return the lines to add to an answer for which no further rule applies."""
     return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
 
 
 @lru_cache(maxsize=256)
 def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
-    """The lines of a request that nothing special applies to."""
+    """Return the lines to add to a request for which no further rule applies."""
     return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
 
 
 @lru_cache(maxsize=256)
 def _told_lines(name: str, version: str, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
-    """The same on the way to the app, of a call that was retried, or of a failure that could not be."""
+    """Return the lines to add to the answer of a call that was retried, or of a failure that could not be."""
     said = proxy_status(outcome, attempts, status=status, detail=detail)
     return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, version)
 

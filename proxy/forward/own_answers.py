@@ -1,7 +1,7 @@
 """The proxy's own answers: problem+json (RFC 9457), or a trailers-only answer for a gRPC call.
 
-One renderer makes all of them. They say what happened in words that are safe to show: no secrets, and nothing of the
-request except the name of the upstream.
+One renderer makes all of them. Their texts are safe to show: no secrets, and nothing of the request except the name of
+the upstream.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502
 @dataclass(slots=True)
 class OwnAnswer:
     """An answer of the proxy's own. `retry_after`: seconds for a Retry-After field, which only a 429 or 503 gets;
-    `grpc_status`: that of a gRPC call, where it is not that of `status`; `changes`: what it carries beside its own
-    fields.
+    `grpc_status`: the status for a gRPC call, if it is not the one that `status` maps to; `changes`: further fields.
     """
 
     status: int
@@ -47,7 +46,7 @@ class OwnAnswer:
     grpc_status: int | None = None
 
     def render(self) -> tuple[int, bytes, bytes]:
-        """(status, field lines, body): the answer as an app's stream takes it."""
+        """Return (status, field lines, body), as an app's stream takes them."""
         lines = [] if self.changes is None else list(self.changes.add)
         if self.retry_after is not None and self.status in (429, 503):
             lines.append(("Retry-After", str(max(0, math.ceil(self.retry_after)))))
@@ -73,17 +72,17 @@ class OwnAnswer:
 
 
 def problem_type(status: int, outcome: Outcome) -> str:
-    """The `type` of a problem (RFC 9457, section 3.1.1): the address of its section in the documentation."""
+    """Return the `type` of a problem (RFC 9457, section 3.1.1): the address of its section in the documentation."""
     return f"{PROBLEMS}#{PROXY_FAILED if status == 500 else outcome.value}"
 
 
 def own_grpc_status(status: int) -> int:
-    """What an HTTP status of ours is called on a gRPC call (contract, section 12)."""
+    """Return the gRPC status for an HTTP status of ours (contract, section 12)."""
     return _GRPC.get(status, 2)
 
 
 def told_grpc_status(action: Answer) -> int:
-    """The status that a gRPC call is told in an answer of the proxy's own."""
+    """Return the status that a gRPC call gets in an answer of the proxy's own."""
     if action.detail == SHUT_DOWN:
         return UNAVAILABLE
     return own_grpc_status(action.status) if action.grpc_status is None else action.grpc_status
@@ -92,9 +91,9 @@ def told_grpc_status(action: Answer) -> int:
 def answer_of(
     action: Answer, policy: Policy, *, attempts: int, grpc: bool, before: str = "", no_place: bool = False
 ) -> tuple[int, bytes, bytes]:
-    """The same for a call that ends with an answer of the proxy's own; `attempts` were made of it. `before`: what they
-    came to, where that was at several upstreams. `no_place`: it found no place among the attempts that may be under
-    way.
+    """Return (status, field lines, body) for a call that ends with an answer of the proxy's own, after `attempts`
+    attempts. `before`: their results, if they were at several upstreams. `no_place`: the call found no place among the
+    attempts that may be under way.
     """
     end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=no_place)
     end.detail = f"{before}; {action.detail}" if before else action.detail
@@ -105,8 +104,8 @@ def answer_of(
 
 
 def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
-    """Field lines of the trailers-only answer that a gRPC call gets in the place of an upstream's HTTP error, `head`,
-    which it ends with: clients heed a pushback only beside a grpc-status (contract, section 12).
+    """Return the field lines of the trailers-only answer that a gRPC call gets instead of `head`, an upstream's HTTP
+    error, with which it ends: clients obey a pushback only beside a grpc-status (contract, section 12).
     """
     status = head.status
     end = CallEnd(outcome, call.attempts, True, status, detail=told(call.history), no_place=call.found_no_place)
@@ -121,7 +120,8 @@ def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcom
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:
-    """Field lines and body of the 200 for OPTIONS and TRACE that go no further (RFC 9110 sections 7.6.2, 9.3.7, 9.3.8).
+    """Return field lines and body of the 200 for OPTIONS and TRACE that are not forwarded (RFC 9110 sections 7.6.2,
+    9.3.7, 9.3.8).
 
     A TRACE shows the request as it came, without fields that are likely to hold secrets.
     """
@@ -133,12 +133,12 @@ def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes
 
 
 def _text(lines: list[tuple[str, str]]) -> bytes:
-    """Fields as lines, each with its CRLF."""
+    """Return fields as lines, each with its CRLF."""
     return "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1", "replace")
 
 
 def percent_encoded(text: str) -> str:
-    """A grpc-message: visible ASCII but "%" as it is, all else percent-encoded (gRPC over HTTP/2, Responses)."""
+    """Return a grpc-message: visible ASCII but "%" as it is, all else percent-encoded (gRPC over HTTP/2, Responses)."""
     return "".join(
         chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in text.encode("utf-8")
     )

@@ -7,8 +7,8 @@ from proxy.transport.streams import UpstreamStream
 
 
 class Pipe:
-    """Carries the app's bytes to the upstream's stream; what comes back is the exchange's to forward, as any answer.
-    `bytes_in`: bytes that the app has sent.
+    """The tunnel's direction from the app to the upstream's stream; the exchange forwards the other direction like any
+    answer. `bytes_in`: bytes that the app has sent.
     """
 
     __slots__ = ("_app", "_app_ended", "_stream", "_upstream_ended", "bytes_in")
@@ -25,18 +25,18 @@ class Pipe:
         return self._app_ended and self._upstream_ended
 
     def write(self, data: bytes) -> None:
-        """Send the upstream what the app says; the app is read from while the upstream keeps up."""
+        """Send the app's bytes to the upstream; the app is read from while the upstream keeps up."""
         self.bytes_in += len(data)
         self._stream.write(data)
         if self._stream.blocked:
             self._app.pause()
 
     def app_ended(self) -> None:
-        """The app sends no more."""
+        """End the direction to the upstream: the app sends no more."""
         self._app_ended = True
         self._stream.finish(None)
 
     def upstream_ended(self) -> None:
-        """The upstream sends no more."""
+        """End the direction to the app: the upstream sends no more."""
         self._app.finish(None)
         self._upstream_ended = True

@@ -1,4 +1,4 @@
-"""A request, and where it goes: all that is known about a call before anything has happened."""
+"""A request and its destination: all that is known about a call before anything has happened."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from proxy.wire.head import CHUNKED, Asked, RequestHead, ResponseHead, Trailers
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
-#: Fields of which another value leads nowhere else.
+#: Fields whose value does not decide the destination or the policy.
 _ASIDE = frozenset({b"content-length", b"grpc-timeout"})
-#: Trailers that a plan remembers: those of one method are few.
+#: The most trailers that a plan remembers: one method has few different ones.
 _ENDS = 16
 
 
 def destination_of(
     head: RequestHead, target: Target, pool: Pool, *, scheme: str, place: str, strict: bool
 ) -> Destination:
-    """Where a request goes. `scheme` and `place`, host[:port], are what it asks for, where the target has no endpoints;
-    `strict`: loopback addresses are denied.
+    """Return the destination of a request. `scheme` and `place`, host[:port], are what it asks for, if the target has
+    no endpoints; `strict`: loopback addresses are denied.
     """
     wanted = target.protocol
     return pool.destination(
@@ -50,19 +50,19 @@ def destination_of(
 
 
 class Plan:
-    """See the module. Kept by an app connection for as long as its app sends the same head.
+    """A request, its policy and its destination. An app connection keeps it for as long as its app sends the same head.
 
-    `rest` is the path behind the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
-    heads go on with nothing but the count and Via put in. `upstream` is whose it is, where others may follow it (see
-    `follow`). `router`: the one that the last request was led by, and `begins` the upstream's prefix where that one has
-    none beneath another; `routed`: that upstream has routes. `looks`: what an answer is may depend on any of its
-    fields. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`).
-    `answered`: the head of an answer of which nothing had to be decided, and `answer_lines`, what it went on with;
-    `ends`: trailers of which nothing had to be. `ways`: to other upstreams, where the policy names some that may take
-    over (`proxy.forward.fallback.Ways`). `keyed`: what `asked` is, with each of the policy's credentials.
+    `rest`: the path after the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
+    heads are forwarded with only the count and Via added. `upstream`: the upstream, if other requests may `follow` this
+    one. `router`: the router by which the last request was checked; `begins`: the upstream's prefix if no other
+    upstream's lies below it; `routed`: whether the upstream has routes. `looks`: any field may decide what an answer
+    is. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`). `answered`:
+    the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`:
+    trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that may take
+    over (`proxy.forward.fallback.Ways`). `keyed`: like `asked`, for each of the policy's credentials.
     """
 
-    #: Whether it goes to other places than its policy's endpoints (see `TunnelPlan`).
+    #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
     goes_elsewhere: bool = False
 
     __slots__ = (
@@ -136,10 +136,10 @@ class Plan:
         )
 
     def follow(self, head: RequestHead, router: Router) -> bool:
-        """Be the plan of another request of the same connection, where all that was decided for this one holds for it.
+        """Become the plan of another request of the same connection, if all that was decided for this one holds for it.
 
-        It does where method, form, authority and every field that anything is decided by are the same, and the path
-        leads to the same policy: most apps ask one upstream for one thing after the other. False: decide afresh.
+        That is so if method, form, authority and every field that decides anything are the same, and the path leads to
+        the same policy: most apps ask one upstream for one thing after the other. False: decide afresh.
         """
         old, upstream, rest, whole = self.head, self.upstream, self.rest, head.path
         if (
@@ -158,7 +158,7 @@ class Plan:
             begins = self.begins
             if begins is not None and whole.startswith(begins) and not (0x2E in whole or 0x25 in whole):  # . and %
                 text = whole  # both ends are given: compiled, `text` is a pointer
-                rest = text[len(begins) - 1 : len(whole)]  # as `Router.behind` has it: no segment is a dot segment
+                rest = text[len(begins) - 1 : len(whole)]  # the result of `Router.behind`: no segment is a dot segment
             else:
                 rest = router.behind(upstream, whole)
                 if rest is None:
@@ -181,7 +181,9 @@ class Plan:
         return True
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
-        """The plan of another request that is under way at the same time, where that can `follow` this one."""
+        """Return a plan for another request that is in progress at the same time, if that can `follow` this one; else
+        None.
+        """
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
         plan.rest, plan.upstream, plan.by_service, plan.looks = self.rest, self.upstream, self.by_service, self.looks
@@ -193,8 +195,8 @@ class Plan:
         return plan if plan.follow(head, router) else None
 
     def answers_plainly(self, head: ResponseHead, via: str) -> bool:
-        """Whether nothing has to be decided of an answer's head. The plan remembers the head then, and the lines that
-        it is forwarded with. `via`: the name in our Via line.
+        """Whether nothing has to be decided for an answer's head. If so, remember the head, and the lines that are
+        added to it. `via`: the name in our Via line.
         """
         if self.looks or self.answered is None or not head.says_same(self.answered):
             if head.login_bound or not is_plain_success(self.policy.classify, head.status, head):
@@ -204,8 +206,8 @@ class Plan:
         return True
 
     def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:
-        """What of these trailers goes on behind a head that was `answered`, and the gRPC status that they tell; None
-        where something has to be decided of them.
+        """Return those of these trailers to forward after an `answered` head, and their gRPC status; None if something
+        has to be decided for them.
         """
         end = self.ends.get(trailers)
         if end is None:
@@ -219,8 +221,8 @@ class Plan:
         return end
 
     def first_request(self, origin: Origin, via: str) -> Asked:
-        """The request as the first attempt of a `plain` plan sends it. To the only origin, it is the one that the last
-        request of the row was sent as, which nobody keeps that long, with the new head.
+        """Return the request as the first attempt of a `plain` plan sends it. If there is only one origin, the object
+        of the previous request is used again with the new head, since streams keep none after `send`.
         """
         asked = self.asked
         if asked is None or self.destination.only is None:
@@ -234,9 +236,9 @@ class Plan:
         return asked
 
     def plain_request(self, origin: Origin, number: int, via: str) -> Asked:
-        """The request as attempt `number` of a `plain` plan sends it to this origin, out of the one that came.
+        """Return the request as attempt `number` of a `plain` plan sends it to this origin.
 
-        `via`: the name in our Via line, or in the one in its place.
+        `via`: the name in our Via line, or in the line that replaces it.
         """
         head, rest = self.head, self.rest
         add = request_lines(via, head.version, number, self.policy.via)
@@ -255,10 +257,10 @@ class Plan:
         drop: frozenset[bytes] = _NO_NAMES,
         add: bytes = b"",
     ) -> Asked:
-        """The same of any plan.
+        """Return the request as attempt `number` of any plan sends it to this origin.
 
         `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call. `drop` and `add`
-        are lower-case names and ready-made lines beside those of the policy.
+        are lower-case names and lines beside those of the policy.
         """
         asked = self.plain_request(origin, number, via)
         if is_plain(self.policy) and b"grpc-timeout" not in self.head.specials:
@@ -270,7 +272,7 @@ class Plan:
         return asked
 
     def keyed_request(self, origin: Origin, via: str, key: int) -> Asked:
-        """The same as `first_request`, with this credential."""
+        """Return the request as `first_request` does, with this credential."""
         credentials = self.policy.credentials
         assert credentials is not None  # it has a number
         if self.keyed is None:
@@ -292,7 +294,7 @@ class Plan:
         return asked
 
     def with_credential(self, number: int, drop: frozenset[bytes], add: bytes) -> tuple[frozenset[bytes], bytes]:
-        """`drop` and `add` of a request that carries this credential, in the place of what the app sent in its field.
+        """Return `drop` and `add` of a request that carries this credential, instead of what the app sent in its field.
         A TRACE is answered with itself, so it carries none (RFC 9110 section 9.3.8).
         """
         credentials = self.policy.credentials
@@ -304,8 +306,8 @@ class Plan:
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether the fields that anything is decided by are the same; how long a body is decides nothing, and how long the
-    app waits is for who asks to find out.
+    """Whether the fields that decide anything are the same. The body's length decides nothing; the app's timeout is
+    left to the caller.
     """
     if len(some) != len(others):
         return False

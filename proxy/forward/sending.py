@@ -1,4 +1,4 @@
-"""How the attempts of a call are sent: where each goes, on which connection, and what its request carries.
+"""The sending of a call's attempts: to which origin, on which connection, with which request.
 
 A tunnel and a traced call have senders of their own (`proxy.forward.tunnel`, `proxy.forward.tracing`).
 """
@@ -27,9 +27,9 @@ _NO_OWNER = AttemptOwner()
 
 
 class Sender:
-    """Sends the attempts of one call.
+    """The sender of the attempts of one call.
 
-    `owner` has the attempts, and gets their events. `replay`: the body that they send. `started`: when the call began.
+    `owner` owns the attempts, and gets their events. `replay`: the body that they send. `started`: when the call began.
     `endpoint`: where the last attempt went, `host:port`.
     """
 
@@ -56,20 +56,20 @@ class Sender:
         self._app = app
         self.plan = plan
         self._started = started
-        self._elsewhere = False  # the call went on at another upstream
-        self._failed: tuple[Origin, ...] = ()  # where attempts failed: later ones go elsewhere if there is elsewhere
-        self._avoided: tuple[SharedConnection, ...] = ()  # the same of connections that other calls use too
+        self._elsewhere = False  # whether the call went on at another upstream
+        self._failed: tuple[Origin, ...] = ()  # origins where attempts failed: later attempts prefer others
+        self._avoided: tuple[SharedConnection, ...] = ()  # shared connections on which attempts failed
         self._key: str | None = None  # the idempotency key that was made for this call
 
     def go_elsewhere(self, plan: Plan, call: Call, replay: Replay | None) -> None:
-        """Send what comes next to another upstream."""
+        """Send further attempts to another upstream."""
         self.plan, self.call, self.replay = plan, call, replay
         self._elsewhere = True
         self._failed = ()
         self._avoided = ()
 
     def launch(self, action: Launch, now: float) -> Attempt:
-        """Send an attempt: at once where a connection rests, else as soon as one is open."""
+        """Send an attempt: now if there is an idle connection, else as soon as one is open."""
         number, endpoint = action.attempt, action.endpoint
         destination, flights = self.plan.destination, self.owner.flights
         if endpoint is None:
@@ -89,8 +89,8 @@ class Sender:
         return attempt
 
     def avoid(self, attempt: Attempt, *, origin: bool) -> None:
-        """Send what comes next by another connection than this attempt was, where one is open; with `origin`, to
-        another origin, where there is one.
+        """Send further attempts on another connection than this attempt's, if one is open; with `origin`, also to
+        another origin, if there is one.
         """
         stream = attempt.stream or attempt.sent_on
         if stream is not None and stream.shared is not None:
@@ -99,13 +99,15 @@ class Sender:
             self._failed += (attempt.origin,)
 
     def release(self) -> None:
-        """Keep no owner: the call is over."""
+        """Forget the owner: the call is over."""
         self.owner = _NO_OWNER
 
-    # -- what other kinds of calls do in another way --------------------------------------------------------------
+    # -- overridden for tunnels and traced calls ------------------------------------------------------------------
 
     def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
-        """A stream on a connection that is there: this app connection's own (NTLM, Negotiate), or a pooled one."""
+        """Return a stream on an open connection: this app connection's own (NTLM, Negotiate), or a pooled one; None if
+        none is available.
+        """
         stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
         if stream is None:
             not_on = self._connections() if origin.way.http2 else ()
@@ -113,8 +115,8 @@ class Sender:
         return stream
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
-        """A stream for an attempt, where no connection rests. `fresh`: not on one that another call has used; `alone`:
-        as the first on its connection.
+        """Open a stream for an attempt for which no connection is idle. `fresh`: not on a connection that another call
+        has used; `alone`: as the first stream on its connection.
         """
         idempotent = None if fresh else self.call.is_idempotent()
         connect = self.plan.policy.timeouts.connect
@@ -122,17 +124,17 @@ class Sender:
         return await pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections(), alone=alone)
 
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        """Send the request as this attempt does, and what there is of its body."""
-        attempt.stream = stream  # given back with the attempt, also if its request can't be written
+        """Send this attempt's request, and as much of its body as has come."""
+        attempt.stream = stream  # set first: dropping the attempt must release it even if writing fails
         self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
         attempt.send(stream, self._request_for(attempt, stream, now), self.replay, now)
 
     def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
-        """Names that an attempt's head leaves out, and lines that it adds, whatever the policy says."""
+        """Return the names that an attempt's head leaves out, and the lines that it adds, whatever the policy."""
         return _NO_NAMES, b""
 
     def call_ended(self, record: CallRecord) -> None:
-        """The call is over, and its observers have this record."""
+        """Do nothing; a subclass may use the record, which the observers have got."""
 
     # -- one sending ----------------------------------------------------------------------------------------------
 
@@ -140,13 +142,13 @@ class Sender:
         try:
             try:
                 stream = await self.open(attempt.origin, fresh=fresh, alone=alone)
-            except Exception as error:  # a table says what each is
+            except Exception as error:  # `dial_failed` maps it to a fault
                 attempt.task = None
                 self.owner.failed(attempt, self.context.pool.dial_failed(attempt.origin, error))
                 return
             attempt.task = None
             self._send(attempt, stream, monotonic())
-            if alone and stream.shared is not None:  # other calls go on sharing the connection that was there
+            if alone and stream.shared is not None:  # other calls keep sharing the older connection
                 stream.shared.drain()
         except Exception as error:  # the task has no reader: the call would last until its deadline
             attempt.task = None
@@ -160,18 +162,18 @@ class Sender:
         self.owner.begun(attempt)
 
     def _connections(self) -> list[SharedConnection | None]:
-        """Shared connections that attempts failed on, or fly on."""
+        """Return the shared connections on which attempts failed, or are in flight."""
         flying = [each.stream.shared for each in self.owner.flights.values() if each.stream is not None]
         return [*self._avoided, *flying]
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
         plan, via = self.plan, self.context.via
-        if plan.plain and attempt.key is None and not plan.request.timed:  # else there is less time left
+        if plan.plain and attempt.key is None and not plan.request.timed:  # a timed request carries the time left
             return plan.plain_request(attempt.origin, attempt.number, via)
         if plan.login_bound:
             self._app.pin(stream, attempt.origin)
         if self._key is None and wants_key(plan.request, plan.policy):
-            from uuid import uuid4  # and `platform` with it, for a key that few policies ask for
+            from uuid import uuid4  # imported late, since it imports `platform` and few policies inject a key
 
             self._key = str(uuid4())
         drop, add = self.own_fields(attempt)
@@ -181,6 +183,6 @@ class Sender:
         return plan.request_for(attempt.origin, attempt.number, via, elapsed=elapsed, key=self._key, drop=drop, add=add)
 
     def _was_held(self, attempt: Attempt) -> bool:
-        """Whether anything but its own dial came before this sending: then less is left of the app's deadline."""
+        """Whether anything but its own dial delayed this sending, so that less is left of the app's deadline."""
         call = self.call
         return attempt.number > 1 or call.resent or bool(call.held_by) or self._elsewhere

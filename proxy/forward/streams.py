@@ -1,6 +1,6 @@
-"""The app's side of a call, as an exchange sees it.
+"""The app's side of a call: the interface of the stream that an exchange writes to.
 
-The stream is the unit, never the connection. How a head is written, framing (lengths, chunks, frames) and what closes
+An exchange sees a stream, never a connection. How a head is written, framing (lengths, chunks, frames) and what closes
 are decided by the stream itself.
 """
 
@@ -15,11 +15,11 @@ from proxy.wire.head import ResponseHead, Trailers
 
 
 class AppStream(Protocol):
-    """One call's way to its app. After `done` or `reset` the exchange does not use it again.
+    """The stream of one call to its app. After `done` or `reset` the exchange does not use it again.
 
-    `blocked`: what is written should wait for the exchange's `app_writable`. `exchange`: the call in progress.
-    `watched`: somebody looks after the times of its call (`enter`). `has_pinned`: whether `pinned` may have anything.
-    An app that goes away, or whose stream is reset, is told by `exchange.app_gone`.
+    `blocked`: whether writing should wait for the exchange's `app_writable`. `exchange`: the call in progress.
+    `watched`: whether the watch checks the times of its call (`enter`). `has_pinned`: whether `pinned` may return a
+    stream. If the app leaves, or its stream is reset, `exchange.app_gone` is called.
     """
 
     blocked: bool
@@ -33,7 +33,7 @@ class AppStream(Protocol):
         ...
 
     def enter(self, now: float) -> None:
-        """Have the times of its calls looked after (`proxy.forward.timers`)."""
+        """Have the watch check the times of its calls (`proxy.forward.timers`)."""
         ...
 
     # -- the request ----------------------------------------------------------------------------------------------
@@ -49,9 +49,9 @@ class AppStream(Protocol):
     # -- the answer -----------------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Pass an interim answer on with the lines `add`, if the app's version knows of them.
+        """Forward an interim answer with the lines `add`, if the app's version of HTTP has interim answers.
 
-        `resent`: it is one to a request that the proxy sent again by itself.
+        `resent`: the answer is to a request that the proxy sent again by itself.
         """
         ...
 
@@ -64,16 +64,16 @@ class AppStream(Protocol):
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Hand the upstream's answer on: its head without the fields `drop` (lower-case names) and with the lines
-        `add` (each with its CRLF), and what there is of its body; all of it if `end`, with its trailers.
+        """Forward the upstream's answer: its head without the fields `drop` (lower-case names) and with the lines `add`
+        (each with its CRLF), and what has come of its body; all of it if `end`, with its trailers.
 
-        What it was rendered to is worth keeping: the next answer is often the same head with the same lines.
+        The rendered head is worth keeping: the next answer often has the same head and lines.
         """
         ...
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
-        """Write an answer of the proxy's own, whole: a status, field lines (each with its CRLF), and a body, whose
-        length and date are the stream's to add. Not sent where the request was HEAD.
+        """Write an answer of the proxy's own, whole: a status, field lines (each with its CRLF), and a body, to which
+        the stream adds length and date. The body is not sent if the request was HEAD.
         """
         ...
 
@@ -82,35 +82,35 @@ class AppStream(Protocol):
         ...
 
     def finish(self, trailers: Trailers | None) -> None:
-        """The body is whole; in a tunnel, nothing more comes this way."""
+        """End the body; in a tunnel, end this direction."""
         ...
 
     def reset(self, fault: Fault | None) -> None:
-        """Break the answer off, so that it can't be taken for a whole one. `fault`: what the upstream's stream broke
-        with, where it did; HTTP/2 hands its `code` on.
+        """Break the answer off, so that it can't be taken for a whole one. `fault`: the fault of the upstream's stream,
+        if that broke; HTTP/2 forwards its `code`.
         """
         ...
 
     def done(self) -> None:
-        """The call is over; what was written is whole."""
+        """Release the call, which is over and whose answer was written completely."""
         ...
 
     # -- what belongs to one app connection -----------------------------------------------------------------------
 
     def pinned(self, origin: Origin) -> UpstreamStream | None:
-        """Take a resting connection to this origin that belongs to the app's connection alone (NTLM, Negotiate)."""
+        """Take an idle connection to this origin that belongs to the app's connection alone (NTLM, Negotiate)."""
         ...
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
-        """Make the stream's connection the app connection's own: it rests there, and is closed with it. HTTP/2 has no
-        such thing, on either side.
+        """Make the stream's connection the app connection's own: it is kept there when idle, and closed with it. HTTP/2
+        has no such connections, on either side.
         """
         ...
 
 
 class ConnectionStream:
-    """An `AppStream` that is a whole connection, as HTTP/1's are. It is a base class because compiled code calls past
-    the interpreter what every call asks of its stream.
+    """An `AppStream` that is a whole connection, as HTTP/1's are. The base class lets compiled code call the most
+    frequent methods without the interpreter.
     """
 
     __slots__ = ("blocked", "has_pinned", "watched")
@@ -128,7 +128,7 @@ class ConnectionStream:
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Hand the upstream's answer on."""
+        """Forward the upstream's answer."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
@@ -136,16 +136,16 @@ class ConnectionStream:
         raise NotImplementedError
 
     def done(self) -> None:
-        """The call is over."""
+        """Release the call, which is over."""
         raise NotImplementedError
 
 
 class Tunnelling(AppStream, Protocol):
-    """An app's stream that can become a tunnel: behind an answer to CONNECT, or a 101."""
+    """An app's stream that can become a tunnel: after an answer to CONNECT, or a 101."""
 
     def tunnel(self) -> None:
-        """Carry bytes both ways from now on; those that have come already are reported at once, and the app's end after
-        them. Where it does so already, nothing happens.
+        """Carry bytes both ways from now on; those that have come already are reported at once, and then the app's end.
+        Do nothing if the stream is a tunnel already.
         """
         ...
 

@@ -1,11 +1,11 @@
 """Timers of calls: one coarse timer for the deadlines, attempt and idle timeouts of all calls, and exact alarms.
 
-A call that succeeds at once allocates no timer. Every 50 ms the calls in flight are checked; one that has something due
-before the next check gets an exact alarm then, so that timeouts are as exact as if each had its own. The timer stops
-when nothing is in flight.
+A call that succeeds at once allocates no timer. Every 50 ms the calls in flight are checked; a call that has something
+due before the next check gets an exact alarm then, so that timeouts are as exact as if each had its own. The timer
+stops when nothing is in flight.
 
-What is entered is the app's connection, not the call: it stays entered from call to call until a check finds it idle,
-so that a call on a busy connection costs nothing here.
+The watch holds app connections, not calls: a connection stays entered from call to call until a check finds it idle, so
+that a call on a busy connection costs nothing here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Protocol
 
 from proxy.transport.clock import monotonic
 
-#: Seconds between looks.
+#: Seconds between checks.
 TICK = 0.05
-#: Connections that are glanced at closely in one look; where there are more, they take turns.
+#: The number of connections that are glanced at closely in one tick; if there are more, they take turns.
 CLOSELY = 100
 
 
@@ -27,8 +27,8 @@ _NEVER = float("inf")
 
 
 class Alarm:
-    """Calls `ring(now)` once, at `at` (seconds of `transport.clock`), never sooner: the loop's clock is whole
-    milliseconds, and may be early by one.
+    """A timer that calls `ring(now)` once, at `at` (seconds of `transport.clock`) and never sooner: the loop's clock
+    has whole milliseconds, and may be early by one.
     """
 
     __slots__ = ("_handle", "_loop", "_ring", "at")
@@ -40,7 +40,7 @@ class Alarm:
         self.at = _NEVER
 
     def set(self, at: float) -> None:
-        """Ring then, in the place of what was set before."""
+        """Set the alarm to this time, instead of the one set before."""
         if self._handle is not None:
             self._handle.cancel()
         self.at = at
@@ -64,32 +64,36 @@ class Alarm:
 
 
 class Timed(Protocol):
-    """A call with a time at which it wants to be looked at. `due` may be too early, never too late."""
+    """A call that the watch attends to at time `due`, which may be too early, never too late."""
 
     due: float
     over: bool
 
     def attend(self, now: float) -> float:
-        """See to what is due; the time of the next thing."""
+        """Handle what is due; return the time of the next thing."""
         ...
 
 
 class Busy(Protocol):
-    """A connection that has calls. `watched` is the watch's."""
+    """A connection that has calls. `watched` is set by the watch."""
 
     watched: bool
 
     def calls(self) -> Sequence[Timed]:
-        """Those in progress."""
+        """Return the calls in progress."""
         ...
 
     def glance(self, *, closely: bool) -> None:
-        """A look every tick, at what no event tells, where it was asked for. `closely`: one that costs something."""
+        """Check, every tick once asked for, for changes that no event reports. `closely`: with checks that are
+        costly.
+        """
         ...
 
 
 class Watch:
-    """Looks after calls. `next`: when the timer comes again; `alarms`: those of calls that have one of their own."""
+    """The watch over the calls in progress. `next`: the time of the next tick; `alarms`: the alarms of calls that have
+    one.
+    """
 
     __slots__ = ("_glanced", "_loop", "_timer", "alarms", "busy", "next")
 
@@ -102,7 +106,7 @@ class Watch:
         self._glanced: dict[Busy, None] = {}
 
     def enter(self, connection: Busy, now: float) -> None:
-        """Look after the calls of this connection from now on."""
+        """Watch the calls of this connection from now on."""
         connection.watched = True
         self.busy.add(connection)
         if self._timer is None:
@@ -110,23 +114,23 @@ class Watch:
             self._timer = self._loop.call_later(TICK, self._tick)
 
     def sooner(self, call: Timed) -> None:
-        """Its `due` has come nearer, perhaps nearer than the next look."""
+        """Note that the call's `due` has become earlier, perhaps earlier than the next tick."""
         if call.due <= self.next and not call.over:
             self._alarm(call)
 
     def glance_at(self, connection: Busy) -> None:
-        """Have it glance every tick, until its call is over."""
+        """Call the connection's `glance` at every tick, until its call is over."""
         self._glanced[connection] = None
 
     def remove(self, call: Timed) -> None:
-        """It is over: it needs no alarm."""
+        """Cancel the alarm of a call that is over."""
         alarm = self.alarms.pop(call, None)
         if alarm is not None:
             alarm.stop()
 
     @property
     def in_flight(self) -> int:
-        """Calls in progress."""
+        """The number of calls in progress."""
         return sum(len(connection.calls()) for connection in self.busy)
 
     def stop(self) -> None:
@@ -159,7 +163,7 @@ class Watch:
         for number, connection in enumerate(list(self._glanced)):
             if number < CLOSELY:
                 del self._glanced[connection]
-                self._glanced[connection] = None  # behind the others, whose turn is next
+                self._glanced[connection] = None  # at the end: the others come next
             try:
                 connection.glance(closely=number < CLOSELY)
             except Exception as error:
@@ -180,7 +184,7 @@ class Watch:
             self._alarm(call)
 
     def _report(self, error: Exception) -> None:
-        """Log a defect of one connection or call, which must not keep the others from being looked at."""
+        """Log a defect of one connection or call, which must not keep the others from being checked."""
         self._loop.call_exception_handler({"message": "a look at calls in progress failed", "exception": error})
 
     def _alarm(self, call: Timed) -> None:

@@ -1,7 +1,6 @@
 """Calls whose attempts are spans of a trace; without tracing, none of this is on the path of a call.
 
-Traced calls are decided, sent and answered like any other; the `traceparent` of their attempts names the attempt's
-span.
+Traced calls are decided, sent and answered like any other; the `traceparent` of an attempt names the attempt's span.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from proxy.observe.tracing import Tracer
 from proxy.retry.actions import Launch
 
 _PARENT = frozenset({b"traceparent"})
-#: The state belongs to a parent: without one that can be read it means nothing (W3C Trace Context, section 3.3).
+#: Dropped with an unreadable `traceparent`, without which the state means nothing (W3C Trace Context, section 3.3).
 _BOTH = _PARENT | {b"tracestate"}
 
 
@@ -31,7 +30,7 @@ class TracedSender(Sender):
     _tracer: Tracer
 
     def begin_trace(self, tracer: Tracer) -> None:
-        """Begin the call's trace, or join that which its request names."""
+        """Begin the call's trace, or join the one that its request names."""
         parents = self.plan.request.fields.get_all("traceparent")
         self._tracer = tracer
         self._trace = tracer.begin(parents, secrets.randbits)
@@ -47,7 +46,7 @@ class TracedSender(Sender):
         return attempt
 
     def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
-        """The attempt's `traceparent`, in the place of what the app sent."""
+        """Return the attempt's `traceparent`, which replaces what the app sent."""
         return self._dropped, f"traceparent: {self._trace.field(attempt.number)}\r\n".encode("ascii")
 
     def call_ended(self, record: CallRecord) -> None:
@@ -56,7 +55,7 @@ class TracedSender(Sender):
 
 
 def traced_sender(tracer: Tracer, *parts: Any) -> TracedSender:
-    """A sender of a traced call, from the parts that `Sender` is made of."""
+    """Return a sender of a traced call, made of the parts of a `Sender`."""
     sender = TracedSender(*parts)
     sender.begin_trace(tracer)
     return sender

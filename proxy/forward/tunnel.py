@@ -40,17 +40,17 @@ def _established() -> ResponseHead:
     return head
 
 
-#: What a dial that succeeded answers.
+#: The answer to a CONNECT whose dial succeeded.
 ESTABLISHED = _established()
 
 
 class TunnelSender(Sender):
-    """Sends the attempts of a CONNECT: they are dials."""
+    """The sender of the attempts of a CONNECT, which are dials."""
 
     __slots__ = ()
 
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        """It is connected: that is the answer."""
+        """Report the connection as the attempt's answer."""
         attempt.stream, attempt.sent_at = stream, now
         early = cast(Tunnel, stream).listen(attempt)
         attempt.on_head(ESTABLISHED, b"", False, None)
@@ -58,40 +58,42 @@ class TunnelSender(Sender):
             attempt.on_data(early)
 
     def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
-        """A tunnel has its connection for itself."""
+        """Return None: a tunnel always opens a connection of its own."""
         return None
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
-        """A connection without TLS of ours: what is spoken in it is not our affair."""
+        """Open a connection without TLS of ours: what is spoken in it is the app's own."""
         return await self.context.pool.open_tunnel(origin, within=self.plan.policy.timeouts.connect)
 
 
 class AnsweredDelivery(Delivery):
-    """What the app of a tunnel is given that was answered before anything was dialled: its bytes, or the end."""
+    """The delivery of a tunnel whose CONNECT was answered before anything was dialled: only bytes, or the end."""
 
     __slots__ = ()
 
     def deliver(
         self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
-        """The answer has gone already."""
+        """Do nothing: the answer was sent already."""
 
     def answer(self, action: Answer, call: Call, journey: Journey | None) -> None:
-        """The tunnel can't be connected."""
+        """Break the tunnel off, since it can't be connected."""
         self.detail = action.detail
         self.status = action.status
         self.app.reset(None)
 
 
 class AutoTunnel(Exchange):
-    """A tunnel that turns into calls where cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`).
+    """A tunnel that turns into calls if cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`).
 
     Node's fetch tunnels plain `http://` so, and gRPC's insecure channels do under a proxy variable. The app's very
     first bytes decide: while they could still become a preface or a request line they are held, for a moment at most.
-    An upstream that speaks first makes it blind, unless it greets as HTTP/2's do. Anything else is blind for good.
+    An upstream that speaks first makes the tunnel blind, unless it greets as HTTP/2's do. Any other bytes make it blind
+    for good.
 
-    Where the plan says `at_once`, the CONNECT was answered before anything is dialled: calls need no tunnel, and an
-    upstream that is not there is their policies' affair. What is blind is dialled then; so is silence, of a moment.
+    If the plan says `at_once`, the CONNECT is answered before anything is dialled: calls need no tunnel, and their own
+    policies handle an unreachable upstream. A blind tunnel is dialled once it is known to be blind; so is one after a
+    moment of silence.
     """
 
     __slots__ = ("_ended", "_greeting", "_report_blind", "_said", "_timer", "_undecided")
@@ -101,16 +103,16 @@ class AutoTunnel(Exchange):
     def __init__(self, context: Context, app: Tunnelling, *, at_once: bool, report_blind: Callable[[], None]) -> None:
         super().__init__(context, app, TunnelSender, AnsweredDelivery if at_once else Delivery)
         self._undecided = True
-        self._said = b""  # by the app, while nothing is decided, or dialled
-        self._ended = False  # it says no more
-        self._greeting = b""  # of the upstream, while nothing is decided
+        self._said = b""  # the app's bytes, while nothing is decided, or dialled
+        self._ended = False  # whether the app sends no more
+        self._greeting = b""  # the upstream's bytes, while nothing is decided
         self._timer: asyncio.TimerHandle | None = None
         self._report_blind = report_blind
 
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
-        """The CONNECT's head is whole."""
+        """Begin with the CONNECT, whose head is whole."""
         self.plan = cast(TunnelPlan, plan)
         if not self.plan.at_once:
             super().start(plan, now, body, done, trailers)
@@ -121,7 +123,7 @@ class AutoTunnel(Exchange):
         app.tunnel()
 
     def app_data(self, data: bytes) -> None:
-        """The app's bytes; the first ones are looked at."""
+        """Take the app's bytes, of which the first decide what is spoken."""
         if not self._undecided and self.delivery.pipe is not None and not self._said:
             super().app_data(data)
             return
@@ -139,7 +141,7 @@ class AutoTunnel(Exchange):
             self.delivery.app.pause()  # until it is dialled
 
     def app_ended(self, trailers: Trailers | None) -> None:
-        """The app says no more: what it has said was no request. Its end waits behind what it said."""
+        """Note that the app sends no more, so that its bytes were no request. Its end is forwarded after its bytes."""
         if self._undecided:
             self._ended = True
             self._stay_blind()
@@ -149,19 +151,19 @@ class AutoTunnel(Exchange):
             super().app_ended(trailers)
 
     def app_gone(self) -> None:
-        """The app went away."""
+        """End the call, because the app has left."""
         self._forget_timer()
         super().app_gone()
 
     def cut(self) -> None:
-        """The process ends, and waits for this call no longer."""
+        """End the call, because the process ends."""
         if self.over:  # nothing was dialled
             self.delivery.app.reset(None)
         else:
             super().cut()
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
-        """The upstream speaks: if it is the first to, and does not greet as HTTP/2 does, this is not HTTP."""
+        """Forward the upstream's bytes. If it speaks first and does not greet as HTTP/2 does, the tunnel is blind."""
         if not self._undecided:
             super().forward(attempt, data)
             return
@@ -170,7 +172,7 @@ class AutoTunnel(Exchange):
             self._stay_blind()
 
     def upstream_ended(self) -> None:
-        """The upstream says no more."""
+        """Note that the upstream sends no more."""
         if self._undecided:
             self._stay_blind()
         super().upstream_ended()
@@ -178,7 +180,7 @@ class AutoTunnel(Exchange):
     def _begin_dialling(self, now: float) -> None:
         super().start(self.plan, now)
         if not self.over:
-            self.delivery.status = ESTABLISHED.status  # as the app has heard
+            self.delivery.status = ESTABLISHED.status  # the status that the app has got
 
     def _stay_blind(self) -> None:
         self._undecided = False
@@ -190,7 +192,7 @@ class AutoTunnel(Exchange):
             self._flush()
 
     def _flush(self) -> None:
-        """Both sides hear what the other has said so far."""
+        """Forward to each side what the other has sent so far."""
         greeting, self._greeting = self._greeting, b""
         said, self._said = self._said, b""
         ended, self._ended = self._ended, False
@@ -203,13 +205,13 @@ class AutoTunnel(Exchange):
             super().app_ended(None)
 
     def _become_calls(self) -> None:
-        """Let go of the connection that was dialled, or is; the app's connection carries requests from now on."""
+        """Release the dialled connection, or the dial; the app's connection carries requests from now on."""
         self._undecided = False
         said, self._said = self._said, b""
         self._forget_timer()
         app = cast(Tunnelling, self.delivery.app)
         app.leave_tunnel(self.plan.request.authority)
-        if self.over:  # nothing was dialled: there is nothing to tell of
+        if self.over:  # nothing was dialled, so there is nothing to report
             self.decided = True  # so that it is not kept for the next call
             app.done()
         else:
@@ -220,14 +222,14 @@ class AutoTunnel(Exchange):
         app.data_received(said)
 
     def stream_on(self, attempt: Attempt, now: float) -> None:
-        """The upstream is connected."""
+        """Forward what was held, now that the upstream is connected."""
         super().stream_on(attempt, now)
         if not self._undecided and not self.over:
             self.delivery.app.resume()
             self._flush()
 
     def finish(self, outcome: Outcome, now: float) -> None:
-        """The tunnel is over."""
+        """End the tunnel."""
         self._forget_timer()
         super().finish(outcome, now)
 
@@ -236,7 +238,7 @@ class AutoTunnel(Exchange):
             self._timer = self.context.loop.call_later(MOMENT, self._ring_for_more)
 
     def _ring_for_more(self) -> None:
-        """Nothing was said for a moment, or half a line."""
+        """Decide after a moment in which nothing, or only half a line, came."""
         self._timer = None
         if self._said:
             self._stay_blind()
@@ -250,9 +252,9 @@ class AutoTunnel(Exchange):
 
 
 class TunnelPlan(Plan):
-    """The plan of a CONNECT. `report_blind`, of one that is `auto`, is called where it stays a tunnel; `at_once`: it is
-    answered before anything is dialled; `goes_elsewhere`: not to all of its policy's endpoints, but to the one that it
-    names, or to another port of it.
+    """The plan of a CONNECT. `report_blind`: called if an `auto` tunnel is blind; `at_once`: the CONNECT is answered
+    before anything is dialled; `goes_elsewhere`: the tunnel is dialled not to all of its policy's endpoints, but to the
+    one that it names, or to another port of it.
     """
 
     __slots__ = ("at_once", "goes_elsewhere", "report_blind")
@@ -261,7 +263,7 @@ class TunnelPlan(Plan):
     report_blind: Callable[[], None] | None
 
     def tunnel(self, context: Context, app: Tunnelling) -> Exchange:
-        """Make the exchange of a CONNECT by this plan."""
+        """Return the exchange of a CONNECT by this plan."""
         if self.report_blind is None:
             return Exchange(context, app, TunnelSender)
         return AutoTunnel(context, app, at_once=self.at_once, report_blind=self.report_blind)

@@ -1,6 +1,6 @@
 """A request's body on its way from the app to every attempt that needs it.
 
-The app is read from as long as sending keeps up, or what waits can be kept; otherwise reading pauses, and the kernel
+The app is read from as long as sending keeps up, or unsent bytes can be kept; otherwise reading pauses, and the kernel
 holds the app back. A body that outgrows its buffer in flight is lost to further attempts and streams on; one that would
 outgrow it while no attempt is in flight waits for the next attempt.
 """
@@ -17,8 +17,8 @@ from proxy.wire.head import Trailers
 
 
 class Upload:
-    """The body of one call's request. `size`: bytes of it that have come. `overfull`: it has outgrown its buffer, and
-    is to be given up for further attempts (`lose`) as soon as one sends it.
+    """The body of one call's request. `size`: the bytes of it that have come. `overfull`: it has outgrown its buffer,
+    and is to be given up for further attempts (`lose`) as soon as an attempt sends it.
     """
 
     __slots__ = ("_app", "overfull", "replay", "size")
@@ -36,18 +36,18 @@ class Upload:
             self.append(body)
 
     def append(self, data: bytes) -> None:
-        """More of the body has come."""
+        """Add more of the body."""
         self.size += len(data)
         if not self.replay.append(data):
             self.overfull = True
 
     def end(self, trailers: Trailers | None) -> None:
-        """The body is whole; `trailers` are the fields behind it."""
+        """Note that the body is whole; `trailers` are the fields after it."""
         self.replay.done = True
         self.replay.trailers = trailers
 
     def lose(self) -> bool:
-        """Keep nothing for a further attempt any more; whether anything was kept until now."""
+        """Stop keeping the body for further attempts; return whether it was kept until now."""
         self.overfull = False
         if self.replay.lost:
             return False
@@ -55,7 +55,7 @@ class Upload:
         return True
 
     def settle(self, flights: Collection[Attempt]) -> None:
-        """Take more from the app while what is sent keeps up, or what waits can be kept."""
+        """Take more from the app while sending keeps up, or unsent bytes can be kept; else pause it."""
         replay = self.replay
         cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]
         if replay.lost:
