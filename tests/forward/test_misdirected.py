@@ -11,6 +11,7 @@ from support.certificates import Authority, make
 from support.front import CLASSIFY, FAST, NONE, App, Front, to
 from support.scripted import Step, Turn, Upstream, answer
 
+from proxy.config.settings import Buffers
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import BreakerSpec, BucketRef, QuotaSpec, Rule, Strategy
 
@@ -89,12 +90,23 @@ async def test_it_is_done_once_for_a_call() -> None:
     [
         ({"strategy": NONE}, (), Outcome.ATTEMPTS_EXHAUSTED),
         ({"mode": "off"}, (), Outcome.DISABLED),
+        ({"mode": "observe"}, (), Outcome.DISABLED),
+        ({"strategy": replace(TWICE, hedging_delay=60.0, non_fatal=frozenset({503}))}, (), Outcome.NOT_RETRYABLE),
         ({"bucket": BucketRef(QuotaSpec(capacity=5, retry_cost=6))}, (), Outcome.BUCKET_EMPTY),
         ({}, ("X-Retry-Disable: true",), Outcome.DISABLED),
         ({"classify": replace(CLASSIFY, unsafe_methods="never")}, (), Outcome.NOT_RETRYABLE),
         ({"classify": replace(CLASSIFY, rules=(FATAL,))}, (), Outcome.NOT_RETRYABLE),
     ],
-    ids=["one attempt", "mode off", "an empty bucket", "disabled", "never", "fatal by a rule"],
+    ids=[
+        "one attempt",
+        "mode off",
+        "mode observe",
+        "hedging",
+        "an empty bucket",
+        "disabled",
+        "never",
+        "fatal by a rule",
+    ],
 )
 async def test_the_policy_decides(changes: dict[str, Any], fields: tuple[str, ...], outcome: Outcome) -> None:
     async with Pair(answer(200), MISDIRECTED, **changes) as pair:
@@ -110,3 +122,14 @@ async def test_a_circuit_breaker_does_not_count_it() -> None:
     async with Pair(answer(200), MISDIRECTED, answer(200), circuit_breaker=breaker) as pair:
         for _ in range(3):
             assert (await pair.app.ask("GET", "/api/")).status == 200
+
+
+async def test_a_body_that_outgrew_its_buffer_is_not_sent_again() -> None:
+    async with Upstream(answer(200), MISDIRECTED) as upstream:
+        front = Front(to("api", upstream.url, strategy=TWICE), buffers=Buffers(10, 100))
+        async with front, front.app() as app:
+            await app.ask("GET", "/api/")
+            reply = await app.ask("POST", "/api/", body=b"order" * 100)
+            assert (reply.status, reply.body) == (421, b"elsewhere")
+            assert (await front.told.until(2))[1]["outcome"] is Outcome.COMMITTED
+            assert [each.connection for each in upstream.requests] == [1, 1]
