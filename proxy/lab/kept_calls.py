@@ -130,7 +130,7 @@ def gave_up(attempt: Kept) -> bool:
 
 
 def _said(attempt: Kept) -> Iterator[tuple[str, str]]:
-    """What the upstream said about retrying, as header fields that say the same."""
+    """The upstream's pushback on this attempt, as header fields that say the same."""
     name, delay = attempt.get("pushback", "").lower(), attempt.get("pushback_delay")
     if not name:
         return

@@ -18,7 +18,7 @@ Labels: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One worker's counts: the series that have changed since the worker's previous report.
+    """A worker's counts: the series that have changed since the worker's previous report.
 
     `seen` is the number of calls that have ended in the worker so far; `calls` are the calls that were asked for, in
     the form in which they are shown; None if none were asked for. `lines_lost` counts the log's lost lines since the

@@ -214,7 +214,7 @@ def _end(record: AttemptRecord) -> str:
 
 
 def _judgement(record: AttemptRecord) -> str:
-    """What an attempt's end was taken for, and what was decided."""
+    """The JSON of an attempt's judgement: the class of its end, the pushback, and the decision."""
     line = ""
     if record.cls is not None:
         line += f',"class":"{record.cls.value}"'

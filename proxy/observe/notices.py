@@ -42,8 +42,9 @@ class Notices:
 
 
 class LogTrouble:
-    """What keeps lines out of the log, over all processes that write it, as lines on standard error: the log can't have
-    them. The first process that can't write is reported, and that the last one of those can again.
+    """The reporter of failures to write the log, for all processes that write it. Reports are lines on standard error,
+    since the log itself can't take them. The first process that can't write is reported, and the end of the last
+    failure.
     """
 
     def __init__(self, people: Callable[[str], None]) -> None:

@@ -72,7 +72,9 @@ class CubicLimiter(TokenBucket):
             super().give_back(now)
 
     def reserve(self, now: float) -> float:
-        """Take a token in advance. Returns the seconds until it is there; those who reserve later wait longer."""
+        """Take a token in advance. Returns the seconds until the token has been refilled; later reservations wait
+        longer.
+        """
         if not self.enabled:
             return 0.0
         seconds = super().wait(now)

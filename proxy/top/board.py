@@ -127,8 +127,8 @@ class Row:
 
 
 class Board:
-    """What the admin port has reported so far. `ready` is the port's readiness, `window` the seconds that the figures
-    cover, `loads` the number of configurations that the process has taken.
+    """The state that the admin port has reported so far. `ready` is the port's readiness, `window` the seconds that the
+    figures cover, `loads` the number of configurations that the process has taken.
     """
 
     def __init__(self) -> None:

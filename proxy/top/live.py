@@ -29,7 +29,7 @@ _MOST = 10
 
 
 class LiveTop:
-    """One live view of an admin port. `look` is the selection that the view begins with."""
+    """A live view of an admin port. `look` is the selection that the view begins with."""
 
     def __init__(self, port: AdminPort, client: AdminClient, console: Console, look: Selection) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""One run of the demo: it opens everything, lets the apps make their calls at a steady pace, and keeps the figures.
+"""A run of the demo: it opens everything, lets the apps make their calls at a steady pace, and keeps the figures.
 
 Calls begin at their instants whatever happens to earlier ones, as the calls of independent users do; an app that gets
 slower does not send fewer. The apps make the same calls, with three ways to deal with failures and the same patience
@@ -80,7 +80,7 @@ class App:
         self.seconds.append(asyncio.get_running_loop().time() - began)
 
     async def _attempt(self, session: aiohttp.ClientSession, number: int) -> tuple[int, int]:
-        """The status of one attempt's answer (599 for none), and the number of attempts behind it."""
+        """The status of one attempt's answer (599 for none), and the number of attempts that it took."""
         try:
             async with session.get(f"{self.url}/{number}") as answer:
                 await answer.read()
@@ -119,7 +119,7 @@ class Watched:
 
 
 class DemoRun:
-    """One run. `apps` are in the order in which they are shown; `skies` is the weather at each sample."""
+    """A run. `apps` are in the order in which they are shown; `skies` is the weather at each sample."""
 
     def __init__(self, round_seconds: float = ROUND) -> None:
         self.round_seconds = round_seconds

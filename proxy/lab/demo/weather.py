@@ -23,7 +23,7 @@ _END = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """One spell of weather. `share` is its part of a round; `failing`, `reset` and `hanging` are shares of requests,
+    """A spell of weather. `share` is its part of a round; `failing`, `reset` and `hanging` are shares of requests,
     `latency` is in seconds, `limit` is the number of requests a second that are admitted, as a multiple of the calls.
     """
 

@@ -99,7 +99,7 @@ def _successes_that_fail(chosen: Chosen) -> list[Fate]:
 
 
 class End:
-    """One fate, with the plays that bound its consequences. `verdict` is the class; None if a rule needs a body that
+    """A fate, with the plays that bound its consequences. `verdict` is the class; None if a rule needs a body that
     was not given. `wall` is in seconds since the epoch.
     """
 

@@ -1,4 +1,4 @@
-"""One policy test, played and compared: the calls of a script through the policies of a configuration, on a virtual
+"""A policy test, played and compared: the calls of a script through the policies of a configuration, on a virtual
 clock.
 
 Nothing here decides. The router picks the policy, `Call` decides, `Driver` carries out, and the function that the data
@@ -69,7 +69,7 @@ def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
 
 
 class _ScriptedCall(Recorder):
-    """One call of a test, and the record of what happens to it."""
+    """A call of a test, and the record of what happens to it."""
 
     def __init__(self, stage: Stage, buffers: BufferBudget, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=buffers)
@@ -306,7 +306,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """One test, with a result for every call."""
+    """A test, with a result for every call."""
 
     __test__ = False  # not a test of pytest's
 

@@ -37,7 +37,7 @@ _PRINTED = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(m
 
 @dataclass(frozen=True, slots=True)
 class CallScript:
-    """One call of a test. `mark` is the place at which it begins; `expect` has only the keys that were written:
+    """A call of a test. `mark` is the place at which it begins; `expect` has only the keys that were written:
     seconds, numbers, texts, lists of them. `body` is the request's body, None if none was written.
     """
 
@@ -60,7 +60,7 @@ class CallScript:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """One test: calls in order of time, against one fresh set of buckets."""
+    """A test: calls in order of time, against one fresh set of buckets."""
 
     name: str
     line: int
@@ -84,7 +84,7 @@ class ScriptFile:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One file, ready to be played."""
+    """A file, ready to be played."""
 
     script: ScriptFile
     settings: Settings

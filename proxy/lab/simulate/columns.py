@@ -29,7 +29,7 @@ _PLACE = "http://upstream.example"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One way to retry. `deaf`: the column ignores the upstream's pushback. `others`: the request and the policy at the
+    """A way to retry. `deaf`: the column ignores the upstream's pushback. `others`: the request and the policy at the
     scenario's other upstreams, by name.
     """
 

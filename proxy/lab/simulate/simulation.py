@@ -41,7 +41,7 @@ _BEGUN = Reply(200, MappingFields([("content-type", "text/event-stream")]))
 
 
 class World:
-    """One column's upstream, which decides what happens to each request that is sent to it.
+    """A column's upstream, which decides what happens to each request that is sent to it.
 
     Theory. The upstream answers after a latency drawn from a log-normal distribution about its median. With a capacity
     it is one queue: each request takes 1/capacity of its time, waits for those before it, and is refused if it would
@@ -185,7 +185,7 @@ class _Fleet(Factory):
 
 
 class _Sidecar:
-    """One redrive: its policy, the state that its calls share, its waiting room, and the endpoint whose turn it is."""
+    """A redrive: its policy, the state that its calls share, its waiting room, and the endpoint whose turn it is."""
 
     __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
 
@@ -207,7 +207,7 @@ class _Sidecar:
 
 
 class _Simulated(Driver):
-    """One call with one of the keys, at one sidecar; the column is notified when the call is over."""
+    """A call with one of the keys, at one sidecar; the column is notified when the call is over."""
 
     def __init__(self, run: _Run, key: int, sidecar: _Sidecar, size: int) -> None:
         super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)

@@ -355,7 +355,7 @@ class Session(StreamSession):
 
     def feed(self, data: bytes, now: float, turn: int = MOST) -> None:
         """Read bytes that came from the peer, at time `now`. `turn` bounds about how much is read at once (see TURN);
-        if the session is `behind` afterwards, feed again, with b"" if nothing more came.
+        if bytes are left over (property `behind`) afterwards, feed again, with b"" if nothing more came.
         """
         if self.ended:
             return
