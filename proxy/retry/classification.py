@@ -166,7 +166,7 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     if rules.repeats:
         verdict = _with_repeats(rules, request, fault, verdict)
-    if rules.service_timeout and fault.by_attempt and verdict.cls.retryable:  # first_byte and idle are no word of it
+    if rules.service_timeout and fault.by_attempt and verdict.cls.retryable:  # not first_byte or idle
         verdict = replace(verdict, repeated_by=SERVICE_CONFIG)
     refused = fault.progress in (Progress.NEVER_SENT, Progress.REFUSED) or fault.kind is FaultKind.REFUSED_STREAM
     if refused or (verdict.cls is Class.THROTTLING and not verdict.unprocessed):
