@@ -351,3 +351,8 @@ def test_tokens_are_conserved_and_within_bounds(spec: Any, script: list[tuple[st
                 charge = bucket.charge_app_retry(now)
                 assert bucket.level(now) == pytest.approx(before - charge)
         assert 0 <= bucket.level(now) <= bucket.capacity
+
+
+def test_a_budget_without_figures_is_the_documented_one() -> None:
+    spec = BudgetSpec()
+    assert (spec.percent, spec.min_per_second, spec.window) == (20, 10, 10)  # contract, section 3, "Buckets"

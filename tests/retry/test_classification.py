@@ -33,9 +33,9 @@ from proxy.retry.facts import (
     Request,
     Verdict,
 )
-from proxy.retry.policy import Classify, Dialect, Rule
+from proxy.retry.policy import Classify, Dialect, Repeats, Rule
 from proxy.retry.rules import ReplyEvidence, Ruleset, SingleRule
-from proxy.transport.faults import attempt_timeout, first_byte_timeout, idle_timeout
+from proxy.transport.faults import attempt_timeout, closed, first_byte_timeout, idle_timeout
 
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]
 ABORTED = GRPC_STATUS_NUMBERS["ABORTED"]
@@ -637,3 +637,10 @@ def test_trailers_that_need_no_deciding_are_a_success(rules: Classify, said: tup
         assert classify(rules, Request("POST", "a", "/"), whole, b"") is SUCCESS
     plain = not said or (said == ("0",) and 0 not in rules.grpc and not rules.service_codes)
     assert is_plain_end(rules, trailers) == plain
+
+
+def test_a_repeated_fault_is_called_by_its_kind() -> None:
+    pack = Dialect("openai", repeats=Repeats("a client", faults=frozenset({FaultKind.RESET})))
+    rules = Classify(dialects=(pack,), own_dialects=True)
+    verdict = classify_fault(rules, GET, closed(sent=True, answered=False, reused=False))
+    assert (verdict.cls, verdict.because) == (Class.TRANSIENT, "dialect openai: its client repeats reset")

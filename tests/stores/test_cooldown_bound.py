@@ -85,6 +85,15 @@ def test_the_one_soonest_over_makes_room() -> None:
         assert not cooldown.holds_caller(who(n), 1.0)
 
 
+def test_a_call_in_the_queue_stays_there_when_its_own_attempt_is_given_the_same_delay(make: Make) -> None:
+    cooldown, waiter = make(), Caller()
+    cooldown.start(who(0), 429, 5.0, sent=0.0, now=0.0)
+    held = cooldown.ask(waiter, who(0), 1.0)
+    assert held > 1.0
+    assert cooldown.ask(waiter, who(0), 1.0, own=(5.0,)) == held
+    assert cooldown.ask(Caller(), who(0), 1.0, own=(5.0,)) == 1.0  # its own delay holds no call that was not held
+
+
 def test_all_callers_group_makes_room_for_none(make: Make) -> None:
     cooldown = make()
     cooldown.start(who(0), 503, 5.0, sent=0.0, now=0.0)

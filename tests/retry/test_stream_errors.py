@@ -1,0 +1,36 @@
+"""Errors in a stream that is going to the app: which events are reported, and by which rule's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.facts import Class, MappingFields, Reply
+from proxy.retry.policy import Classify, EventRule, Rule
+from proxy.retry.stream_errors import watch_for_errors
+
+STREAM = Reply(200, MappingFields([("content-type", "text/event-stream")]))
+
+
+def reported(rule: EventRule, data: bytes, as_: Class = Class.TRANSIENT) -> list[str]:
+    watch = watch_for_errors(Classify(rules=(Rule(as_, "the rule", frozenset({200}), event=rule),)), STREAM)
+    assert watch is not None
+    return watch.feed(data)
+
+
+@pytest.mark.parametrize("name", ["error", "err*", None])
+def test_an_event_of_a_rules_name_is_reported_whatever_its_data(name: str | None) -> None:
+    assert len(reported(EventRule(name), b"event: error\ndata: stop\n\n")) == 1
+
+
+def test_an_event_of_another_name_is_not_reported() -> None:
+    assert reported(EventRule("error"), b"event: delta\ndata: error\n\n") == []
+
+
+def test_a_name_alone_does_not_meet_a_rule_that_asks_for_data() -> None:
+    rule = EventRule("error", ((("type",), "overloaded"),))
+    assert reported(rule, b'event: error\ndata: {"type": "gone"}\n\n') == []
+    assert len(reported(rule, b'event: error\ndata: {"type": "overloaded"}\n\n')) == 1
+
+
+def test_what_a_rule_calls_a_success_is_no_error() -> None:
+    assert reported(EventRule("error"), b"event: error\ndata: stop\n\n", as_=Class.SUCCESS) == []
