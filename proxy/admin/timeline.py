@@ -116,7 +116,7 @@ class Timeline:
         if number == 1:
             return  # the first sample has no sample before it to be compared with
         ring = self._rings.get(row.name)
-        if before is not None and before.calls == row.calls and before.attempts == row.attempts and not row.cooldown:
+        if before is not None and not row.cooldown and _has_not_moved(before, row):
             if ring is not None:
                 ring.write(number, _NOTHING)
             return
@@ -201,6 +201,18 @@ class Timeline:
     def labels(self) -> list[str]:
         """The labels of the buckets whose levels are kept."""
         return list(self._levels)
+
+
+def _has_not_moved(before: Live, row: Live) -> bool:
+    """Whether nothing was counted between two samples of an upstream. Equal calls and attempts are not enough: a
+    process that was started again may have counted as many.
+    """
+    return (
+        before.calls == row.calls
+        and before.attempts == row.attempts
+        and before.at_once == row.at_once
+        and before.after_retries == row.after_retries
+    )
 
 
 def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int]]:

@@ -132,6 +132,14 @@ def test_levels_stand_beside_the_samples() -> None:
     assert at.timeline.labels() == []
 
 
+def test_a_process_that_was_started_again_and_counted_as_many_calls_is_seen() -> None:
+    at = Sampler()
+    at.sample(row("a", 0))
+    at.sample(row("a", 0, 0, 10, 10))
+    at.sample(row("a", 0, 1, 9, 10))
+    assert at.shown("a", "calls") == [10, 10]
+
+
 #: What one worker adds between two samples: calls at once, after retries, failed, and retries.
 adding = st.tuples(*[st.integers(0, 50)] * 4)
 

@@ -641,6 +641,6 @@ def test_trailers_that_need_no_deciding_are_a_success(rules: Classify, said: tup
 
 def test_a_repeated_fault_is_called_by_its_kind() -> None:
     pack = Dialect("openai", repeats=Repeats("a client", faults=frozenset({FaultKind.RESET})))
-    rules = Classify(dialects=(pack,), own_dialects=True)
+    rules = Classify(dialects=(pack,), own_dialects=True, unsafe_methods="provider")
     verdict = classify_fault(rules, GET, closed(sent=True, answered=False, reused=False))
     assert (verdict.cls, verdict.because) == (Class.TRANSIENT, "dialect openai: its client repeats reset")
