@@ -118,8 +118,8 @@ def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
     asked, reply = ruleset(rules), Reply(status, fields)
     if asked.looks_at_events and not is_event_stream(reply):
         return False
-    evidence = ReplyEvidence(reply, None)
-    return any(step.match_reply(evidence, None) is NEEDS_BODY for step in asked.looking)
+    evidence, grpc = ReplyEvidence(reply, None), reply.grpc_status  # as `classify` reads it from the same head
+    return any(step.match_reply(evidence, grpc) is NEEDS_BODY for step in asked.looking)
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:

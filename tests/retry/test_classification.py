@@ -644,3 +644,10 @@ def test_a_repeated_fault_is_called_by_its_kind() -> None:
     rules = Classify(dialects=(pack,), own_dialects=True, unsafe_methods="provider")
     verdict = classify_fault(rules, GET, closed(sent=True, answered=False, reused=False))
     assert (verdict.cls, verdict.because) == (Class.TRANSIENT, "dialect openai: its client repeats reset")
+
+
+def test_an_answer_is_held_for_a_rule_that_names_a_grpc_status_and_a_body() -> None:
+    rule = Rule(Class.TRANSIENT, "rule", frozenset({200}), json=((("a",), "*"),), grpc=frozenset({2}))
+    by, fields = rules(rules=(rule,)), MappingFields([("grpc-status", "2")])
+    assert classify(by, GET, Reply(200, fields), None) is NEEDS_BODY
+    assert may_look_into(by, 200, fields)
