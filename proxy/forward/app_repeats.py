@@ -38,17 +38,19 @@ class GivenUp:
         self.at = at
 
     def is_by(self, client: str, method: str, authority: str) -> bool:
-        """Whether a call with the same path has the same client, method and authority."""
+        """Whether a new call, already known to have the same path, has this client (`host:port`; the port may differ),
+        method and authority too.
+        """
         if method != self.method or authority != self.authority or not client.startswith(self.prefix):
             return False
         return client.rfind(":") == len(self.prefix) - 1
 
 
 class AppRepeats:
-    """The calls that were given up recently, by client, method, authority and path.
+    """The calls that the proxy gave up recently, by client, method, authority and path.
 
-    Every call in the seconds after one is looked up here. Most have another path, and a few equal the latest of their
-    path, so a key is built for neither.
+    For some seconds after a call was given up, every call is looked up here. Most have another path, and a few equal
+    the latest call of their path, so a key is built for neither.
     """
 
     __slots__ = ("_given_up", "_latest", "_until")
@@ -63,10 +65,10 @@ class AppRepeats:
         return bool(self._given_up)
 
     def ended(self, client: str, request: Request, body: Iterable[bytes] | None, given_up: bool, now: float) -> bool:
-        """Whether a call that ended at `now` (seconds) was most likely an app's retry of one that was given up;
-        remember it if it was `given_up` itself.
+        """Take a call that ended at `now` (seconds): return whether it was most likely an app's retry of a call that
+        the proxy had given up, and remember it if the proxy gave it up too (`given_up`).
 
-        `client`: its address, `host:port`; `body`: all of the request's, None if it is not available.
+        `client`: the client's address, `host:port`; `body`: the request's whole body, None if it is not available.
         """
         if now > self._until:
             self._given_up.clear()

@@ -55,35 +55,40 @@ class AttemptOwner:
     moved: float
 
     def begun(self, attempt: Attempt) -> None:
-        """The attempt's request has begun to be sent; if `sent_at` is set, all of it was."""
+        """Note that the proxy has begun to send the attempt's request; if the attempt's `sent_at` is set, all of it was
+        sent.
+        """
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
-        """An interim answer came."""
+        """Take an interim answer (1xx) of the attempt."""
 
     def forward_success(
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
-        """Forward an answer for which nothing has to be decided. False: the answer is none of these, and nothing was
-        done.
-
-        `data`: the part of its body that came with the head, all of it if `end`; then `trailers` may follow.
+        """Forward an answer for which nothing has to be decided, and return True; for any other answer, do nothing and
+        return False. `data`: the part of the answer's body that came with its head, all of it if `end`; only then may
+        there be `trailers`.
         """
         raise NotImplementedError
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
-        """A head came for which something has to be decided; `stream` brought it, and may be done with it."""
+        """Take an answer's head for which something has to be decided. `stream`: the stream that the head came by,
+        which may have ended with it.
+        """
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
-        """The part of the body that was to be examined has come, or all of it."""
+        """Take the part of an answer's body that was to be examined before the decision, or the whole body if it is
+        shorter.
+        """
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
-        """More came of the answer that is being delivered."""
+        """Take more bytes of the answer that is being delivered to the app."""
 
     def answer_ended(self, attempt: Attempt) -> None:
-        """The answer that is being delivered is whole; in a tunnel, the upstream sends no more."""
+        """Note that the answer that is being delivered is whole, or that the upstream sends no more into a tunnel."""
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
-        """The attempt ended without a whole answer."""
+        """Note that the attempt ended with this fault, without a whole answer."""
 
     def upstream_writable(self, attempt: Attempt) -> None:
         """The attempt's stream takes bytes again."""
@@ -95,11 +100,12 @@ class AttemptOwner:
 class Attempt(Listener):
     """A sending of a request.
 
-    `look`: what is awaited of a success whose head is kept; `watch`: the reader of the events in the delivered stream.
-    `cursor`: bytes of the request's body that were given to the stream. `sent_at`: when the last of them was. `ended`,
-    `fault`: how the answer ended, if it did before it was delivered. `task`: the dial, while it lasts. `sent_on`: the
-    stream that the attempt was sent on, once that is over, or failed. `protocol`: the protocol of the attempt, if the
-    call started undecided. `key`: the number of the credential that it carries, None for none.
+    `look`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
+    `watch`: the reader of the events in the delivered stream. `cursor`: bytes of the request's body that were given to
+    the stream; `sent_at`: the time at which the last of them was given. `ended`, `fault`: how the answer ended, if it
+    ended before it was delivered. `task`: the dial, while it lasts. `sent_on`: the stream that the attempt was sent on,
+    set once that stream is over or has failed. `protocol`: the protocol of the attempt, if the call began without a
+    `Call` that decides. `key`: the number of the credential that the attempt carries, None for none.
     """
 
     __slots__ = (
@@ -148,7 +154,9 @@ class Attempt(Listener):
     # -- sending --------------------------------------------------------------------------------------------------
 
     def send(self, stream: UpstreamStream, asked: Asked, replay: Replay | None, now: float) -> None:
-        """Send the request, and as much of its body as has come."""
+        """Send the request on this stream, and as much of its body as has come. `asked`: the request's head; `replay`:
+        its body, None if it has none; `now`: seconds.
+        """
         self.stream, self.replay = stream, replay
         if replay is None:
             stream.send(self, asked, b"", True, None)
@@ -220,7 +228,9 @@ class Attempt(Listener):
         owner.answered(self, Reply(head.status, head, end and not data, trailers, says_nothing, early=early), stream)
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
-        """Forward the final head with all that follows it; False if something has to be decided of it."""
+        """Forward an answer that came in one piece, head, body and trailers, and return True; False if something has to
+        be decided for it.
+        """
         return self.owner.forward_success(self, head, data, True, trailers)
 
     def on_data(self, data: bytes) -> None:
@@ -289,7 +299,9 @@ class Attempt(Listener):
     # -- for the exchange -----------------------------------------------------------------------------------------
 
     def peek(self, limit: int, look: Look | None = None) -> None:
-        """Collect `limit` bytes of the body, or all of it, or what `look` waits for, and then report that."""
+        """Collect `limit` bytes of the answer's body, or all of it if that is less, or the beginning that `look` waits
+        for; then report them to the owner.
+        """
         self.state = PEEKING
         self.limit = limit
         self.look = look
@@ -302,7 +314,9 @@ class Attempt(Listener):
 
     @property
     def waits(self) -> bool:
-        """Whether its head is kept as that of a success of which more is awaited."""
+        """Whether the answer is a success whose head is kept until `look` has found the beginning of the body that it
+        waits for.
+        """
         return self.state is PEEKING and self.look is not None
 
     def hold(self) -> None:

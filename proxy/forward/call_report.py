@@ -20,8 +20,8 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
-    """Return the record of a call, with what its request and its answer say; one of the functions below adds the
-    rest.
+    """Return the record of a call, filled with what its request and its answer say; `add_success` or `add_call` adds
+    the attempts. `started`, `ended`: seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -72,8 +72,8 @@ def add_call(record: CallRecord, call: Call, outcome: Outcome, bytes_in: int, en
 def look_for_repeat(
     context: Context, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
 ) -> None:
-    """Report if the app repeats by itself a call that was given up here, without a field that says so. `body`: all of
-    the request's, None if it is not available; `given_up`: whether this call was given up.
+    """Report a call that is most likely the app's own retry of a call that the proxy gave up, although no field says
+    so. `body`: the request's whole body, None if it is not available; `given_up`: whether the proxy gave this call up.
     """
     repeated = context.app_repeats.ended(record.client, plan.request, body, given_up, record.ended)
     if repeated and not record.app_retry:

@@ -31,7 +31,9 @@ class CallTimeouts:
         self._moved = moved
 
     def fault_of(self, attempt: Attempt, now: float) -> Fault | None:
-        """Return the timeout that this attempt has exceeded, None if it has time left."""
+        """Return the fault for the timeout (`attempt` or `first_byte`) that this attempt has exceeded; None if it has
+        exceeded neither.
+        """
         if now >= self._attempt_due(attempt):
             return faults.attempt_timeout()
         if now >= self._first_byte_due(attempt):
@@ -40,21 +42,23 @@ class CallTimeouts:
 
     @property
     def silence_due(self) -> float:
-        """The time at which the idle timeout ends: of a body in either direction, a tunnel, or a call that outgrew its
-        buffer.
+        """The time at which the idle timeout ends, which begins again whenever bytes move; infinite if nothing is
+        streaming. It bounds a body in either direction, a tunnel, and a call whose request's body outgrew its buffer.
         """
         idle = self._timeouts.idle
         receiving = self._upload is not None and not self._upload.replay.done
         return _NEVER if idle is None or not (receiving or self._flowing) else self._moved + idle
 
     def next_due(self, now: float) -> float:
-        """Return the earliest time at which anything is due."""
+        """Return the earliest time at which a deadline or timeout of the call ends."""
         deadline, flights = self._call.deadline, self._flights.values()
         due = _NEVER if deadline is None or now >= deadline else deadline
         return min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
 
     def standing_still(self) -> Attempt | None:
-        """Return the attempt that is at fault when nothing has moved for too long; None if the app is at fault."""
+        """Return the attempt that is at fault if no byte has moved for longer than the idle timeout; None if the app is
+        at fault.
+        """
         blocked = [each for each in self._flights.values() if each.stream is not None and each.stream.blocked]
         return next(iter(self._flowing or blocked), None)
 
@@ -82,7 +86,9 @@ class CallTimeouts:
 
     @property
     def _flowing(self) -> list[Attempt]:
-        """The attempts that only silence ends."""
+        """The attempts that only the idle timeout ends: those whose answers stream, or wait for the beginning of their
+        body.
+        """
         outgrown = self._has_outgrown
         flights = self._flights.values()
         return [a for a in flights if a.state is DELIVERING or a.waits or (outgrown and a.state is FLYING)]

@@ -66,7 +66,7 @@ class Delivery:
     def inform(
         self, attempt: Attempt, head: ResponseHead, plan: Plan, journey: Journey | None, *, resent: bool
     ) -> None:
-        """Forward an interim answer. `resent`: the proxy has repeated the request by itself."""
+        """Forward an interim answer (1xx). `resent`: whether the proxy has repeated the request by itself."""
         self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
 
     def forward_head(self, head: ResponseHead, add: bytes, data: bytes, end: bool, trailers: Trailers | None) -> None:
@@ -84,7 +84,9 @@ class Delivery:
     def deliver(
         self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
-        """Forward the answer of this attempt: its head, and what has come of its body."""
+        """Forward the answer of this attempt: its head, and what has come of its body. `journey`: the call's way over
+        several upstreams, None if it stayed at the first; `outcome`: how the call ends by this answer.
+        """
         head, policy = attempt.head, plan.policy
         answers = policy if journey is None else journey.policy_of(attempt.number)
         drop, add = handed_on(call, answers, head, self.context.via, outcome, now - attempt.arrived)
@@ -121,7 +123,9 @@ class Delivery:
         self.grpc_status = grpc_status_of_http(head.status) if status is None else status
 
     def break_off(self, fault: Fault | None, *, grpc: bool) -> None:
-        """Break off an answer that the app has begun to get."""
+        """Break off an answer that the app has begun to get. `fault`: the fault of the upstream's stream, None if that
+        did not cause it; `grpc`: whether the call is a gRPC call.
+        """
         if grpc:
             self.grpc_status = UNAVAILABLE if fault is None else fault.grpc_status
         self.app.reset(fault)
@@ -138,7 +142,7 @@ class Delivery:
         return via_name(policy, self.context.via)
 
     def _read_along(self, watch: StreamWatch, data: bytes, policy: Policy) -> None:
-        """Look for errors in the forwarded bytes of a stream of events."""
+        """Look for errors in `data`, the next forwarded bytes of a stream of events, with the reader `watch`."""
         for error in watch.feed(data):
             self.detail = f"its stream reported an error: {error}"
             self.context.observer.stream_failed(policy, error)
@@ -146,7 +150,7 @@ class Delivery:
     # -- an answer of the proxy's own -----------------------------------------------------------------------------
 
     def answer(self, action: Answer, call: Call, journey: Journey | None) -> None:
-        """Write the proxy's own answer."""
+        """Write the answer of the proxy's own that `action` asks for."""
         grpc = call.request.is_grpc
         self.detail = action.detail
         before = told(call.history) if journey is not None and journey.since else ""
@@ -171,7 +175,9 @@ class Delivery:
         self.app.answer(200, given_up_answer(call, head, via, outcome=outcome), b"")
 
     def break_down(self, upstream: str, *, grpc: bool) -> None:
-        """Answer that the call failed by a defect of the proxy, or break the answer off."""
+        """Tell the app that the call failed by a defect of the proxy: answer so if no answer has begun, else break the
+        answer off.
+        """
         if self.status:
             self.app.reset(None)
             return

@@ -189,8 +189,8 @@ class Exchange(AttemptOwner):
         self.carry_out(actions, now)
 
     def decider(self) -> Call:
-        """Return the `Call`. If there is none yet, make it in its present state: attempt 1 is in flight, or is being
-        delivered.
+        """Return the call's `Call`. If none exists yet, make it in the state that the call has reached: attempt 1 is in
+        flight, or its answer is being delivered.
         """
         if self.decided:
             return self.call
@@ -412,7 +412,9 @@ class Exchange(AttemptOwner):
             _CARRIED_OUT[type(action)](self, action, now)
 
     def _elsewhere(self, entry: Fallback) -> str:
-        """Return why the call can't go on by this entry, "" if it can; then its request is prepared."""
+        """Prepare the request for the upstream of this fallback entry; return "" if that succeeds, else why the call
+        can't go on there.
+        """
         if self.journey is None:
             self.journey = Journey(self.context, self.plan)
         try:
@@ -422,7 +424,7 @@ class Exchange(AttemptOwner):
         return ""
 
     def stream_on(self, attempt: Attempt, now: float) -> None:
-        """Forward the answer as it comes from now on."""
+        """Begin to forward this attempt's answer to the app as its bytes come."""
         plan, app, stream = self.plan, self.delivery.app, attempt.stream
         if plan.policy.timeouts.idle is not None:
             self.moved = now
@@ -509,7 +511,7 @@ class Exchange(AttemptOwner):
         delivery.app.done()
 
     def _end_early(self, answer: Answer) -> None:
-        """End the call for a fault of the app, which gets this answer if it has got none."""
+        """End the call for a fault of the app. The app gets `answer`, if it has got no answer yet."""
         if self.over:
             return
         now = monotonic()
@@ -538,28 +540,32 @@ class Exchange(AttemptOwner):
 
     @property
     def _replay(self) -> Replay | None:
-        """The body that attempts send; another upstream may get a changed one."""
+        """The request's body that attempts send. At a fallback's upstream it may be a changed one."""
         upload = self.upload
         if upload is None:
             return None
         return upload.replay if self.journey is None else self.journey.body_for(upload)
 
     def _pump(self, upload: Upload) -> None:
-        """Write what has come of the body to the attempts."""
+        """Write the bytes of the request's body that have come to all attempts in flight."""
         for attempt in list(self.flights.values()):
             attempt.pump()
             self._note_sent(attempt)
         self._settle(upload)
 
     def _settle(self, upload: Upload) -> None:
-        """Take more of the body from the app, or wait; keep no more than may be kept."""
+        """Read more of the request's body from the app, or pause the app if sending does not keep up and the buffer is
+        full.
+        """
         if upload.overfull and any(attempt.stream is not None for attempt in self.flights.values()):
             self._lose(upload)
         if not self.over:
             upload.settle(self.flights.values())
 
     def _lose(self, upload: Upload) -> None:
-        """Stop keeping the body, which has outgrown its buffer: only attempts in flight still get it."""
+        """Stop keeping the request's body for further attempts, since it has outgrown its buffer: only the attempts in
+        flight still get it.
+        """
         if not upload.lose():
             return
         now, idle = monotonic(), self.plan.policy.timeouts.idle
@@ -569,7 +575,7 @@ class Exchange(AttemptOwner):
             self.due_by(now + idle)
 
     def _note_sent(self, attempt: Attempt) -> None:
-        """Bound the wait for an answer, from the last byte of the request, once this attempt has sent it."""
+        """Once this attempt has sent its request's last byte, let the timeouts `attempt` and `first_byte` begin."""
         sent_at, timeouts = attempt.sent_at, self.plan.policy.timeouts
         if sent_at is None:
             return
@@ -584,13 +590,13 @@ class Exchange(AttemptOwner):
     # -- what is waited for ---------------------------------------------------------------------------------------
 
     def due_by(self, at: float) -> None:
-        """Have the watch attend to the call by this time."""
+        """Have the watch check the call's deadlines and timeouts no later than at time `at`."""
         if at < self.due:
             self.due = at
             self.context.watch.sooner(self)
 
     def wake_at(self, at: float) -> None:
-        """Set the call's one alarm."""
+        """Set the call's one alarm to time `at`."""
         if self.over:
             return
         if self._alarm is None:
@@ -620,7 +626,9 @@ class Exchange(AttemptOwner):
             return NEVER
 
     def _fall_silent(self, now: float) -> None:
-        """Fail the attempt at fault, or else the app, because nothing has moved for too long."""
+        """End a call whose idle timeout has ended without a byte moving: fail the attempt at fault, or blame the app if
+        no attempt is.
+        """
         standing = _timeouts_of(self).standing_still()
         self.moved = now  # what is begun in its place has its own time
         if standing is not None:
@@ -697,7 +705,9 @@ def _ask(exchange: Exchange, action: Ask, now: float) -> None:
 
 
 def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool) -> None:
-    """Report the bucket's answer, whenever it comes: a call that is over gives a grant back."""
+    """Report to the call whether the bucket granted the price of a retry; if the call is over by then, give the tokens
+    of a grant back.
+    """
     now = monotonic()
     exchange.notify(now, Call.granted if granted else Call.refused, (price, now), call)
 
@@ -713,7 +723,9 @@ def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
 
 
 def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
-    """Go on at the upstream that was prepared last: a new `Call` continues the call there."""
+    """Go on at the upstream for which the request was prepared last (`Journey.prepare`): a new `Call` continues the
+    call there.
+    """
     journey, before = exchange.journey, exchange.call
     assert journey is not None  # the journey prepared this upstream
     before.forget_alarm()

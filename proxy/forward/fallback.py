@@ -46,8 +46,8 @@ class StaysError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """The ways from one upstream to others of the same generation of the configuration. `strict`: loopback addresses
-    that no `url` names are denied; `traced`: attempts are spans.
+    """The ways from one upstream to the other upstreams of the same configuration. `strict`: whether loopback addresses
+    that no upstream's `url` names are denied; `traced`: whether attempts are spans of a trace.
     """
 
     router: Router
@@ -57,8 +57,8 @@ class Ways:
 
 @dataclass(slots=True)
 class Leg:
-    """The part of a call's way that leads through one more upstream. `body`: the body that is sent there, if it differs
-    from what came; `left`: which fields are left out; `edits`: whether the body was changed.
+    """One more upstream to which a call goes on, and what is sent there. `body`: the body, if it differs from what the
+    app sent; `left`: the fields to leave out; `edits`: whether the fallback entry changed the body.
     """
 
     plan: Plan
@@ -69,8 +69,9 @@ class Leg:
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """The way of a call over several upstreams. `first`: the plan that the call came by; `since`: the number of
-    attempts that had been made when it went on to each next upstream; `policies`: the policies of these upstreams.
+    """The way of a call over several upstreams. `first`: the plan for the first upstream; `policies`: the policy of
+    each further upstream; `since`: for each of these, the number of attempts that the call had made before it went
+    there.
     """
 
     means: Context
@@ -85,7 +86,9 @@ class Journey:
     # -- to the next upstream -------------------------------------------------------------------------------------
 
     def prepare(self, entry: Fallback, upload: Upload | None) -> None:
-        """Build the request for the next upstream. Raises StaysError if that is impossible."""
+        """Build the request for the upstream that this fallback entry names. Raises StaysError if that is
+        impossible.
+        """
         self._forget()
         self.ahead = self._leg(entry, upload)
 
@@ -137,7 +140,9 @@ class Journey:
         return Leg(plan, body, left, edits)
 
     def _body(self, entry: Fallback, upload: Upload | None) -> Replay | None:
-        """Return the body with the members set that the entry names; None if it names none. Raises StaysError."""
+        """Return the request's body with the members set that the fallback entry says; None if the entry sets none.
+        Raises StaysError if that is impossible.
+        """
         if not entry.json:
             return None
         if upload is None or not (upload.size or not upload.replay.done):
@@ -165,7 +170,9 @@ class Journey:
         return upload.replay if self.leg is None or self.leg.body is None else self.leg.body
 
     def trailers_came(self, upload: Upload) -> None:
-        """Leave those trailers out that the present upstream must not get: the request's body is whole."""
+        """Prepare the trailers of the request's body, which is whole, for the present upstream: leave out those that it
+        must not get.
+        """
         if not self._has_trailers:
             self._has_trailers, self._trailers = True, upload.replay.trailers
         leg, trailers = self.leg, self._trailers
@@ -181,7 +188,7 @@ class Journey:
         return self.policies[place - 1] if place else self.first.policy
 
     def dropped(self, attempt: int) -> frozenset[bytes]:
-        """Return the lower-case names of fields that are not forwarded from an attempt's answer."""
+        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded."""
         return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
 
     def close(self) -> None:

@@ -50,11 +50,11 @@ class Changes:
         self.add.append((name, value))
 
     def lines(self) -> bytes:
-        """Return `add` as field lines."""
+        """Return the added fields as one text of field lines, each with its CRLF."""
         return "".join(f"{name}: {value}\r\n" for name, value in self.add).encode("latin-1", "replace")
 
     def names(self) -> frozenset[bytes]:
-        """Return `drop` as a head's `render` takes it."""
+        """Return the lower-case names of the fields to remove, as a head's `render` takes them."""
         return frozenset(name.encode("latin-1", "replace") for name in self.drop)
 
 
@@ -117,12 +117,13 @@ def format_grpc_timeout(seconds: float) -> str:
 
 @dataclass(slots=True)
 class CallEnd:
-    """The end of a call, for the fields of its answer.
+    """The end of a call, from which the fields of its answer are made.
 
     `status`: the upstream's status, if its answer is forwarded; `error`: the RFC 9209 error type, if the answer is the
-    proxy's own; `detail`: the text of `details=`. `held`: seconds since the answer arrived. `cooling`: seconds that are
-    left of the cooldown which ended the call, `named` those that the answer itself asked for when it arrived.
-    `no_place`: see `gave_up`.
+    proxy's own; `detail`: the text of the parameter `details` of Proxy-Status. `held`: seconds for which the proxy has
+    held the answer. `cooling`: seconds that are left of the cooldown which ended the call; `named`: seconds of the
+    delay that the upstream's answer asked for when it arrived. `no_place`: the call found no place among the attempts
+    that may be under way.
     """
 
     outcome: Outcome
@@ -178,8 +179,9 @@ def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, 
 def handed_on(
     call: Call, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
-    """Return the lower-case names that an upstream's answer loses on its way to the app, and the lines that it gains.
-    `policy`: that of the upstream that answered, if the call went on to another one.
+    """Return the lower-case names of the fields to drop from an upstream's answer before it goes to the app, and the
+    field lines to add to it. `policy`: that of the upstream that answered; `via`: the name in our Via line; `held`:
+    seconds for which the proxy has held the answer.
     """
     attempts, via = call.attempts, via_name(policy, via)
     if answers_plainly(policy):
@@ -195,7 +197,9 @@ def handed_on(
 
 
 def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
-    """Return the changes for the answer to a request that never became a call under a policy."""
+    """Return the fields to set in the answer to a request that was refused before any policy applied. `error`: the RFC
+    9209 error type; `detail`: the text of Proxy-Status's `details`.
+    """
     changes = Changes()
     changes.add.append(("X-Attempt-Count", "0"))
     if outcome in GAVE_UP:
@@ -232,8 +236,8 @@ def proxy_status(
 
 
 def told(history: Sequence[AttemptRecord]) -> str:
-    """Return the results of the latest attempts, and why there was no other, for `details=` of an answer that is
-    forwarded.
+    """Return the text of Proxy-Status's `details` for a forwarded answer: the results of the latest attempts, and why
+    no other attempt followed.
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
@@ -255,7 +259,9 @@ def _details(call: Call, head: ResponseHead) -> str:
 
 
 def _attempt(record: AttemptRecord) -> str:
-    """Return `attempt 2`, or `llm attempt 2` for a call that went over several upstreams."""
+    """Return how `details=` calls an attempt: `attempt 2`, or `llm attempt 2` with its upstream's name if the call went
+    over several upstreams.
+    """
     return f"{record.upstream} attempt {record.attempt}" if record.upstream else f"attempt {record.attempt}"
 
 
@@ -274,10 +280,10 @@ def quoted(text: str) -> str:
 
 
 def _settle_retry_after(changes: Changes, fields: Fields, end: CallEnd) -> None:
-    """Reduce the delay that an answer names by the seconds for which it was held.
+    """Reduce the delay that an answer asks for by the seconds for which the proxy held the answer.
 
-    An app that comes back when the answer says so must find the cooldown that ended the call over. No less than what is
-    left of it is therefore named, in milliseconds too, which SDKs read first.
+    The delay is never below what is left of the cooldown that ended the call, so that an app which comes back as told
+    finds the cooldown over. Fields in milliseconds, which SDKs read first, are set likewise.
     """
     # `named`: the rest of the delay that the answer asked for, in any field.
     cooling, named = end.cooling, end.named - end.held
@@ -325,7 +331,9 @@ def via_name(policy: Policy, name: str) -> str:
 
 
 def is_loop(head: RequestHead, name: str) -> bool:
-    """Whether a request was here before: a member of its Via, or of its X-Redrive-Loop, has this very name."""
+    """Whether this proxy has forwarded the request before: a member of its Via or of its X-Redrive-Loop names this
+    proxy (`name`).
+    """
     specials = head.specials
     if b"via" in specials and went_through(head.get_all("via"), name):
         return True
@@ -335,7 +343,7 @@ def is_loop(head: RequestHead, name: str) -> bool:
 
 
 def went_through(values: Sequence[str], name: str) -> bool:
-    """Whether a message was here before: a Via member was received by this very name."""
+    """Whether one of these Via values has a member that was received by the proxy of this very name."""
     for value in values:
         for member in value.split(","):
             words = member.split()
@@ -346,13 +354,17 @@ def went_through(values: Sequence[str], name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def plain_lines(name: str, version: str, count: int) -> bytes:
-    """Return the lines to add to an answer for which no further rule applies."""
+    """Return the `Via` and `X-Attempt-Count` lines to add to an answer for which no further rule applies. `name`: the
+    name in Via, "" for no Via; `version`: that of HTTP in which the answer came; `count`: the number of attempts.
+    """
     return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
 
 
 @lru_cache(maxsize=256)
 def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
-    """Return the lines to add to a request for which no further rule applies."""
+    """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, and `Via` or the line
+    that detects loops in its place.
+    """
     return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
 
 
