@@ -48,8 +48,9 @@ class NotWritableError(Exception):
 
 
 def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
-    """Every variable and its value; with `java` also JAVA_TOOL_OPTIONS, which each JVM reports that it read. Raises
-    NotWritableError if no listener can be named in a URL.
+    """Every environment variable that points an app at redrive, and its value; with `java` also JAVA_TOOL_OPTIONS,
+    which makes each JVM print at its start that it has read it. Raises NotWritableError if no listener can be named in
+    a URL.
     """
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
@@ -65,8 +66,8 @@ def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
 
 
 def _java(address: Address) -> str:
-    """The properties of java.net's proxies, which grpc-java reads too; the excluded hosts are NO_PROXY's, IPv6 in
-    brackets.
+    """The system properties that send the traffic of java.net through the proxy at this address; grpc-java reads them
+    too. The hosts to exclude are those of NO_PROXY, IPv6 in brackets.
     """
     hosts = (f"[{host}]" if ":" in host else host for host in NO_PROXY.split(","))
     proxies = (
@@ -76,8 +77,8 @@ def _java(address: Address) -> str:
 
 
 def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iterator[str]:
-    """Yield the lines that `shell` (sh, fish, powershell, dotenv) is to read, one for each variable. Raises
-    NotWritableError.
+    """Yield the lines in which `shell` (sh, fish, powershell, dotenv) reads the variables of `values`, one for each;
+    with `unset`, the lines that remove them (not for dotenv). Raises NotWritableError.
     """
     for name, value in values.items():
         if shell == "fish":  # fish knows two escapes between single quotes
@@ -106,7 +107,7 @@ def _dotenv(name: str, value: str) -> str:
 
 
 def _of_certificates(settings: Settings) -> dict[str, str]:
-    """The variables that make apps trust the local CA; none if redrive ends no app's TLS."""
+    """The environment variables that make apps trust the local CA; none if redrive ends no app's TLS."""
     if not intercepts(settings):
         return {}
     cert = Path(settings.ca.cert)
@@ -115,15 +116,15 @@ def _of_certificates(settings: Settings) -> dict[str, str]:
 
 
 def tell_if_missing(settings: Settings) -> None:
-    """Print a warning if apps are about to get names of files that do not exist."""
+    """Print a warning if the variables for apps name files of the CA that do not exist."""
     missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
     if missing:
         _tell(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")
 
 
 def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> None:
-    """Make the CA, and print what to do with it; with `if_missing`, describe the CA that exists already. Raises
-    CaError, also if the existing CA is not for all of `hosts`.
+    """Make the CA for `hosts`, and print what to do with it; with `if_missing`, an existing CA is described instead.
+    Raises CaError, also if the existing CA is not for all of `hosts`.
     """
     needed()
     from proxy.server.intercept import ca
@@ -144,8 +145,8 @@ def show(settings: Settings) -> None:
 
 
 def export(settings: Settings, *, bundle: bool = False, folder: str | None = None) -> None:
-    """Print the CA's certificate; with `bundle`, the bundle, made again from what the machine trusts now; with
-    `folder`, write the files that apps of any language read into that folder. Raises CaError.
+    """Print the CA's certificate; with `bundle`, print instead the bundle of it and of the certificates that the
+    machine trusts now; with `folder`, write the files that apps of any language read into that folder. Raises CaError.
     """
     needed()
     from cryptography.hazmat.primitives.serialization import Encoding

@@ -273,7 +273,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def schema(options: argparse.Namespace) -> int:
-    """Print the JSON Schema of the configuration."""
+    """Print the JSON Schema of the configuration file."""
     import json
 
     from proxy.config.schema import schema as made
@@ -310,7 +310,7 @@ def completion(options: argparse.Namespace) -> int:
 
 
 def ca(options: argparse.Namespace) -> int:
-    """Make, show or export the local CA."""
+    """Make, show or export the local CA, with which redrive intercepts TLS."""
     settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT
@@ -396,9 +396,9 @@ def _why_not_ready(address: Address, token: str) -> str:
 
 
 def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[str | None, LoadResult]:
-    """Load the file that a verb works on: its path (None for the defaults alone), and the result of loading it.
-    Problems of these kinds are printed (errors, if none is named). Which file was loaded is printed too, if `told`; if
-    the file is refused, it is printed only if the command line did not name the file.
+    """Load the configuration file that a verb works on; return its path (None for the defaults alone) and the result of
+    loading it. Problems of the given kinds are printed (only errors, if no kind is given). With `told`, the path of an
+    accepted file is printed; that of a refused file only if the command line did not name it.
     """
     from proxy.config.load import find, load, taken
     from proxy.config.provenance import uncollected

@@ -29,7 +29,7 @@ class _Word:
 
     @property
     def is_file(self) -> bool:
-        """Whether names of files complete its value."""
+        """Whether a shell completes the word's value with names of files."""
         return self.takes and self.name == _FILE
 
 
@@ -141,7 +141,7 @@ def _zsh(prog: str, verbs: Sequence[_Verb]) -> str:
 
 
 def _zsh_function(name: str, verb: _Verb) -> str:
-    """The shell function that completes what follows a verb."""
+    """The zsh function that completes what the user types after a verb."""
     specs = [spec for word in verb.words for spec in _zsh_specs(word)]
     own = "_".join([f"_{name}", *map(_function, verb.path)])
     if not verb.below:
@@ -168,7 +168,7 @@ def _zsh_function(name: str, verb: _Verb) -> str:
 
 
 def _zsh_specs(word: _Word) -> Iterator[str]:
-    """The specifications that `_arguments` gets for an option or an argument."""
+    """The specifications by which zsh's `_arguments` completes an option or an argument."""
     action = "_files" if word.is_file else f"({' '.join(word.choices)})" if word.choices else " "
     message = f":{_zsh_told(word.name)}:{action}"
     if not word.flags:
@@ -213,7 +213,7 @@ def _fish(prog: str, verbs: Sequence[_Verb]) -> str:
 
 
 def _fish_word(word: _Word) -> str:
-    """The options of `complete` for an option or an argument."""
+    """The options of fish's `complete` for an option or an argument."""
     parts = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in word.flags]
     if word.takes:
         flags = "-x" if word.flags else ""
@@ -229,7 +229,7 @@ def _quoted(text: str) -> str:
 
 
 def _function(word: str) -> str:
-    """A word in the form that it takes in a function's name."""
+    """A text (such as a verb's name) in the form in which it may be part of a shell function's name."""
     return re.sub(r"\W", "_", word)
 
 

@@ -145,7 +145,9 @@ class ServerProcess:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def open_unless_ended(self) -> bool:
-        """Open, unless a signal to end arrives before that is done; whether it was done. Raises what `open` raises."""
+        """Open the process (see `open`); return False if a signal to end arrived before it was open. Raises what `open`
+        raises.
+        """
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self.end)
         opening = self._loop.create_task(self.open())
@@ -191,8 +193,8 @@ class ServerProcess:
         return self._reload_errors
 
     async def _reload(self, why: str) -> None:
-        """Load the file again, and wait until it is in force or was refused; the service manager is notified of both
-        ends.
+        """Load the file again, and wait until it is in force or was refused; the service manager is notified when the
+        reload begins and when it ends. `why` names the cause in logs.
         """
         self._manager.reloading(monotonic())
         try:
@@ -218,7 +220,9 @@ class ServerProcess:
             self._notices.tell("limits", [line], open_files=files, connections=enough)
 
     def _loaded(self, result: LoadResult, why: str) -> None:
-        """Take a configuration that was loaded, or report its errors."""
+        """Put a configuration that was loaded again in force, or report its errors and keep the old one. `why` names
+        the cause of the reload in logs.
+        """
         settings = result.settings
         errors = [str(problem) for problem in result.errors]
         plan = None
@@ -247,8 +251,8 @@ class ServerProcess:
         self._beside.begin(self._take(plan, why, self._taken))
 
     async def _take(self, plan: ListenPlan, why: str, taken: asyncio.Event) -> None:
-        """Put a good configuration in force: open and close listeners, wait until every worker has it, and report
-        that.
+        """Finish a reload: open and close listeners by `plan`, wait until every worker uses the configuration, and
+        report that; then set `taken`, also after an error. `why` names the cause of the reload in logs.
         """
         async with self._taking:
             told = self._warnings
@@ -265,13 +269,15 @@ class ServerProcess:
     # -- ending ---------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Let calls finish, then end; a second call ends the process at once."""
+        """Let calls finish, then end the process; if this is called a second time, end it at once."""
         if self._end.is_set():
             self._at_once.set()
         self._end.set()
 
     def drain(self) -> None:
-        """Stop being ready; after `drain` seconds, refuse calls. The process goes on until a signal ends it."""
+        """Report the process as not ready from now on, and after `drain` seconds refuse calls. The process goes on
+        until a signal ends it.
+        """
         if self._draining:
             return
         self._draining = True
@@ -281,7 +287,9 @@ class ServerProcess:
         self._loop.call_later(self.settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:
-        """Serve until a signal to end, and then until it is quiet or `drain` has run out; then close everything."""
+        """Serve until a signal to end arrives, then until no call is under way or the configured `drain` time has run
+        out; then close everything.
+        """
         await self._end.wait()
         self._manager.stopping(self.settings.drain + _AFTER_DRAIN)
         self.drain()
@@ -297,12 +305,14 @@ class ServerProcess:
         self._people.close()
 
     async def _step(self, work: Coroutine[Any, Any, Given], otherwise: Given | None = None) -> Any:
-        """Run a step of the end for at most `_STEP` seconds; `otherwise` is the result if it takes longer."""
+        """Run `work`, a step of the process's end, for at most `_STEP` seconds; return its result, or `otherwise` if it
+        takes longer.
+        """
         return await within(_STEP, work, otherwise, self._notices.tell)
 
     async def _until_quiet(self, until: float) -> None:
-        """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds; until `until` at
-        most (in seconds of the loop's clock), or until a second signal.
+        """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends
+        early at `until` (in seconds of the loop's clock) or at a second signal.
         """
         seen, quiet_since = self._serving.seen, self._loop.time()
         while (now := self._loop.time()) < until and not self._at_once.is_set():
@@ -414,8 +424,8 @@ def _line(upstream: Upstream) -> str:
 
 
 def _try(settings: Settings, listening: Sequence[Address]) -> str:
-    """A curl command that reaches an upstream by its prefix; on this machine if there is one, since that needs no
-    internet.
+    """A curl command for people to try: it reaches an upstream by its prefix, one on this machine if there is one,
+    since that needs no internet.
     """
     address = next((address for address in listening if address.unix is None), None)
     reachable = [u for u in settings.router.upstreams if u.prefix is not None and u.target.endpoints]
@@ -434,8 +444,8 @@ def _explained(settings: Settings, call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
-    """The parts of an upstream's policy that may be tried in a draft, as the file has them; None if it has no such
-    upstream.
+    """The parts of an upstream's policy that may be changed in a draft (the trial of another policy), as the file has
+    them; None if the file has no such upstream.
     """
     from proxy.lab.what_if import shown
 
@@ -445,8 +455,8 @@ def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
 def _tried(
     file: str | None, settings: Settings, upstream: str, text: str, calls: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """The errors of a draft of an upstream's policy, and what would have happened to calls under it; None without such
-    an upstream.
+    """The errors of `text`, a draft of an upstream's policy, and what would have happened to the recorded `calls` under
+    it; None if there is no such upstream.
     """
     from proxy.lab.what_if import tried
 

@@ -33,7 +33,9 @@ class WorkerFailedError(Exception):
 
 
 def end_early() -> None:
-    """Let SIGTERM and SIGINT end the process at once, until the loop handles them: nothing is served yet."""
+    """Let SIGTERM and SIGINT end the process at once until the event loop handles these signals: before that, nothing
+    is served.
+    """
     for number in SIGNALS:
         signal.signal(number, lambda _number, _frame: leave(0))
 
@@ -51,8 +53,8 @@ def leave(status: int) -> NoReturn:
 async def within(
     seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, tell: Callable[..., None]
 ) -> Given:
-    """Return what a step of the end returns; a step that takes longer than `seconds` is reported and abandoned, and
-    `otherwise` is returned.
+    """Run `work`, a step of the process's end, and return its result; if it takes longer than `seconds`, report and
+    abandon it, and return `otherwise`.
     """
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -65,7 +67,7 @@ async def within(
 
 
 def telling(tell: Callable[..., None]) -> Failed:
-    """Return a function that reports failed work: what it was, and its error."""
+    """Return a function that reports through `tell` that background work has failed: what it was, and its error."""
     return lambda what, error: tell("failed", [repr(error)], what=what, error=repr(error))
 
 
@@ -79,7 +81,9 @@ class Background:
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine as a task in the background; its error ends nothing else."""
+        """Run a coroutine as a task in the background; an error in it is reported, and ends neither the process nor
+        other tasks.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._done)

@@ -28,7 +28,8 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 class Usage(NamedTuple):
     """The use that calls make of everything that has a limit: calls in flight, calls that wait, bytes kept for another
-    attempt. `busy`, while draining: the number of processes in which anything is under way (`Acceptor.is_busy`).
+    attempt. `busy` is the number of processes in which anything is still under way (`Acceptor.is_busy`); a process that
+    drains waits until it is 0.
     """
 
     in_flight: int = 0
@@ -38,7 +39,9 @@ class Usage(NamedTuple):
 
 
 def enough_for(descriptors: int) -> int:
-    """The number of app connections that so many file descriptors suffice for, each with one upstream connection."""
+    """The number of app connections for which `descriptors` file descriptors suffice, if each has one upstream
+    connection.
+    """
     room = descriptors - RESERVED
     return max(1, (room - min(REFUSED_IN_WORDS, room // 4)) // 2)
 
@@ -62,7 +65,7 @@ def open_files() -> int:
 
 
 def processes(workers: int | None) -> int:
-    """The setting `workers` as a number of processes; None is auto."""
+    """The number of processes that the setting `workers` asks for; None means auto, as many as can run at one time."""
     if workers is not None:
         return workers
     try:

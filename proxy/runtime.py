@@ -78,8 +78,8 @@ STEP = 4.0
 
 
 def settle_in() -> None:
-    """Exempt everything that is imported and built from garbage collection, because it lives as long as the process,
-    and give the memory that reading the configuration and importing used meanwhile back to the system.
+    """Exempt everything that is imported and built so far from garbage collection, because it lives as long as the
+    process; give the memory that was needed only to import and to read the configuration back to the system.
     """
     sys.setswitchinterval(_SWITCH)
     gc.collect()
@@ -88,14 +88,18 @@ def settle_in() -> None:
 
 
 def policies_of(settings: Settings) -> PoliciesOf:
-    """Return a function that gives all policies of an upstream, in the configuration's order."""
+    """Return a function from an upstream's name to all its policies, in the configuration's order; none for an unknown
+    name.
+    """
     router = settings.router
     known = {**router.by_name, router.fallback.label: router.by_name.get(router.fallback.label, router.fallback)}
     return lambda upstream: known[upstream].policies if upstream in known else ()
 
 
 def draw_via() -> str:
-    """Draw the name in our Via lines, once at start; the workers of a process share it (contract, section 6)."""
+    """Draw at random the name by which redrive calls itself in Via lines, once at start; the workers of a process share
+    it (contract, section 6).
+    """
     return f"redrive-{secrets.token_hex(4)}"
 
 
@@ -200,7 +204,9 @@ class DataPath:
         self._sweep(_STEPS)
 
     def _sweep(self, steps: int) -> None:
-        """Forget idle scopes, in at most so many steps, between which calls go on."""
+        """Forget the state of scopes that have been idle, in at most `steps` steps, with pauses in which calls go
+        on.
+        """
         if self._idle_scopes.sweep(monotonic()) and steps > 1:
             self.means.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
 
@@ -232,7 +238,7 @@ class DataPath:
         return site
 
     async def shut(self, site: web.SockSite) -> None:
-        """Stop accepting on a listener, and serve the connections that were already waiting in its queue."""
+        """Stop accepting on a listener (`site`), and serve the connections that were already waiting in its queue."""
         await self.close_listener(await self.leave(site))
 
     async def leave(self, site: web.SockSite, *, gone: bool = True) -> socket.socket:
@@ -266,7 +272,9 @@ class DataPath:
             self.acceptor.listening[bound(sock)] -= 1
 
     def left(self, address: Address) -> None:
-        """Note that a listener at this address is closed; another one may already be open there."""
+        """Note that a listener at this address is closed; calls may go to the address unless another listener is
+        already open there.
+        """
         self._own[address] -= 1
         if address.unix is None and not self._own[address]:
             self._guard.drop_own(address.host, address.port)
@@ -274,8 +282,8 @@ class DataPath:
     # -- configurations -------------------------------------------------------------------------------------------
 
     def use(self, settings: Settings) -> list[object]:
-        """Take a new configuration, for calls that start after it; return the parts of the old one that are to be
-        released.
+        """Put a new configuration in force for calls that start after it; return the parts of the old one that are to
+        be released.
         """
         means = self.means
         self.fleet.use(settings)
@@ -299,11 +307,11 @@ class DataPath:
     # -- being watched --------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Read the levels of buckets that are kept in Redis."""
+        """Read the levels of the buckets that are kept in Redis, for display."""
         await self.fleet.refresh()
 
     def redis(self) -> tuple[bool | None, int]:
-        """Whether Redis is available, and how many times it became unavailable."""
+        """Whether Redis is available, and how many times it has become unavailable."""
         return self.fleet.is_up, self.fleet.outages
 
     def workers(self) -> list[tuple[str, float]]:
@@ -322,14 +330,14 @@ class DataPath:
 
     @property
     def usage(self) -> Usage:
-        """The present use of everything that has a limit."""
+        """The present use of everything that has a limit (calls, waiting calls, bytes)."""
         acceptor = self.acceptor
         return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.means.draining and acceptor.is_busy))
 
     @property
     def wires(self) -> Wires:
-        """The numbers of open connections and streams, and HTTP/2's errors. Each read walks all connections, so it is
-        only for whoever shows the figures.
+        """The numbers of open connections and streams, and of HTTP/2 errors. Each read walks all connections, so this
+        is read only when the figures are to be shown.
         """
         acceptor, pool = self.acceptor, self.means.pool
         wires = Wires()
@@ -363,13 +371,15 @@ class DataPath:
         return self.env.waiting.waiting
 
     def leave_room(self, elsewhere: Usage, settings: Settings) -> None:
-        """Leave the other workers what they use of the limits that all workers share."""
+        """Lower this worker's limit on bytes kept for another attempt by what the other workers (`elsewhere`) keep,
+        since they share the configured total.
+        """
         self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Close connections as their calls end. Calls that arrive meanwhile are served."""
+        """Close app connections as their calls end. Calls that arrive meanwhile are served."""
         self.acceptor.drain()
 
     def refuse(self) -> None:

@@ -32,7 +32,7 @@ class ServiceManager:
         self._send("STOPPING=1", "STATUS=calls run out", f"EXTEND_TIMEOUT_USEC={within * 1e6:.0f}")
 
     def status(self, status: str) -> None:
-        """Report a line for people, and no change of state."""
+        """Send a status line for people, without a change of the service's state."""
         self._send(f"STATUS={status}")
 
     def _send(self, *lines: str) -> None:

@@ -15,8 +15,8 @@ PORTS = {"http": 80, "https": 443}
 
 
 def is_own_origin(origin: str, authority: str, *schemes: str) -> bool:
-    """Whether an Origin is that of a page of this very server: the host and port that the request asked (`authority`),
-    by one of these schemes.
+    """Whether the value of an Origin field is that of a page of this very server: one of `schemes`, and the host and
+    port that the request asked (`authority`).
     """
     scheme, _, place = origin.strip(" \t").lower().partition("://")
     named = split_authority(place, PORTS[scheme]) if scheme in schemes else None

@@ -33,8 +33,8 @@ Told = Callable[[Any, list[int]], None]
 
 
 class Channel:
-    """An end of the channel. `told` is called with each message and its descriptors, which the callee then owns;
-    `ended` is called once, when the other side has closed.
+    """An end of the channel between a parent and a worker. `told` is called with each message that arrives and its file
+    descriptors, which the callee then owns; `ended` is called once, when the other side has closed.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class Channel:
         loop.add_reader(sock, self._receive)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
-        """Send a message. The descriptors must stay open until it has been written."""
+        """Send a message and file descriptors with it. The descriptors must stay open until the message has been
+        written.
+        """
         if not self._open:
             return
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -88,8 +90,8 @@ class Channel:
         self._loop.remove_writer(self._sock)
 
     def flush(self, seconds: float) -> None:
-        """Write all messages that are queued, blocking, because this side ends. A single write fails if the other side
-        reads nothing for `seconds`; then the rest is dropped.
+        """Write all messages that are queued, blocking, because this process ends. If the other side reads nothing for
+        `seconds`, the rest is dropped.
         """
         if self._open:
             self._sock.settimeout(seconds)
@@ -142,8 +144,8 @@ PassedSocket = tuple[int, Address]
 
 
 class Begin(NamedTuple):
-    """The first message. `settings` are packed (`proxy.config.settings`), `row` is the worker's row in shared memory,
-    `own` are the addresses where admin and probe listen.
+    """The first message to a worker. `settings` is the packed configuration (`proxy.config.settings`), `row` the
+    worker's row in shared memory, `own` the addresses where the parent's admin and probe ports listen.
     """
 
     row: int
@@ -162,7 +164,7 @@ class Use(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """More sockets to accept on; they come with the message."""
+    """More sockets on which the worker is to accept connections; they come with the message."""
 
     places: Sequence[PassedSocket]
 
@@ -183,22 +185,26 @@ class Shut(NamedTuple):
 
 
 class Own(NamedTuple):
-    """An address where admin or probe listens now (`gone`: no longer), which calls must not be sent to."""
+    """An address where the parent's admin or probe port listens now (with `gone`: no longer listens); calls must not be
+    sent there.
+    """
 
     address: Address
     gone: bool = False
 
 
 class Gather(NamedTuple):
-    """A request for what the worker has counted. The answer contains the calls after number `since`; None: no calls."""
+    """A request for what the worker has counted. `since` asks also for the calls with larger numbers than that; None
+    asks for no calls.
+    """
 
     number: int
     since: int | None
 
 
 class Do(NamedTuple):
-    """A command. drain: close connections with their next answer; retire: drain, and end when nothing is under way;
-    refuse: refuse new calls; end: cut what is under way, and end.
+    """A command to a worker. drain: close connections with their next answer; retire: drain, and end when nothing is
+    under way; refuse: refuse new calls; end: cut what is under way, and end.
     """
 
     what: str
@@ -208,8 +214,8 @@ class Do(NamedTuple):
 
 
 class Using(NamedTuple):
-    """The worker's answer to Begin and Use: the configuration is in force (after the first, the worker serves), or
-    `error` says why not.
+    """The worker's answer to Begin and Use: the configuration is in force (from the first answer on, the worker
+    serves), or `error` says why not.
     """
 
     generation: int
@@ -217,14 +223,15 @@ class Using(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Sockets on which the worker accepts no more."""
+    """The worker's answer to Leave: the sockets on which it accepts no more."""
 
     numbers: Sequence[int]
 
 
 class Counted(NamedTuple):
-    """The answer to Gather. `made` are the keys of shared state that the worker has begun to use, as of `generation`;
-    `cooldowns` began since the answer before.
+    """The worker's answer to Gather. `made` are the keys of the shared state (such as buckets) that the worker has
+    begun to use, in the configuration's `generation`; `cooldowns` are those that its calls began since its previous
+    answer.
     """
 
     number: int
@@ -235,13 +242,13 @@ class Counted(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The last message, after a last Counted; `cut` is the number of calls that were cut."""
+    """The worker's last message, after a last Counted; `cut` is the number of calls that it cut short."""
 
     cut: int
 
 
 class Trouble(NamedTuple):
-    """The reason why the worker can't write lines to the log; empty when it can again."""
+    """The reason why the worker can't write lines to the access log; empty once it can again."""
 
     why: str
 

@@ -46,8 +46,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Times(NamedTuple):
-    """The times of a process so far: seconds for which its threads ran, and for which they waited for a processor, each
-    wait once it was over; and the state of its main thread now, a letter of /proc/PID/stat, "" if it is not known.
+    """The times of a process so far, in seconds: `ran`, for which its threads ran, and `waited`, for which they waited
+    for a processor (a wait counts once it is over). `state` is that of its main thread now, a letter of /proc/PID/stat,
+    "" if unknown.
     """
 
     ran: float
@@ -75,7 +76,7 @@ class Beating(Protocol):
 
 
 class Pulse:
-    """The state of one worker's heartbeat from look to look."""
+    """The state of one worker's heartbeat, as the watch's regular looks have found it."""
 
     __slots__ = ("_beat", "_before", "_computed", "_stood", "silent")
 
@@ -87,7 +88,9 @@ class Pulse:
         self._stood = 0.0  # and those in which it could have
 
     def look(self, beat: int, seconds: float, times: Callable[[], Times]) -> None:
-        """Note the heartbeat, `seconds` after the look before; `times` returns the process's times so far."""
+        """Note the heartbeat counter's value `beat`, read `seconds` after the previous look. `times` is called if the
+        counter has not changed, for the CPU and waiting times of the worker's process so far.
+        """
         if beat != self._beat or beat == ENDS:
             self._beat = beat
             self._before, self.silent, self._computed, self._stood = None, 0.0, 0.0, 0.0
@@ -106,12 +109,14 @@ class Pulse:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was a heartbeat."""
+        """Whether the worker has ever sent a heartbeat."""
         return self._beat != NOT_BEGUN
 
     @property
     def is_silent(self) -> bool:
-        """Whether another worker should accept on its sockets."""
+        """Whether the heartbeat has been still for so long that another worker should accept on this worker's
+        sockets.
+        """
         return self.silent >= HANGS and self.has_begun
 
     @property
@@ -125,8 +130,9 @@ W = TypeVar("W", bound=Beating)
 
 
 class HeartbeatWatch(Generic[W]):
-    """The thread that watches heartbeats. `workers` returns the workers to watch, `beat` a row's heartbeat; `changed`
-    is called, in the thread, with a worker that has become silent (True) or is silent no longer (False).
+    """The thread that watches the workers' heartbeats. `workers` returns the workers to watch, `beat` the heartbeat
+    counter of a row; `changed` is called, in the thread, with a worker and True if its heartbeat has stopped, False if
+    it goes on again.
     """
 
     def __init__(
@@ -162,7 +168,7 @@ class HeartbeatWatch(Generic[W]):
             before = now
 
     def look(self, seconds: float) -> None:
-        """Look at all workers, `seconds` after the look before."""
+        """Check the heartbeats of all workers, `seconds` after the previous check."""
         workers = list(self._workers())
         numbers = {worker.number for worker in workers}
         self._pulses = {number: pulse for number, pulse in self._pulses.items() if number in numbers}
@@ -184,14 +190,16 @@ class HeartbeatWatch(Generic[W]):
             victim.kill_hung(self._pulses[victim.number].silent)
 
     def _may_kill_another(self) -> bool:
-        """Whether the successor of the worker that was killed last has begun, or has had its time for that."""
+        """Whether another hung worker may be killed: the successor of the worker killed last has begun, or has had its
+        time to begin.
+        """
         begun = any(number > self._newest and pulse.has_begun for number, pulse in self._pulses.items())
         return begun or self._since >= NEXT
 
 
 def times_of(pid: int) -> Times:
-    """The times of a process so far; of a process that the system says nothing of, or that has ended, zeros. A system
-    that does not count the times of threads (gVisor) may count those of processes.
+    """The times of a process so far; zeros if it has ended, or if the system says nothing of it. If the system does not
+    count the times of threads (gVisor), those of the whole process may be taken.
     """
     process = Path(f"/proc/{pid}")
     try:

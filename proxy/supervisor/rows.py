@@ -17,7 +17,9 @@ _CONNECTIONS, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE = range(5 + len(Usage._fie
 
 
 class Neighbours(Others):
-    """The numbers of connections of this worker (written), and of all others (read)."""
+    """The numbers of app connections that are open: of this worker, which this object publishes, and of all other
+    workers, which it reads.
+    """
 
     def __init__(self, memory: Memory, row: int) -> None:
         self._words = memory.words
@@ -26,7 +28,9 @@ class Neighbours(Others):
         self._first, self._apart = memory.row(1), memory.row(2) - memory.row(1)
 
     def tell(self, held: int, surplus: int) -> None:
-        """Publish how many connections are open here, and how many of them are open only to be refused."""
+        """Publish how many app connections are open in this worker (`held`), and how many of them are open only to be
+        refused (`surplus`).
+        """
         self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
 
     def count(self) -> tuple[int, int]:
@@ -51,8 +55,8 @@ class Rows:
         self._taken: set[int] = set()
 
     def write(self, row: int, usage: Usage, seen: int, files: int | None) -> None:
-        """Write this worker's row, except for its connections (`Neighbours`). `files` None: keep the number from
-        before.
+        """Write this worker's row, except for its connections (`Neighbours`): its `usage`, the number of calls that it
+        has `seen` end, and its open `files`; None keeps the row's earlier number of files.
         """
         at, words = self._memory.row(row), self._memory.words
         for word, used in zip(_USAGE, usage, strict=True):
@@ -66,7 +70,7 @@ class Rows:
         self._memory.words[self._memory.row(row) + _BEAT] += 1
 
     def beats_no_more(self, row: int) -> None:
-        """Mark that this worker's process ends, and has no heartbeat from now on."""
+        """Mark in the row that its worker's process ends, and gives no heartbeat from now on."""
         self._memory.words[self._memory.row(row) + _BEAT] = ENDS
 
     def heartbeat(self, row: int) -> int:
@@ -74,7 +78,7 @@ class Rows:
         return self._memory.words[self._memory.row(row) + _BEAT]
 
     def total(self, *, but: int = 0) -> Usage:
-        """The use of all workers together, except for the worker of one row."""
+        """The use that all workers together make of everything with a limit, without the worker of row `but`."""
         return Usage(*(self._sum(word, but) for word in _USAGE))
 
     @property
@@ -92,7 +96,7 @@ class Rows:
         return sum(memory.words[memory.row(row) + word] for row in range(1, memory.rows + 1) if row != but)
 
     def free(self, row: int) -> None:
-        """Free the row of a worker that has ended, and with it everything that the row says the worker used."""
+        """Free the row of a worker that has ended, so that what it used no longer counts."""
         self._taken.discard(row)
         self._clear(row)
 

@@ -124,9 +124,9 @@ class WorkerProcess:
         self._channel.send(message, descriptors)
 
     async def leave(self, numbers: Iterable[int], *, gone: bool = False) -> None:
-        """Have the worker stop accepting on these sockets, and wait until it has; after PATIENCE seconds go on, because
-        it may be stopped or get no processor. The worker handles messages in order, so this one comes before any later
-        one.
+        """Have the worker stop accepting on the sockets of these numbers, and wait until it has, for at most PATIENCE
+        seconds, because it may be stopped or get no processor. `gone`: no worker will accept there any more. The worker
+        handles messages in order, so this one comes before any later one.
         """
         mine = self.listening.intersection(numbers)
         self.listening -= mine
@@ -135,8 +135,8 @@ class WorkerProcess:
         await self.until(lambda: not self._leaving & mine, PATIENCE)
 
     async def ask(self, since: int | None) -> None:
-        """Ask the worker for what it has counted, and wait for its answer; until it has ended or PATIENCE seconds have
-        passed.
+        """Ask the worker for what it has counted, and wait for its answer until it has ended or PATIENCE seconds have
+        passed. `since`: also for its calls after this number; None: for no calls.
         """
         self._asked += 1
         number = self._asked
@@ -186,7 +186,7 @@ class WorkerProcess:
 
     @property
     def is_able(self) -> bool:
-        """Whether the worker accepts connections."""
+        """Whether the worker can accept connections: it is ready, and its heartbeat goes on."""
         return self.is_ready and not self.is_silent
 
     def _told(self, message: Any, _: list[int]) -> None:
@@ -210,8 +210,9 @@ class WorkerProcess:
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """The place of one worker. `adopter` is another worker that accepts on its sockets meanwhile; `started` is when the
-    process in the place was started, `failures` how many ended soon after their start, in a row.
+    """The place of one worker: its sockets, and the process that is in it. `adopter` is another worker that accepts on
+    its sockets while that process is not ready; `started` is when the process was started, `failures` how many
+    processes in a row ended soon after their start.
     """
 
     sockets: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)  # by number
@@ -222,12 +223,12 @@ class Slot:
 
     @property
     def is_served(self) -> bool:
-        """Whether the worker in the place is ready, and its heartbeat goes on."""
+        """Whether the worker in the place is ready and its heartbeat goes on."""
         return self.worker is not None and self.worker.is_able
 
     @property
     def places(self) -> tuple[PassedSocket, ...]:
-        """The numbers and addresses of the place's sockets, for a message."""
+        """The numbers and addresses of this slot's sockets, to be sent to a worker."""
         return tuple((number, address) for number, (address, _) in self.sockets.items())
 
     @property
@@ -236,13 +237,15 @@ class Slot:
         return [sock.fileno() for _, sock in self.sockets.values()]
 
     def failed(self, now: float) -> float:
-        """Note that the place's worker ended without being asked to; the seconds until another should be started."""
+        """Note that the slot's worker ended without being asked to; return the seconds to wait before another is
+        started.
+        """
         self.failures = self.failures + 1 if now - self.started < TRIAL else 1
         return pause_after(self.failures)
 
 
 class Slots:
-    """All places. `every` lists those that should have a worker."""
+    """The places of all workers. `every` lists those that should have a worker."""
 
     def __init__(self, count: int) -> None:
         self.every = [Slot() for _ in range(count)]
@@ -254,7 +257,9 @@ class Slots:
         return next((slot for slot in self.every if slot.worker is worker), None)
 
     def open(self, address: Address, sock: socket.socket) -> list[int]:
-        """Give each place a socket that listens at an address (the first place gets `sock`); the sockets' numbers."""
+        """Give each place a socket that listens at an address (the first place gets `sock`); return the sockets'
+        numbers.
+        """
         numbers: list[int] = []
         self._open.append((address, sock, numbers))
         for place, slot in enumerate(self.every):
@@ -271,8 +276,9 @@ class Slots:
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:
-        """Close the sockets of these numbers, once none of the workers accepts on them. A worker closes them last,
-        after it has accepted the connections that arrived meanwhile; another socket may still listen at the address.
+        """Close the sockets of the numbers in `opened`, once none of the workers accepts on them. A worker closes them
+        last, after it has accepted the connections that arrived meanwhile; another socket may still listen at the
+        address.
         """
         self._open = [entry for entry in self._open if entry[2] is not opened]
         workers = list(workers)
@@ -284,9 +290,9 @@ class Slots:
             worker.send(Shut(tuple(opened)))
 
     def resize(self, count: int) -> tuple[list[Slot], list[Slot]]:
-        """Change the number of places; the new places, and those that were removed. New places get sockets of their
-        own; the sockets of removed places go to the first place that stays. Served places are kept in preference to
-        others. Raises OSError if no more sockets are available; nothing has changed then.
+        """Change the number of places to `count`; return the new places and the removed ones. New places get sockets of
+        their own; the sockets of removed places go to the first place that stays. Places whose worker is ready are kept
+        before others. Raises OSError if no more sockets are available; nothing has changed then.
         """
         new = [Slot() for _ in range(count - len(self.every))]
         sockets: list[socket.socket] = []
@@ -325,21 +331,25 @@ class Slots:
                 slot.adopter.send(Listen(slot.places), slot.descriptors)
 
     async def take_back(self, worker: WorkerProcess) -> None:
-        """Note that a worker is ready: it accepts on its own sockets, and the worker that did so meanwhile stops."""
+        """Note that a worker is ready and accepts on its own sockets; the worker that accepted on them meanwhile
+        stops.
+        """
         slot = self.of(worker)
         if slot is not None and slot.adopter is not None:
             adopter, slot.adopter = slot.adopter, None
             await adopter.leave(slot.sockets)
 
     def forget(self, worker: WorkerProcess) -> None:
-        """Remove a worker as the one that accepts for other places, because it has ended or hangs."""
+        """Note that a worker accepts for no other place any more, because it has ended or hangs."""
         for slot in self.every:
             if slot.adopter is worker:
                 slot.adopter = None
 
 
 def pause_after(failures: int) -> float:
-    """The seconds to wait before a worker is started again in a place where so many have failed in a row."""
+    """The seconds to wait before a worker is started again in a place in which `failures` workers in a row have
+    failed.
+    """
     if failures <= 1:
         return 0.0
     return min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 2, 30))

@@ -212,7 +212,9 @@ class Worker:
         return Counted(number, self._factory.generation, report, made, cooldowns)
 
     def _look(self) -> None:
-        """Publish what this worker uses of the limits, and leave the other workers what they use."""
+        """Publish what this worker uses of the limits, and lower its own share by what the other workers use. A
+        retiring worker ends here once nothing is under way.
+        """
         self._looks += 1
         files = open_files() if self._looks % _SELDOM == 1 else None
         self._rows.write(self._row, self._path.usage, self._recent.seen, files)

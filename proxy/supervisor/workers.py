@@ -107,7 +107,9 @@ class Workers:
         return await worker.until(lambda: worker.is_ready)
 
     async def _spawn(self, slot: Slot, *, takes_over: bool = False) -> WorkerProcess:
-        """Start a worker for a place; one that `takes_over` gets the place only once it is ready (`roll`)."""
+        """Start a worker for `slot`. With `takes_over`, the slot's present worker stays in it until the new one is
+        ready (`roll`).
+        """
         self._numbers += 1
         row = self._rows.take()  # before the first await, during which other workers may be started
         worker = WorkerProcess(self._numbers, row, self._heard)
@@ -171,7 +173,9 @@ class Workers:
                     self._tell(event, lines, **facts)
 
     def _add_up(self, worker: WorkerProcess, counted: Counted) -> None:
-        """Add up what a worker has counted, and enter the shared state that it has begun to use in the registry."""
+        """Add up what a worker has counted, and enter the shared state (such as buckets) that it has begun to use in
+        the parent's registry.
+        """
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
         for began in counted.cooldowns:
@@ -203,7 +207,9 @@ class Workers:
         await self._restart(slot, pause)
 
     def _silence(self, number: int, silent: bool) -> None:
-        """Note that a worker's heartbeat stopped, so that another worker accepts on its sockets; or that it goes on."""
+        """Note that the heartbeat of the worker with this number has stopped (`silent`), so that another worker accepts
+        on its sockets, or that it goes on again.
+        """
         worker = self._all.get(number)
         if worker is None:
             return
@@ -241,7 +247,9 @@ class Workers:
         return self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
 
     async def settled(self) -> None:
-        """Wait until all workers use the new configuration, also those that retire. A worker that can't is ended."""
+        """Wait until all workers, also those that retire, use the new configuration. A worker that can't use it is
+        ended.
+        """
         generation = self._generation
         await asyncio.gather(*(self._settle(worker, generation) for worker in list(self._all.values())))
 
@@ -253,8 +261,9 @@ class Workers:
             await self._until_over(worker, 0.0)
 
     def _resize(self, count: int) -> None:
-        """Change the number of places and workers. New places get sockets of their own; the first place that stays gets
-        the sockets of those that are removed.
+        """Change the number of workers to `count`: start workers in the new places, and retire those of the removed
+        ones. New places get sockets of their own; the first place that stays gets the sockets of those that are
+        removed.
         """
         try:
             new, surplus = self._slots.resize(count)
@@ -320,7 +329,7 @@ class Workers:
         self._say(Do("refuse"))
 
     async def close(self, *, at_once: bool) -> int:
-        """End all workers; the number of calls that were cut."""
+        """End all workers; return the number of calls that were cut."""
         seconds = PATIENCE if at_once else _END
         self._ending = True
         self._watch_over.stop()
