@@ -83,7 +83,9 @@ class Pages:
         return address, runner
 
     async def shut(self, opened: tuple[Address, AdminRunner]) -> None:
-        """Close a listener. Answers in progress have END seconds to finish."""
+        """Close a listener that `open` returned: its address and its runner. Answers in progress have END seconds to
+        finish.
+        """
         address, runner = opened
         await runner.cleanup()
         self._leaves(address)
@@ -120,7 +122,7 @@ class AdminServer(web.Server):
             self._give_up(connection)
 
     def rests(self, connection: AdminConnection) -> None:
-        """Note that a connection has its answer, and waits for another request."""
+        """Note that a connection's request has been answered, and that it waits for another request."""
         if connection in self._open:
             self._resting[connection] = None
 
@@ -173,7 +175,7 @@ class AdminConnection(web.RequestHandler):
     # -- a client that has closed its sending direction ---------------------------------------------------------------
 
     def asks(self, request: web.BaseRequest) -> None:
-        """Note the request that is being answered."""
+        """Note the request that is now being answered on this connection."""
         self._asked = request
         if self.said_all:
             self._end_body(request)

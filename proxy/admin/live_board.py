@@ -127,8 +127,8 @@ class LiveBoard:
             self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
 
     def since(self, version: int, **more: Any) -> tuple[str, int]:
-        """A message with the rows that changed after a version (0: all rows), as JSON, and the version of the rows now.
-        `more` are further members of the message.
+        """A message, as JSON, with the board's rows that changed after `version` (0: all rows), and the version of the
+        rows now. `more` are further members of the message.
         """
         full = version < self._full or version == 0
         after = 0 if full else version
@@ -193,7 +193,9 @@ def pause_after(took: float) -> float:
 
 
 def _bring(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
-    """Update a row, and return its name."""
+    """Put the figures `seen` of the row `name` into `known`. If they differ from those kept, the row gets this version.
+    Return the row's name.
+    """
     row = known.get(name)
     if row is None or row.seen != seen:
         known[name] = _Row(version, seen, json.dumps(seen, separators=(",", ":")))
@@ -284,11 +286,13 @@ class EventReader:
 
     @property
     def wait(self) -> float:
-        """Seconds until the next look."""
+        """Seconds to wait before new calls and changed rows are looked for again."""
         return _LOOK_AT_CALLS if self._board is None else self._board.wait
 
     async def news(self) -> str:
-        """Make the events that are due; "" if there is nothing new."""
+        """The text of the events that this reader has not been sent yet: calls that ended and, for a reader of the
+        board, the changed rows; "" if there is nothing new.
+        """
         await self._view.refresh()
         text = "".join(await in_turns(_event("call", call.text, call.number) for call in self._calls()))
         if self._board is not None:

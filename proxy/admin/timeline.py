@@ -61,7 +61,9 @@ def quantile(slots: Sequence[int], share: float) -> float | None:
 
 
 class _Ring:
-    """The samples of one upstream. `moved` is the number of the last sample that was not all zero."""
+    """The samples of one upstream, in a ring that overwrites the oldest. `moved` is the number of the last sample that
+    was not all zero.
+    """
 
     __slots__ = ("_rows", "moved")
 
@@ -70,7 +72,7 @@ class _Ring:
         self.moved = 0
 
     def write(self, number: int, row: bytes) -> None:
-        """Write a sample in the place of the oldest."""
+        """Write the packed sample `row` as sample `number`, in the place of the oldest."""
         at = number % _PLACES * _ROW.size
         self._rows[at : at + _ROW.size] = row
         if row != _NOTHING:
@@ -236,5 +238,5 @@ def _packed(counted: Sequence[int], slots: Sequence[int], cooldown: float) -> by
 
 
 def _short(value: float) -> float:
-    """A number with no more digits than are exact: packed numbers have seven."""
+    """A number rounded to five significant digits: samples are kept as packed floats, which are exact to seven."""
     return value if isinstance(value, int) else float(f"{value:.5g}")

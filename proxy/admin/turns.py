@@ -41,7 +41,7 @@ async def a_turn() -> None:
 
 
 async def rest(ended: asyncio.Event, seconds: float) -> None:
-    """Wait this many seconds, or until the event is set."""
+    """Wait this many seconds, or until the event `ended` is set."""
     try:
         await asyncio.wait_for(ended.wait(), seconds)
     except TimeoutError:

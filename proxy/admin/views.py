@@ -205,8 +205,8 @@ async def upstreams(
     room: WaitingRoom = NO_ROOM,
     log: CooldownLog = NO_COOLDOWNS,
 ) -> list[dict[str, Any]]:
-    """The row of every named upstream in file order, then one row for all unmatched ones if any was called; or the row
-    of `only`.
+    """The rows of `/upstreams`: one for every named upstream in file order, then one for all unmatched hosts if any was
+    called; or only the row of the upstream `only`. `room` is where held calls wait, `log` the log of cooldowns.
     """
     counted = await _counted({}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
@@ -226,7 +226,7 @@ async def upstreams(
 
 
 def begun(log: CooldownLog, upstream: str) -> list[dict[str, Any]]:
-    """The last cooldowns that answers of an upstream began, the oldest first."""
+    """The last cooldowns that answers of an upstream began, as data for JSON, the oldest first. `log` keeps them."""
     return [as_begun(each) for each in log.last(upstream)]
 
 
@@ -235,7 +235,9 @@ def _in_force(found: Begun | None) -> dict[str, Any] | None:
 
 
 def as_begun(found: Begun) -> dict[str, Any]:
-    """A cooldown for JSON: the answer that began it, and the field that asked for it."""
+    """A cooldown as data for JSON: the answer that began it, the field of that answer that asked for the wait, and
+    which callers are held.
+    """
     began = found.began
     holds = {EVERYBODY: "everybody", NO_CREDENTIAL: "callers without a credential"}
     by_key = "callers with the same credential" if not began.key else f"callers with key {began.key}"
@@ -285,7 +287,7 @@ def _provision(upstream: Upstream, registry: Registry) -> Provision:
 
 
 async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str, list[Series]]:
-    """Add the series of each label to `found`, and return it."""
+    """Add the series of counters in `metrics` to `found`, by the upstream that each belongs to, and return `found`."""
     async for series in gradually(metrics.all()):
         found.setdefault(series.upstream, []).append(series)
     return found
@@ -596,7 +598,7 @@ async def under_way(router: Router, registry: Registry, now: float) -> dict[str,
 
 
 async def copied(metrics: Metrics) -> Metrics:
-    """Copy the metrics, for a thread to read while the original changes."""
+    """Copy the metrics, so that a thread can read the copy while calls go on counting in the original."""
     copy = Metrics()
     for series in await in_turns(series.copy() for series in metrics.all()):
         copy.put(series)

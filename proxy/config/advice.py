@@ -149,7 +149,9 @@ class _Advice:
             yield ("concurrency", "max"), "leaves no room for a hedge: nothing is sent during an attempt"
 
     def _reads(self) -> _Placed:
-        """Warn of a dialect that knows reads if none of the policies that list it gains anything by that."""
+        """Warn of a dialect that can recognise calls that only read, if none of the policies that list it retries more
+        because of that.
+        """
         listed: dict[Mark, tuple[KeyPath, list[str]]] = {}
         for policy, at, path in self._placed:
             if policy.classify.reads:
@@ -162,7 +164,9 @@ class _Advice:
                 yield mark, path, whys[0]
 
     def _why_no_read_helps(self, policy: Policy) -> str:
-        """Why a policy gains nothing by a dialect that knows reads; "" if it does gain."""
+        """The reason why a policy retries no more by a dialect that can recognise calls that only read; "" if it
+        does.
+        """
         pack, methods = policy.classify.reads[0][0], self._methods_of(policy)
         if methods is not None and "POST" not in methods:
             return f"{pack} has no effect: its reads are POSTs, and this route takes none"
@@ -444,8 +448,8 @@ class _Advice:
             yield mark, path, f"{message}: {alone}"
 
     def _taken_hosts(self) -> _Placed:
-        """Warn of a host written for any port if another upstream has its usual ports by its url: the longer pattern
-        wins.
+        """Warn of a host pattern written without a port (any port) if another upstream's url implies the same host with
+        a port: the pattern with a port is longer and wins, so the other upstream gets those calls.
         """
         implied: dict[str, list[tuple[Upstream, HostPattern]]] = {}
         for upstream in self._upstreams:

@@ -75,8 +75,9 @@ def classify(
 
 
 def rule(typed: Mapping[str, Any], because: str) -> Rule:
-    """Compile a rule. `because` names it in logs. A rule's JSON, if it has an event too, applies to that event's
-    data.
+    """Compile a rule from `typed`, its parts as read from the file. `because` names the rule in logs. If a rule has
+    both an `event` and a `json` condition, the `json` condition is matched against the event's data, else against the
+    answer's body.
     """
     statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
     json, event = typed.get("json", {}), None
@@ -98,7 +99,7 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
 
 
 def _all(named: Any) -> frozenset[Any] | None:
-    """All failures of a word or of a list, as one set; None if neither is given."""
+    """The set of all failures that a word, or the words of a list, stand for; None if neither is given."""
     if named is None:
         return None
     return named if isinstance(named, frozenset) else frozenset().union(*named)
@@ -151,7 +152,9 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
 
 
 def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> None:
-    """Report codes without a place that can contain them, and places without a code."""
+    """Report a dialect pack whose `codes` section says no place of an answer to find a code in (header, body field), or
+    lists no code.
+    """
     if not any(codes.get(place) for place in _CODE_PLACES):
         problems.add(at, "codes", f"there is no place that holds them: add {', '.join(_CODE_PLACES)}")
     if not any(codes.get(cls) for cls in _CODE_CLASSES):
@@ -159,7 +162,9 @@ def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> No
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
-    """Compile a pack. The rules of a user's own file are named by number, since their text may contain secrets."""
+    """Compile a dialect pack. `own`: the pack is a user's file, whose rules are named by number, since their text may
+    contain secrets; rules of a built-in pack are named by their text.
+    """
     rules = [rule(each, f"rule {n}" if own else _words(each)) for n, each in enumerate(typed["rules"], 1)]
     if "codes" in typed:
         rules += _code_rules(typed["codes"])

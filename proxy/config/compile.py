@@ -121,7 +121,7 @@ def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthor
 
 
 def _beside(address: Address, mark: Mark) -> Address:
-    """The address, with a socket's path made absolute: it is relative to the file that names it."""
+    """The address, with a unix socket's path made absolute: the path is relative to the file that contains `mark`."""
     return address if address.unix is None else Address(unix=relative_to(mark, address.unix))
 
 
@@ -343,7 +343,9 @@ class Upstreams:
         return found
 
     def _look_at_fallbacks(self, tree: Map, place: PolicyPlace) -> None:
-        """Report every entry of `fallback` that cannot be used, and remember the targets of the others."""
+        """Report every entry of the `fallback` list in `tree` that cannot be used, and record the target upstreams of
+        the usable ones, for the search for circles.
+        """
         entries = tree["fallback"]
         for number, entry in enumerate(entries):
             path: Path = (*place.path, "fallback", number)
@@ -466,7 +468,7 @@ def _unique(label: str, taken: dict[str, int]) -> str:
 
 
 def _per_host(policy: Policy) -> Policy:
-    """The policy of an unmatched host, which is an upstream of its own: state that is kept by upstream is kept by host
-    there.
+    """The policy for hosts that no upstream names. Each such host is an upstream of its own, so state that a policy
+    keeps by upstream (such as its buckets) is kept by host there.
     """
     return replace(policy, scope=Scope("host")) if policy.scope.by == "upstream" else policy

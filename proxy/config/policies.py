@@ -212,12 +212,14 @@ class Policies:
             self._problems.add(place.at, (*path, "credentials", "header"), message)
 
     def _one(self, part: Part) -> Part:
-        """The first part that was equal to this one: thousands of routes differ in little, and share equal parts."""
+        """The first part of a policy (such as its timeouts) that was equal to `part`: thousands of routes differ in
+        little, and share equal parts in memory.
+        """
         known: Part = self._parts.setdefault((type(part), part), part)
         return known
 
     def _typed(self, tree: Map, name: str) -> Any:
-        """A key's value, read; the same object is read once."""
+        """The typed value of the key `name` of `tree`. A value object that several layers share is converted once."""
         value = tree[name]
         known = self._read.get((name, id(value)))
         if known is None:
@@ -296,7 +298,7 @@ class Policies:
 
 
 def _is_chosen(share: EndpointShare) -> bool:
-    """Whether an endpoint has a weight or priority other than the default."""
+    """Whether an endpoint's share has a weight or priority other than the default."""
     return share.weight != 1 or share.priority != 0
 
 

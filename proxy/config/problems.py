@@ -94,7 +94,7 @@ class Problems:
         self.add(mark, path, message, "warning")
 
     def take(self, others: Iterable[Problem]) -> None:
-        """Add the problems that were collected elsewhere."""
+        """Add the problems that were collected in another `Problems`."""
         for each in others:
             self.add(Mark(each.file, each.line, each.column), each.path, each.message, each.severity)
 
@@ -105,7 +105,7 @@ class Problems:
 
     @property
     def fatal(self) -> bool:
-        """Whether any of them refuses the configuration."""
+        """Whether any collected problem is an error, which refuses the configuration."""
         return bool(self.errors)
 
     def sorted(self) -> list[Problem]:

@@ -104,7 +104,9 @@ class Folded(Mapping[tuple[str, str], Map]):
 
 
 def fold(trees: Mapping[tuple[str, str], Map]) -> Iterator[Page]:
-    """The pages for `Folded`, one after the other."""
+    """Compress the merged trees of all policies for `Folded`: a page for each upstream, with its label, its routes'
+    labels and the compressed trees.
+    """
     for upstream, keys in groupby(trees, key=lambda key: key[0]):
         page = {route: trees[upstream, route] for _, route in keys}
         yield upstream, tuple(page), zlib.compress(pickle.dumps(page, pickle.HIGHEST_PROTOCOL), 1)

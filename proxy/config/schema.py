@@ -34,12 +34,16 @@ _ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
 
 
 def like(expression: str, *types: str) -> dict[str, Any]:
-    """The schema of a text of a certain form, of any text with a ${NAME}, or of a value of one of `types`."""
+    """The JSON Schema of a text that matches the regular expression or is a ${NAME}; values of one of the JSON `types`
+    are valid too.
+    """
     return {"type": [*types, "string"] if types else "string", "pattern": f"^({expression}|{_ENV})$"}
 
 
 def one_word(*words: str) -> Word:
-    """A word out of several. If `off` is one of them, false is valid too: some editors read a bare off as false."""
+    """Make the form of a scalar that is one of several words. If `off` is among them, false is valid too: some editors
+    read a bare off as false.
+    """
     also: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
     return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
 
@@ -59,13 +63,13 @@ def off_or_mapping(key: str, such_as: str) -> Word:
 
 
 def whole(least: int, most: int = 2**31) -> Word:
-    """A whole number within bounds."""
+    """Make the form of a whole number from `least` to `most`."""
     bounds = {"minimum": least} if most == 2**31 else {"minimum": least, "maximum": most}
     return Word(units.whole(least, most), {"anyOf": [{"type": "integer", **bounds}, like("[0-9]+")]})
 
 
 def number_of(reader: Callable[[Any], float]) -> Word:
-    """A number of zero or more."""
+    """Make the form of a number of zero or more, which `reader` reads."""
     return Word(reader, {"anyOf": [{"type": "number", "minimum": 0}, like(r"[0-9.]+([eE][-+]?[0-9]+)?")]})
 
 
@@ -125,12 +129,14 @@ NOTHING_MATCHES = "must not be empty: nothing would match; leave the key out to 
 
 
 def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
-    """A mapping of these keys (see Section); a form alone is a key without default and help."""
+    """Make the form of a mapping with these keys. A key given as a form alone, not as a `Key`, has no default and no
+    help text.
+    """
     return Section(name, doc, {name: key if isinstance(key, Key) else Key(key) for name, key in keys.items()})
 
 
 def several(form: Form, empty: str = "") -> Either:
-    """A value or a list of such values. `empty` is the error for an empty list; "" allows it."""
+    """Make the form of a value or a list of such values. `empty` is the error for an empty list; "" allows it."""
     return Either(word=form, list=ListOf(form, empty))
 
 

@@ -47,7 +47,9 @@ class Form(Protocol):
     """A rule for what a value must look like."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """The typed value, or BAD if an error was reported. A mapping's bad values are dropped from the tree too."""
+        """Read the value at `at` in a parsed file: the typed value, or BAD if an error was reported by `tell`. A
+        mapping's bad values are dropped from the tree too. `path` is the value's path of keys, for messages.
+        """
 
     def schema(self, named: Definitions) -> dict[str, Any]:
         """The JSON Schema of the value."""
@@ -182,7 +184,7 @@ def _or_nothing(part: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """A mapping that is checked elsewhere."""
+    """The form of a mapping that other code checks."""
 
     def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
         return tree
@@ -290,7 +292,7 @@ class Section:
 
     @cached_property
     def _sections(self) -> dict[str, Section]:
-        """The sections among its keys, by key."""
+        """The keys of this section whose values are sections themselves, with those sections."""
         forms = ((name, getattr(key.form, "mapping", key.form)) for name, key in self.keys.items())
         return {name: form for name, form in forms if isinstance(form, Section)}
 
@@ -314,7 +316,9 @@ class Section:
         return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), told_already) for name in tree}
 
     def filled(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """The values read from such a mapping, with the default values of the keys that are absent."""
+        """The typed values `found` in a mapping of this form, with the default values of the keys that the mapping does
+        not have.
+        """
         inner = {name: each for name, each in self._sections.items() if isinstance(found.get(name), dict)}
         return {**self.default_values, **found, **{name: each.filled(found[name]) for name, each in inner.items()}}
 
@@ -349,8 +353,8 @@ _CALLED = {"\t": "a tab", "\n": "a line break", "\r": "a carriage return", "\u00
 
 
 def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
-    """The error for a text that `reader` would accept without its blanks, "" if it would not. The text is not repeated,
-    since it may be a secret.
+    """The error for a scalar that `reader` refuses only because of spaces in it, "" if it is refused without them too.
+    The text is not repeated, since it may be a secret.
     """
     blank = _BLANKS.search(value) if isinstance(value, str) else None
     if blank is None:

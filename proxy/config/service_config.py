@@ -59,8 +59,8 @@ class MethodPolicy:
 
 
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
-    """Read the policies of a service config, which is a mapping or a file's name: methods, services, the rest. None if
-    it is wrong, which was reported.
+    """Read a gRPC service config, which is a mapping or a file's name, into policies: those of methods first, then
+    those of whole services, then that for all other calls. None if the config is wrong, which was reported.
     """
     told = Problems()  # separate, to know whether this config has an error
     if isinstance(value, str):

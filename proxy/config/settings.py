@@ -88,10 +88,11 @@ class Buffers:
 class Limits:
     """The limits on calls and connections.
 
-    `header_bytes` and `headers` bound a head, `waiting` the calls that are held. `connect_ports` are the ports that a
-    CONNECT may name, None for any; if the file does not set them (`ports_set`), they are those of the strictest
-    listener (see `Settings.connect_ports_on`). For an HTTP/2 connection of an app, `streams` bounds the streams in
-    flight, and `resets` the frames a second that carry nothing.
+    `header_bytes` and `headers` bound the size and the number of fields of a message's head, `waiting` the number of
+    calls that are held. `connect_ports` are the ports that a CONNECT may name, None for any; if the file does not set
+    them (`ports_set`), they are those of the strictest listener (see `Settings.connect_ports_on`). For an HTTP/2
+    connection of an app, `streams` bounds the streams in flight, and `resets` the frames a second that carry nothing
+    for a call (resets of streams, PING, SETTINGS, empty DATA), against floods.
     """
 
     header_bytes: int

@@ -319,7 +319,10 @@ class Kinds:
     def bucket(
         self, what: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
     ) -> FoundBucket:
-        """Compile a resolved `bucket` or `rate` (`what`). If the file sets no bucket, it is the strategy's own."""
+        """Compile the resolved value of the key `bucket` or `rate` (`what` says which). If the file sets no bucket, the
+        strategy's own is used. Uses of one definition with the same `group` share their buckets (`BucketRef.group`);
+        None: each strategy has its own.
+        """
         own = strategy.own_bucket if what == "bucket" else None
         if value is None:
             return (None, None) if own is None else (BucketRef(own), spelled_bucket(own))

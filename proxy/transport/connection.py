@@ -47,7 +47,7 @@ class Keeper:
         """Note that a connection has been opened."""
 
     def rest(self, connection: Connection) -> None:
-        """Take back a connection whose exchange is over, and which can carry another."""
+        """Take back a connection whose exchange is over, and which can carry another exchange."""
 
     def conforms(self, connection: Connection) -> bool:
         """Whether a connection may rest and be used again, because the configuration in force would open it in the same
@@ -152,8 +152,8 @@ class Connection:
         return text
 
     def listen(self, listener: Listener) -> bytes:
-        """Carry bytes for this listener, in a tunnel that was opened for it; the bytes that the far end has sent
-        already.
+        """Report the bytes of a newly opened tunnel to this listener from now on. Return the bytes that the far end had
+        sent before this call.
         """
         self._listener = listener
         self.exchanges = 1
@@ -179,8 +179,8 @@ class Connection:
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        """Stop reading for now. After the end of the exchange this does nothing: a listener that finds the last bytes
-        too many may still call it.
+        """Stop reading from the upstream until `resume`. After the end of the exchange this does nothing: a listener
+        may still pause when it is given the last bytes.
         """
         if not self._paused and self._listener is not None and self.transport is not None:
             self._paused = True
@@ -346,8 +346,8 @@ class Connection:
             listener.on_fault(fault)
 
     def _takes_more(self) -> bool:
-        """Whether the listener takes more of the bytes that arrived before the end; in a tunnel, it takes all of them
-        (RFC 9110 section 9.3.6).
+        """Whether bytes that arrived before the connection's end are still given to the listener: in a tunnel all of
+        them (RFC 9110 section 9.3.6), else only if reading is not paused.
         """
         return self._listener is not None and (self._tunnel or not self._paused)
 

@@ -14,12 +14,14 @@ write_at_once: Callable[[asyncio.WriteTransport, object | None, bytes], None]
 
 
 def _none(transport: asyncio.BaseTransport) -> object | None:
-    """Return no socket: `socket_of` in Python alone."""
+    """Return None for every transport: what `socket_of` does if compiled code is not available, so that no write
+    bypasses the transport.
+    """
     return None
 
 
 def _written(transport: asyncio.WriteTransport, socket: object | None, data: bytes) -> None:
-    """Write by the transport: `write_at_once` in Python alone."""
+    """Write the data by the transport: what `write_at_once` does if compiled code is not available."""
     transport.write(data)
 
 

@@ -35,7 +35,9 @@ class Flusher:
         self._gathered[connection] = None
 
     def reads(self) -> None:
-        """Note that a connection begins to read, and calls `flush` at the end."""
+        """Note that a connection begins to read; it calls `flush` when it has read, so output gathered until then waits
+        for that.
+        """
         self._reading = True
 
     def flush(self) -> None:

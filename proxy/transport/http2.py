@@ -138,7 +138,7 @@ class UpstreamConnection(Http2Protocol):
             self.connection_lost(None)
 
     def flush(self) -> None:
-        """Write the output that was gathered; if the connection is closed, only notify its streams."""
+        """Write the output that was gathered; if the connection is closed already, only notify its streams."""
         if self.transport is None:
             self.session.outbox.tell()
         else:
@@ -161,7 +161,9 @@ class UpstreamConnection(Http2Protocol):
             self._settled.set_result(None)
 
     def changed(self) -> None:
-        """Handle a change: a stream is over, the number of places is another, or the connection drains."""
+        """React to a change of the session (a stream is over, another number of streams may be opened, or the
+        connection drains): let waiting calls open streams and, if no stream is left, close or rest.
+        """
         session = self.session
         if self.origin.awaiting and session.places > 0:
             self.origin.freed(session.places)
@@ -173,7 +175,9 @@ class UpstreamConnection(Http2Protocol):
                 self._keeper.emptied(self)
 
     def failed(self, code: int, detail: str) -> None:
-        """Close the connection, which one side has given up; `detail` says why."""
+        """Close the connection after an HTTP/2 error with this code, found by either side; `detail` says what was
+        wrong.
+        """
         remedy = " (protocol: http/1.1 would translate what is not gRPC)" if detail == HTTP1_ANSWER else ""
         self._give_up(WrongProtocolError(f"{detail}{remedy}"))
         self.give_up()

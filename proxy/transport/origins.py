@@ -36,7 +36,10 @@ _LOOK = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A call that waits to dial. `connection`: a connection that another call has used will do."""
+    """A call that waits to dial. `given`: the future of a connection, or None for a place to dial. `within`: the
+    seconds that its dial may take. `connection`: a connection that another call has finished with is accepted instead
+    of a dial.
+    """
 
     given: asyncio.Future[Resting | None]
     within: float
@@ -58,9 +61,10 @@ class DialQueue:
         return self._dialling >= DIALS or bool(self.waiting)
 
     async def enter(self, within: float, give_back: Callable[[Resting], None], *, connection: bool) -> Resting | None:
-        """Wait for a place to dial (None; `leave` gives it back), or, with `connection`, for a connection that another
-        call is done with; `give_back` takes the connection if this call is cancelled at that moment. Raises
-        TimeoutError if no dial reaches the endpoint for as long as a dial may take, `within` seconds.
+        """Wait for a place among the dials under way. Return None for a place, which `leave` gives back. If
+        `connection` is true, a connection that another call has finished with may be returned instead; if this call is
+        cancelled just when it is given one, `give_back` gets it. Raises TimeoutError if no dial reaches the endpoint
+        for as long as a dial may take, `within` seconds.
         """
         if not self.is_full:
             self._dialling += 1
@@ -107,8 +111,8 @@ class DialQueue:
                 waiter.given.set_result(None)
 
     def _tell_overdue(self) -> None:
-        """Time out the calls that have waited as long as a dial may take if no dial has succeeded meanwhile, because
-        one has just timed out: they have no better chance, and the calls to a dead endpoint would else time out a
+        """Time out all calls that have waited for as long as a dial may take, if no dial has succeeded since they began
+        to wait. Called when a dial has timed out: without this, the calls to a dead endpoint would dial and time out a
         hundred at a time.
         """
         now = monotonic()
@@ -157,8 +161,8 @@ class Origin:
         self.credentials = parent_credentials(way.parent) if way.parent and self.absolute else b""
 
     def as_usual(self, head: ResponseHead) -> ResponseHead:
-        """The head of an answer, or the equal head object of an earlier answer, of which everything that was computed
-        is known.
+        """Return `head`, the head of an answer, or the head object of the answer before if its bytes are equal, because
+        values computed from that object are kept with it.
         """
         usual = self._usual
         if usual is not None and usual.raw == head.raw:
@@ -167,7 +171,7 @@ class Origin:
         return head
 
     def freed(self, places: int) -> None:
-        """Give so many free places of a shared connection to the calls that have waited longest."""
+        """Give `places` free places for streams on a shared connection to the calls that have waited longest."""
         for waiting in islice(self.awaiting.values(), places):
             if not waiting.done():
                 waiting.set_result(None)
@@ -178,7 +182,9 @@ class Origin:
         return sum(max(0, shared.places) for shared in self.shared)
 
     def forsaken(self, turn: object) -> None:
-        """Remove the waiter with this turn; a place that was given to it goes to the next."""
+        """Remove the waiting call that `turn` identifies, because it waits no more; if it had just been given a place,
+        the next call gets that.
+        """
         given = self.awaiting.pop(turn, None)
         if given is not None and given.done():
             self.freed(self.places)
@@ -203,8 +209,8 @@ class Destination:
         self._turn = 0
 
     def choose(self, avoid: Collection[Origin], now: float) -> Origin:
-        """Choose the next origin in turn: none that the call avoids, and none that refuses connections, while another
-        is left.
+        """Choose the next origin in turn. Origins in `avoid`, and origins whose endpoint lately refused connections,
+        are chosen only if there is no other.
 
         A retry takes no turn: if it did, every call would begin with the failing one of two endpoints.
         """
@@ -226,7 +232,7 @@ class Destination:
         return best
 
     def took(self, origin: Origin) -> None:
-        """Advance the round-robin past this origin."""
+        """Advance the round-robin past this origin, because a call was sent to it."""
         self._turn = (self.origins.index(origin) + 1) % len(self.origins)
 
 

@@ -266,7 +266,9 @@ class Pool(Keeper):
             origin.dialled = None
 
     async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamStream:
-        """Dial, when it is this call's turn."""
+        """Dial for a call that has a place to dial, and give that place back afterwards. Return a stream on the new
+        connection or, for HTTP/1 and a `tunnel`, the connection itself.
+        """
         reached = timed_out = False
         try:
             connection = await self._dial(origin, within=within, tunnel=tunnel)
@@ -317,7 +319,9 @@ class Pool(Keeper):
         return connection
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
-        """The fault for an error of `open`, which is noted in the origin's health."""
+        """Return the fault that an error raised by `open` stands for, and note in the origin's health that its endpoint
+        could not be connected to, unless the proxy itself refused to connect.
+        """
         fault = faults.dialling(error)
         if fault.error not in (faults.PROHIBITED, faults.NO_ROOM):
             origin.refused(monotonic())

@@ -34,8 +34,8 @@ class Listener:
         """
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
-        """Take a final head, its body and trailers, all at once; whether they were taken. If not, nothing has happened,
-        and they are reported one after the other; if so, the stream has ended.
+        """Take a final head with its whole body and trailers in one call, and return whether they were taken. If False,
+        nothing has happened, and head, data and end are reported one after the other; if True, the stream has ended.
         """
         raise NotImplementedError
 
@@ -49,7 +49,7 @@ class Listener:
         """Take the fault by which the stream broke before its answer was complete."""
 
     def on_writable(self) -> None:
-        """Write on, because the stream is no longer `blocked`."""
+        """Go on writing to the stream, because it is no longer `blocked`."""
 
 
 class UpstreamStream(Protocol):
@@ -86,7 +86,7 @@ class UpstreamStream(Protocol):
         """
 
     def write(self, data: bytes) -> None:
-        """Send more of the body; in a tunnel, bytes."""
+        """Send more of the body or, in a tunnel, more of the bytes that it carries."""
 
     def finish(self, trailers: Trailers | None) -> None:
         """End the body, with its trailers; in a tunnel, end this direction."""
@@ -110,7 +110,9 @@ class Tunnel(UpstreamStream, Protocol):
     """A connection that carries bytes from the start, for CONNECT."""
 
     def listen(self, listener: Listener) -> bytes:
-        """Carry bytes for this listener from now on; the bytes that the far end has sent already."""
+        """Report what arrives in the tunnel to this listener from now on. Return the bytes that the far end has sent
+        already.
+        """
 
 
 class Pooled(Protocol):

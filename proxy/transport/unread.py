@@ -12,7 +12,9 @@ has_said: Callable[[int], bool]
 
 
 def polled(descriptor: int) -> bool:
-    """Ask the kernel by `poll`: `has_said` in Python alone."""
+    """Whether bytes or an end wait unread on the socket `descriptor`, asked of the kernel by `poll`: used as `has_said`
+    if compiled code is not available.
+    """
     asked = select.poll()
     asked.register(descriptor, select.POLLIN)
     return bool(asked.poll(0))
