@@ -82,7 +82,7 @@ def own_grpc_status(status: int) -> int:
 
 
 def told_grpc_status(action: Answer) -> int:
-    """Return the status that a gRPC call gets in an answer of the proxy's own."""
+    """Return the status that a gRPC call gets in the answer of the proxy's own that `action` asks for."""
     if action.detail == SHUT_DOWN:
         return UNAVAILABLE
     return own_grpc_status(action.status) if action.grpc_status is None else action.grpc_status
@@ -91,9 +91,9 @@ def told_grpc_status(action: Answer) -> int:
 def answer_of(
     action: Answer, policy: Policy, *, attempts: int, grpc: bool, before: str = "", no_place: bool = False
 ) -> tuple[int, bytes, bytes]:
-    """Return (status, field lines, body) for a call that ends with an answer of the proxy's own, after `attempts`
-    attempts. `before`: their results, if they were at several upstreams. `no_place`: the call found no place among the
-    attempts that may be under way.
+    """Return (status, field lines, body) of the proxy's own answer for a call that ends by `action`, after `attempts`
+    attempts. `grpc`: whether the call is a gRPC call; `before`: the results of its attempts, if they were made at
+    several upstreams. `no_place`: the call found no place among the attempts that may be under way.
     """
     end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=no_place)
     end.detail = f"{before}; {action.detail}" if before else action.detail
@@ -133,7 +133,7 @@ def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes
 
 
 def _text(lines: list[tuple[str, str]]) -> bytes:
-    """Return fields as lines, each with its CRLF."""
+    """Return fields, (name, value) each, as field lines, each with its CRLF."""
     return "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1", "replace")
 
 

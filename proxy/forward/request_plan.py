@@ -181,8 +181,8 @@ class Plan:
         return True
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
-        """Return a plan for another request that is in progress at the same time, if that can `follow` this one; else
-        None.
+        """Return a plan for another request on the connection while this plan's request is in progress, if `follow`
+        would hold for that request; else None.
         """
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
@@ -206,8 +206,8 @@ class Plan:
         return True
 
     def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:
-        """Return those of these trailers to forward after an `answered` head, and their gRPC status; None if something
-        has to be decided for them.
+        """Return the trailers to forward after an answer with the head `answered`, and the gRPC status in them; None if
+        something has to be decided for these trailers.
         """
         end = self.ends.get(trailers)
         if end is None:
@@ -272,7 +272,9 @@ class Plan:
         return asked
 
     def keyed_request(self, origin: Origin, via: str, key: int) -> Asked:
-        """Return the request as `first_request` does, with this credential."""
+        """Return the request as the first attempt sends it with the credential of number `key` (see
+        `first_request`).
+        """
         credentials = self.policy.credentials
         assert credentials is not None  # it has a number
         if self.keyed is None:
@@ -294,8 +296,9 @@ class Plan:
         return asked
 
     def with_credential(self, number: int, drop: frozenset[bytes], add: bytes) -> tuple[frozenset[bytes], bytes]:
-        """Return `drop` and `add` of a request that carries this credential, instead of what the app sent in its field.
-        A TRACE is answered with itself, so it carries none (RFC 9110 section 9.3.8).
+        """Return the lower-case names of fields to drop, and the lines to add, for a request that carries the
+        credential of this number instead of the app's own: `drop` and `add`, extended by the credential's field. For
+        TRACE, whose answer shows the request, nothing is added (RFC 9110 section 9.3.8).
         """
         credentials = self.policy.credentials
         assert credentials is not None  # it has a number
@@ -306,8 +309,8 @@ class Plan:
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether the fields that decide anything are the same. The body's length decides nothing; the app's timeout is
-    left to the caller.
+    """Whether two requests have the same fields among those that decide anything. The body's length decides nothing;
+    the app's timeout is compared by the caller.
     """
     if len(some) != len(others):
         return False

@@ -62,7 +62,9 @@ class Sender:
         self._key: str | None = None  # the idempotency key that was made for this call
 
     def go_elsewhere(self, plan: Plan, call: Call, replay: Replay | None) -> None:
-        """Send further attempts to another upstream."""
+        """Send further attempts to the upstream of this plan, for the `Call` that continues there, with the body
+        `replay`.
+        """
         self.plan, self.call, self.replay = plan, call, replay
         self._elsewhere = True
         self._failed = ()
@@ -89,8 +91,8 @@ class Sender:
         return attempt
 
     def avoid(self, attempt: Attempt, *, origin: bool) -> None:
-        """Send further attempts on another connection than this attempt's, if one is open; with `origin`, also to
-        another origin, if there is one.
+        """Let further attempts avoid the connection of this attempt if another is open; if `origin`, also its origin if
+        there is another.
         """
         stream = attempt.stream or attempt.sent_on
         if stream is not None and stream.shared is not None:
@@ -130,7 +132,9 @@ class Sender:
         attempt.send(stream, self._request_for(attempt, stream, now), self.replay, now)
 
     def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
-        """Return the names that an attempt's head leaves out, and the lines that it adds, whatever the policy."""
+        """Return the lower-case names of the fields to leave out of an attempt's head, and the lines to add to it,
+        beside what its policy changes.
+        """
         return _NO_NAMES, b""
 
     def call_ended(self, record: CallRecord) -> None:
@@ -183,6 +187,8 @@ class Sender:
         return plan.request_for(attempt.origin, attempt.number, via, elapsed=elapsed, key=self._key, drop=drop, add=add)
 
     def _was_held(self, attempt: Attempt) -> bool:
-        """Whether anything but its own dial delayed this sending, so that less is left of the app's deadline."""
+        """Whether this attempt was sent later than the call began, for any reason but its own dial, so that less is
+        left of the app's deadline.
+        """
         call = self.call
         return attempt.number > 1 or call.resent or bool(call.held_by) or self._elsewhere

@@ -33,7 +33,9 @@ class AppStream(Protocol):
         ...
 
     def enter(self, now: float) -> None:
-        """Have the watch check the times of its calls (`proxy.forward.timers`)."""
+        """Have the watch check the deadlines and timeouts of the stream's calls from `now` on
+        (`proxy.forward.timers`).
+        """
         ...
 
     # -- the request ----------------------------------------------------------------------------------------------
@@ -132,11 +134,13 @@ class ConnectionStream:
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
-        """Write more of the body."""
+        """Write more of the answer's body."""
         raise NotImplementedError
 
     def done(self) -> None:
-        """Release the call, which is over."""
+        """Release the call, which is over and whose answer was written completely, so that the connection may take the
+        next one.
+        """
         raise NotImplementedError
 
 
@@ -150,7 +154,9 @@ class Tunnelling(AppStream, Protocol):
         ...
 
     def leave_tunnel(self, authority: str) -> None:
-        """Carry requests again: cleartext ones, inside a CONNECT to this authority."""
+        """End the tunnel, and read requests from the connection again: cleartext ones, inside a CONNECT to this
+        authority.
+        """
         ...
 
     def data_received(self, data: bytes) -> None:

@@ -64,13 +64,15 @@ class Alarm:
 
 
 class Timed(Protocol):
-    """A call that the watch attends to at time `due`, which may be too early, never too late."""
+    """A call that the watch attends to at time `due`. `due` may be earlier than the call's first deadline or timeout,
+    never later.
+    """
 
     due: float
     over: bool
 
     def attend(self, now: float) -> float:
-        """Handle what is due; return the time of the next thing."""
+        """Handle the deadlines and timeouts that have ended by `now`; return the time at which the next one ends."""
         ...
 
 
@@ -84,8 +86,8 @@ class Busy(Protocol):
         ...
 
     def glance(self, *, closely: bool) -> None:
-        """Check, every tick once asked for, for changes that no event reports. `closely`: with checks that are
-        costly.
+        """Look for changes that no event reports, such as that the app has left. Called at every tick after
+        `Watch.glance_at`. `closely`: also make the checks that are costly.
         """
         ...
 
@@ -114,12 +116,12 @@ class Watch:
             self._timer = self._loop.call_later(TICK, self._tick)
 
     def sooner(self, call: Timed) -> None:
-        """Note that the call's `due` has become earlier, perhaps earlier than the next tick."""
+        """Take note that this call's `due` has become earlier: set an alarm if it is earlier than the next tick."""
         if call.due <= self.next and not call.over:
             self._alarm(call)
 
     def glance_at(self, connection: Busy) -> None:
-        """Call the connection's `glance` at every tick, until its call is over."""
+        """Call this connection's `glance` at every tick, until its call is over."""
         self._glanced[connection] = None
 
     def remove(self, call: Timed) -> None:

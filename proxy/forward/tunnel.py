@@ -50,7 +50,7 @@ class TunnelSender(Sender):
     __slots__ = ()
 
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        """Report the connection as the attempt's answer."""
+        """Report the connection, which is open, as the attempt's answer: a tunnel has no request to send."""
         attempt.stream, attempt.sent_at = stream, now
         early = cast(Tunnel, stream).listen(attempt)
         attempt.on_head(ESTABLISHED, b"", False, None)
@@ -112,7 +112,7 @@ class AutoTunnel(Exchange):
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
-        """Begin with the CONNECT, whose head is whole."""
+        """Begin the call of a CONNECT, whose head is whole."""
         self.plan = cast(TunnelPlan, plan)
         if not self.plan.at_once:
             super().start(plan, now, body, done, trailers)
@@ -123,7 +123,7 @@ class AutoTunnel(Exchange):
         app.tunnel()
 
     def app_data(self, data: bytes) -> None:
-        """Take the app's bytes, of which the first decide what is spoken."""
+        """Take the app's bytes. The first of them decide whether cleartext HTTP is spoken in the tunnel."""
         if not self._undecided and self.delivery.pipe is not None and not self._said:
             super().app_data(data)
             return
@@ -205,7 +205,9 @@ class AutoTunnel(Exchange):
             super().app_ended(None)
 
     def _become_calls(self) -> None:
-        """Release the dialled connection, or the dial; the app's connection carries requests from now on."""
+        """Turn the tunnel into calls: release its connection to the upstream, or its dial, and read requests from the
+        app's connection from now on.
+        """
         self._undecided = False
         said, self._said = self._said, b""
         self._forget_timer()
@@ -222,7 +224,7 @@ class AutoTunnel(Exchange):
         app.data_received(said)
 
     def stream_on(self, attempt: Attempt, now: float) -> None:
-        """Forward what was held, now that the upstream is connected."""
+        """Forward the app's bytes that were held until the upstream was connected."""
         super().stream_on(attempt, now)
         if not self._undecided and not self.over:
             self.delivery.app.resume()
@@ -238,7 +240,9 @@ class AutoTunnel(Exchange):
             self._timer = self.context.loop.call_later(MOMENT, self._ring_for_more)
 
     def _ring_for_more(self) -> None:
-        """Decide after a moment in which nothing, or only half a line, came."""
+        """End the wait for the app's first bytes: a tunnel that got only a part of a line is blind; a tunnel without
+        any bytes whose CONNECT was answered at once is dialled.
+        """
         self._timer = None
         if self._said:
             self._stay_blind()
@@ -263,7 +267,7 @@ class TunnelPlan(Plan):
     report_blind: Callable[[], None] | None
 
     def tunnel(self, context: Context, app: Tunnelling) -> Exchange:
-        """Return the exchange of a CONNECT by this plan."""
+        """Return the exchange that drives the CONNECT of this plan. `app`: the app's stream."""
         if self.report_blind is None:
             return Exchange(context, app, TunnelSender)
         return AutoTunnel(context, app, at_once=self.at_once, report_blind=self.report_blind)

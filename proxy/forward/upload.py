@@ -55,7 +55,9 @@ class Upload:
         return True
 
     def settle(self, flights: Collection[Attempt]) -> None:
-        """Take more from the app while sending keeps up, or unsent bytes can be kept; else pause it."""
+        """Read more of the body from the app as long as the attempts `flights` keep up with sending it, or unsent bytes
+        can be kept; else pause the app.
+        """
         replay = self.replay
         cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]
         if replay.lost:

@@ -53,8 +53,8 @@ DRIP_TICK = 1.0
 
 class Asker(AppStream, Protocol):
     """The source of a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection.
-    `surplus`: the connection is above the limit. `speaks`: the protocol. `plan`: the previous request's, which may fit
-    this one.
+    `surplus`: whether the connection is above the limit on connections. `speaks`: the protocol. `plan`: the plan of the
+    previous request, which may fit the next one too.
     """
 
     surplus: bool
@@ -63,14 +63,16 @@ class Asker(AppStream, Protocol):
 
     @property
     def place(self) -> Exposure:
-        """The exposure of the listener by which the request came."""
+        """The exposure of the listener by which the request came: who can reach that listener."""
 
     @property
     def inside(self) -> Inside | None:
-        """The CONNECT that the requests are inside of."""
+        """The CONNECT inside which the request came, None if it came in none."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call."""
+        """Answer a request that does not become a call, with this status, field lines and body. `close`: close the
+        connection after it; `headless`: don't send the body (the request was HEAD).
+        """
 
 
 class Acceptor(web.Server):
@@ -162,7 +164,7 @@ class Acceptor(web.Server):
         return Exposure(self.listening[address] > 0 and address.is_loopback)  # 0: the listener is one on all addresses
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
-        """Let connection `to`, which speaks another protocol, take the place of `connection`."""
+        """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
         self.dripping.pop(connection, None)
         self.connection_limit.handed_over(connection, to)
 
@@ -184,7 +186,9 @@ class Acceptor(web.Server):
         return any(not connection.is_silent(before) for connection in self.open)
 
     def drips(self, connection: Seat) -> None:
-        """Watch a connection whose head has begun to come and is not whole."""
+        """Take note that a connection's head has begun to come and is not whole, so that it gets only HEAD_SECONDS to
+        complete it.
+        """
         if connection not in self.dripping:
             connection.since = monotonic()
             self.dripping[connection] = None
@@ -305,7 +309,7 @@ class Acceptor(web.Server):
             )
 
     def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
-        """Answer a request whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7)."""
+        """Answer an OPTIONS or TRACE whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
         self._tell_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
         connection.answer(200, lines, body)
@@ -318,7 +322,9 @@ class Acceptor(web.Server):
         self._reject(connection, head, Rejection(status, detail, title=title), close=True)
 
     def _dismiss(self, connection: Seat, rejection: Rejection) -> None:
-        """Answer a connection whose place another one takes, and close it without waiting for what it still sends."""
+        """Answer a connection that is closed to make room for another, or because there is no room for it; close it
+        without waiting for what it still sends.
+        """
         self._reject(connection, None, rejection, close=True)
         connection.close_written()
 

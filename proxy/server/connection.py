@@ -332,7 +332,9 @@ class AppConnection(ConnectionStream):
         return self.acceptor.admit(self, head)
 
     def _take_turns(self, last: Plan, head: RequestHead) -> Plan | None:
-        """Return the kept plan with this method and authority, or None, and keep `last` instead of it."""
+        """Return the plan among those kept for this connection that has this head's method and authority, and keep
+        `last` in its place; if no plan has them, keep `last` too and return None.
+        """
         plans = self._plans
         if plans is None:
             plans = self._plans = []
@@ -374,7 +376,7 @@ class AppConnection(ConnectionStream):
             exchange.app_ended(trailer_fields(body.trailers) if body.trailers else None)
 
     def _go_on(self) -> None:
-        """Begin what was pipelined, one request after the other, in a loop instead of by recursion."""
+        """Begin the next requests that were pipelined, one after the other, in a loop instead of by recursion."""
         self._running = True
         while self.exchange is None and self._buffer and self._lingered < 0 and self.transport is not None:
             data, self._buffer = self._buffer, b""
@@ -535,7 +537,9 @@ class AppConnection(ConnectionStream):
         return head.render(drop=drop, add=add)
 
     def _is_a_last_word(self, head: ResponseHead) -> bool:
-        """Whether an answer that comes before its request is whole means that the rest of the request is not wanted.
+        """Whether an answer with this head, written before its request is whole, ends the connection, so that the rest
+        of the request is not read.
+
         RFC 9110 section 10.1.1 and RFC 9112 section 9.5: then the answer says that the connection closes, and the app
         may stop. An app that waits for a 100 in vain may send next either the body or another request, and the two
         can't be told apart. Any other answer may be sent while the request still comes, and the rest of the request is
@@ -615,7 +619,9 @@ class AppConnection(ConnectionStream):
         self._timer = asyncio.get_running_loop().call_later(LINGER, self._see_off, left, looks)
 
     def _see_off(self, before: int, looks: int) -> None:
-        """Close for good once the app has had its last answer for a while, or has taken nothing of it for long."""
+        """Close the connection after its last answer: once the app has had the whole answer for a while, or has taken
+        none of it for `looks` further checks. `before`: the unsent bytes at the previous check.
+        """
         if self.transport is None:
             return
         left = self.transport.get_write_buffer_size()
@@ -637,7 +643,9 @@ class AppConnection(ConnectionStream):
     # -- a body that outlives its answer ------------------------------------------------------------------------------
 
     def _look_for_more(self, before: int, looks: int) -> None:
-        """Wait for the rest of the body for as long as it comes, and for at most STALLED periods of LINGER."""
+        """Wait for the rest of a body whose answer was sent, as long as it comes, and for at most `looks` further
+        periods of LINGER. `before`: the bytes of it that were dropped by the previous check.
+        """
         if self._dropped == before or looks == 0:
             self._read_no_more()
         else:
@@ -703,7 +711,7 @@ class AppConnection(ConnectionStream):
     # -- the proxy going away -----------------------------------------------------------------------------------------
 
     def drained(self, before: float) -> None:
-        """Close the connection if it has rested since before this time, because the proxy is shutting down."""
+        """Close the connection if it has rested since before the time `before`, because the proxy is shutting down."""
         if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
             self.transport.close()
 
@@ -717,7 +725,9 @@ class AppConnection(ConnectionStream):
             self.exchange.cut()
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing it loses nothing: its last answer was sent, or it has been at rest since before this time."""
+        """Whether closing the connection loses nothing: its last answer was sent, or it has been at rest since before
+        the time `before`.
+        """
         if self._lingered >= 0:
             return self.transport is None or not self.transport.get_write_buffer_size()
         rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
@@ -730,7 +740,7 @@ class AppConnection(ConnectionStream):
         self._means.watch.enter(self, now)
 
     def calls(self) -> Sequence[Exchange]:
-        """Return the call in progress, if any, in a sequence."""
+        """Return a sequence of the call in progress, empty if there is none."""
         return () if self.exchange is None else (self.exchange,)
 
     def glance(self, *, closely: bool) -> None:

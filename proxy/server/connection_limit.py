@@ -40,17 +40,17 @@ class Seat(Protocol):
 
     @property
     def exchange(self) -> Any:
-        """The call in progress, or one of several."""
+        """The call in progress, or one of several; None if there is none."""
 
     @property
     def dripping(self) -> bool:
         """Whether a head has begun to come and is not whole."""
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing it loses nothing: it has been at rest since before this time."""
+        """Whether closing the connection loses nothing: it has been at rest since before the time `before`."""
 
     def drained(self, before: float) -> None:
-        """Close the connection if it has rested since before this time, because the proxy is shutting down."""
+        """Close the connection if it has rested since before the time `before`, because the proxy is shutting down."""
 
     def cut(self) -> None:
         """End the calls in progress in a way that the app notices, because the proxy ends."""
@@ -62,7 +62,7 @@ class Seat(Protocol):
         """Close the connection once all written bytes were sent."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer with the reason why the connection is closed."""
+        """Answer with this status, field lines and body, which say why the connection is closed."""
 
 
 class Others(Protocol):
@@ -118,7 +118,9 @@ class ConnectionLimit:
         return False
 
     def take(self) -> bool:
-        """Take a place for one more stream of a connection, if there is one."""
+        """Count one more stream in flight on an HTTP/2 connection; False, and nothing is counted, if the limit has no
+        place for it.
+        """
         self._streams += 1
         if self.others is not None:
             self._tell()
@@ -128,13 +130,13 @@ class ConnectionLimit:
         return False
 
     def give_back(self, places: int) -> None:
-        """Free so many places that streams had taken."""
+        """Free the places of this number of HTTP/2 streams, which are over."""
         self._streams -= places
         if self.others is not None:
             self._tell()
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
-        """Let connection `to` take the place of `connection`."""
+        """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
         if connection in self.open:
             del self.open[connection]
             self.open[to] = None
@@ -165,7 +167,9 @@ class ConnectionLimit:
         return served <= self.most and served + self._streams + held - surplus <= self.limit
 
     def _make_room(self) -> bool:
-        """Close the connection whose head has been coming for longest; else one that has rested for REST_SECONDS.
+        """Close one connection to make room: the one whose head has been coming for longest, else one that has rested
+        for REST_SECONDS; return whether one was closed.
+
         Clients that send half a head would otherwise keep all others out; nearly all clients send a head in one packet.
         """
         for connection in self.half:

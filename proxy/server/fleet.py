@@ -36,7 +36,8 @@ Met = Callable[[str, Key, Spec | None], None]
 
 
 class Fleet(Factory):
-    """The factory of what calls share: in Redis what is configured so, by `inner` what is not.
+    """The factory of the state that calls share, such as buckets and cooldowns: in Redis if the configuration says so,
+    else made by `inner`.
 
     `met` is called for each bucket in Redis that this process begins to use, so that the workers' figures can be added
     up. A fleet that only `observes` reads levels on request, listens for no cooldowns and reports nothing. `heard` is
@@ -71,7 +72,7 @@ class Fleet(Factory):
             self._redis.listen()
 
     def use(self, settings: Settings) -> None:
-        """Take a new configuration, for buckets that are made after it."""
+        """Take a new configuration: buckets that are made from now on follow it."""
         before = self._redis
         self._change(settings)
         if self._redis is not None and self._redis is not before:
@@ -105,7 +106,7 @@ class Fleet(Factory):
                 self._redis.listen()
 
     async def close(self) -> None:
-        """Return leases, and release the store."""
+        """Return the tokens that were leased from Redis, and release the store."""
         if self._redis is not None:
             await self._redis.close()
         if self._background.tasks:
@@ -118,7 +119,7 @@ class Fleet(Factory):
 
     @property
     def is_up(self) -> bool | None:
-        """Whether Redis is available; None if nothing is kept there."""
+        """Whether Redis is available; None if the configuration keeps nothing in Redis."""
         return None if self._redis is None else not self._redis.store.out
 
     @property
@@ -131,14 +132,18 @@ class Fleet(Factory):
         return self._inner if self._redis is None else self._redis
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """Return the bucket of this key and definition."""
+        """Return the token bucket of this key and definition. `before`: the bucket that it replaces, None if there is
+        none; `now`: seconds.
+        """
         made = self._factory.bucket(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("bucket", key, spec)
         return made
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """Return the bucket of kind rate of this key and definition."""
+        """Return the bucket of kind `rate` of this key and definition. `before`: the bucket that it replaces, None if
+        there is none; `now`: seconds.
+        """
         made = self._factory.rate(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("rate", key, spec)
@@ -153,7 +158,9 @@ class Fleet(Factory):
         return self._factory.hedges(key, now)
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
-        """Return the circuit breaker of this key and definition: each machine has its own."""
+        """Return the circuit breaker of this key and definition, which is never in Redis: each machine has its own.
+        `before`: the breaker that it replaces, None if there is none.
+        """
         return self._inner.breaker(key, spec, before)
 
     def cooldown(self, upstream: str, value: str) -> Cooldown:
@@ -161,11 +168,11 @@ class Fleet(Factory):
         return self._factory.cooldown(upstream, value)
 
     def places(self, key: Key, most: int) -> Places:
-        """Return the places for attempts under way of this key."""
+        """Return the limit on attempts under way of this key, which allows `most` at once."""
         return self._factory.places(key, most)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        """Return the seen keys of this upstream and scope value."""
+        """Return the idempotency keys that were seen at this upstream under this scope value."""
         return self._factory.seen(upstream, value)
 
     def roster(self, upstream: str) -> Roster:
@@ -173,17 +180,17 @@ class Fleet(Factory):
         return self._factory.roster(upstream)
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to a process that observes that calls still use this scope."""
+        """Publish that calls still use this scope value of the upstream, for a process that only observes."""
         self._factory.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Note that the cooldown of this upstream and scope value is forgotten."""
+        """Take note that this process no longer keeps the cooldown of this upstream and scope value."""
         self._factory.forget(upstream, value)
 
 
 class Outages:
-    """The state of Redis by all workers' notices: an outage begins with the first worker's notice and
-    ends with the last one's.
+    """The outages of Redis, as workers report them: an outage begins when the first worker reports Redis out, and ends
+    when the last one has it back.
     """
 
     def __init__(self) -> None:
@@ -191,7 +198,9 @@ class Outages:
         self.count = 0
 
     def is_news(self, pid: int, state: str) -> bool:
-        """Whether this worker's notice changes the common state, and so is worth a line."""
+        """Take a worker's report (`out` if it has lost Redis); return whether this begins or ends an outage, and so is
+        worth a log line.
+        """
         before = bool(self._out)
         (self._out.add if state == "out" else self._out.discard)(pid)
         if self._out and not before:

@@ -137,8 +137,8 @@ class Http2Connection(Home):
             self.session.drain(monotonic())
 
     def takes_one_more(self) -> bool:
-        """Whether `limits.connections` has a place for the newest stream, which is taken; the first stream uses the
-        connection's own.
+        """Whether `limits.connections` has a place for the newest stream; if so, it takes the place. The first stream
+        needs none beside the connection's own.
         """
         if len(self.session.streams) - 1 <= self._places:
             return True
@@ -147,7 +147,7 @@ class Http2Connection(Home):
         return taken
 
     def _give_back(self, streams: int) -> None:
-        """Return the places that `streams` streams do not need."""
+        """Free the places that the connection took for streams, except those that `streams` streams need."""
         free = self._places - max(0, streams - 1)
         if free > 0:
             self._places -= free
@@ -199,14 +199,16 @@ class Http2Connection(Home):
         """Do nothing: the transport always reports when the app leaves."""
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing it loses nothing: it has no streams, and has been at rest since before this time."""
+        """Whether closing the connection loses nothing: it has no streams, and has been at rest since before the time
+        `before`.
+        """
         if self.transport is None:
             return True
         resting = not self.session.streams and not self.transport.get_write_buffer_size() and 0 < self.since < before
         return resting and not has_said(self._fd)
 
     def drained(self, before: float) -> None:
-        """Announce the shutdown of the proxy, and close once nothing is left to do."""
+        """Announce to the app that the proxy is shutting down, and close the connection once nothing is left to do."""
         self.session.drain(monotonic())
         self.send_soon()
         if self._timer is None and self.session.due < NEVER:
@@ -223,5 +225,5 @@ class Http2Connection(Home):
         self._close()
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Give the session up, because another connection takes this one's place."""
+        """Give the session up, because the connection is closed to make room for another."""
         self.session.fail(ENHANCE_YOUR_CALM, "too many connections are open")

@@ -53,7 +53,7 @@ class Home(Http2Protocol):
         raise NotImplementedError
 
     def drained(self, before: float) -> None:
-        """Take no more requests, and close after the last."""
+        """Accept no more requests, and close the connection after the last one."""
         raise NotImplementedError
 
 
@@ -92,12 +92,12 @@ class Http2AppStream(Stream):
 
     @property
     def inside(self) -> Inside | None:
-        """The CONNECT that the connection is inside of."""
+        """The CONNECT inside which the connection's requests come, None if they come in none."""
         return self._home.inside
 
     @property
     def surplus(self) -> bool:
-        """Whether the connection is above the limit."""
+        """Whether the connection is above the limit on connections."""
         return self._home.surplus
 
     @surplus.setter
@@ -115,7 +115,9 @@ class Http2AppStream(Stream):
     # -- events of the session ------------------------------------------------------------------------------------
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Make a request, with the body that came with its head, a call, or answer it."""
+        """Take a request's head, with the body that came with it: make it a call, or answer the request. `end`: the
+        request is whole.
+        """
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
         if not self._home.takes_one_more():
@@ -157,7 +159,9 @@ class Http2AppStream(Stream):
             self.exchange.app_writable()
 
     def on_defect(self, error: Exception) -> None:
-        """End the call with an answer if none has begun, else its stream: the connection has others."""
+        """Handle a defect of the proxy: answer the call if no answer has begun, else break the stream off; the
+        connection has other streams.
+        """
         exchange, report = self.exchange, self._home.acceptor.means.loop.call_exception_handler
         try:
             if exchange is None:
@@ -173,7 +177,7 @@ class Http2AppStream(Stream):
 
     @property
     def _is_grpc(self) -> bool:
-        """Whether its head came, and is that of a gRPC call."""
+        """Whether the request's head came, and is that of a gRPC call."""
         if self.plan is not None:
             return self.plan.is_grpc
         return is_grpc(self.head)
@@ -267,7 +271,9 @@ class Http2AppStream(Stream):
 
 
 def _broken(fault: Fault | None) -> bytes:
-    """Return the trailers of an answer that broke off."""
+    """Return the trailers of a gRPC call's answer that broke off: status and reason, by `fault`, or by the proxy's own
+    decision if that is None.
+    """
     code = None if fault is None else fault.code
     status = UNAVAILABLE if fault is None else fault.grpc_status
     detail = "the proxy ended the call" if fault is None else fault.detail

@@ -43,10 +43,12 @@ class Opener(Protocol):
     """A server that can serve on listening sockets."""
 
     async def open(self, address: Address, sock: socket.socket) -> Any:
-        """Serve on a socket that listens at this address; return the argument for `shut`."""
+        """Serve on `sock`, which listens at this address; return an object that `shut` takes to end the serving."""
 
     async def shut(self, opened: Any) -> None:
-        """Accept no more connections there. Those that are open continue, as far as they can."""
+        """Accept no more connections on the listener for which `open` returned `opened`. Open connections continue as
+        far as they can.
+        """
 
 
 #: A place to listen: the setting's name, and the address as configured.
@@ -57,7 +59,7 @@ _Listener = tuple[Address, Any]
 
 @dataclass(eq=False, slots=True)
 class ListenPlan:
-    """The sockets, listening already, for new places, and all places that are wanted."""
+    """The places at which a configuration listens (`wanted`), and the listening sockets of those that are new."""
 
     wanted: list[_Place]
     bound: dict[_Place, list[socket.socket]]
@@ -69,7 +71,7 @@ class ListenPlan:
 
 
 class Listeners:
-    """All listeners, each opened by the opener of its setting."""
+    """All listeners of the process. Each is served by the opener of its setting (`listen`, `admin`, `probe`)."""
 
     def __init__(self, openers: Mapping[str, Opener]) -> None:
         self._openers = openers
@@ -101,8 +103,8 @@ class Listeners:
         return plan
 
     async def take(self, plan: ListenPlan) -> None:
-        """Serve what is new, then close what is no longer wanted. Plans are taken in the order in which they were
-        made.
+        """Serve the plan's new sockets, then close the listeners that the plan no longer wants. Plans are taken in the
+        order in which they were made.
         """
         self._pending.remove(plan)
         for place, sockets in plan.bound.items():
@@ -125,7 +127,7 @@ class Listeners:
 
 
 def where(settings: Settings, error: CannotListenError) -> Problem:
-    """Return the error as a problem at the place where the configuration names the address."""
+    """Return this error as a problem of the configuration, at the place that names the address."""
     top = settings.provenance.top
     path: tuple[str | int, ...] = (error.what,)
     value = top.get(error.what)
@@ -165,7 +167,7 @@ def again(sock: socket.socket) -> socket.socket:
 
 
 def bound(sock: socket.socket) -> Address:
-    """Return the address of a socket, with the port that the system chose if it was asked to."""
+    """Return the address of a socket, with the port that the system chose if the configured port is 0."""
     if sock.family == socket.AF_UNIX:
         return Address(unix=sock.getsockname())
     host, port, *_ = sock.getsockname()

@@ -44,7 +44,7 @@ class Inside:
     sni: str = ""
 
     def same(self, authority: str) -> bool:
-        """Whether a request's own authority is that of the CONNECT; a request without one means the CONNECT's."""
+        """Whether `authority`, which a request inside the CONNECT names, is the CONNECT's own; an empty one is."""
         if not authority or authority == self.authority:
             return True
         port = PORTS[self.scheme]
@@ -232,8 +232,8 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
 
 
 def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
-    """Return a clause with the first configured prefixes, for a user on this machine who mistyped one. Other machines,
-    and requests that a web page could have sent, get nothing of what the configuration names.
+    """Return a clause that lists the first configured prefixes, to help a user on this machine who mistyped one; "" for
+    requests from other machines, or that a web page could have sent.
     """
     if not place.loopback or _may_be_a_pages(head, "") is not None:
         return ""

@@ -27,7 +27,9 @@ _each_name = re.compile(rb"\n([^:\r\n]++):").findall
 
 @lru_cache(maxsize=4096)
 def needle(name: str) -> bytes:
-    """The bytes that precede a field's value in a lower-cased block. `name` is in lower case."""
+    """The bytes that precede a field's value in a lower-cased block: line feed, name and colon. `name` is in lower
+    case.
+    """
     return b"\n" + name.encode("latin-1", "replace") + b":"
 
 

@@ -70,7 +70,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The files that `init` wrote, and the roots that are in the bundle."""
+    """The files that `init` wrote, and the root certificates that its bundle contains."""
 
     cert: Path
     key: Path
@@ -134,7 +134,7 @@ def constraints(hosts: list[str]) -> x509.NameConstraints:
 
 
 def covers(limits: x509.NameConstraints | None, name: x509.DNSName | x509.IPAddress) -> bool:
-    """Whether a CA with these constraints may issue a certificate for this name."""
+    """Whether a CA with the name constraints `limits` may issue a certificate for this name."""
     if limits is None:
         return True
     if any(_within(name, subtree) for subtree in limits.excluded_subtrees or ()):
@@ -175,7 +175,7 @@ def _within(name: x509.DNSName | x509.IPAddress, subtree: x509.GeneralName) -> b
 
 
 def shown(subtree: x509.GeneralName) -> str:
-    """A subtree as `redrive ca show` prints it."""
+    """A subtree of the name constraints as `redrive ca show` prints it."""
     return str(subtree.value)
 
 
@@ -267,7 +267,7 @@ def _trust_store(certificates: tuple[x509.Certificate, ...]) -> bytes:
 
 
 def _common_name(certificate: x509.Certificate) -> str:
-    """The name that lists of certificates show for one."""
+    """The name by which lists of certificates show this certificate."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else certificate.subject.rfc4514_string()
 

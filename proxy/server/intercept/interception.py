@@ -119,8 +119,8 @@ class Interception:
     async def _answer(
         self, connection: Secured, authority: str, refuse: Callable[[CaError], None], leaves: Leaves
     ) -> None:
-        """Answer the CONNECT as soon as there is a leaf for its host; if none can be made, call `refuse` with the
-        reason.
+        """Answer the CONNECT as soon as `leaves` has a leaf for the authority's host; if none can be made, call
+        `refuse` with the reason.
         """
         place = split_authority(authority, 443)
         assert place is not None  # a CONNECT with a malformed authority was refused earlier
@@ -229,7 +229,9 @@ class StandIn(asyncio.Protocol):
         self._blocked = False
 
     def give_way(self, tls: asyncio.Transport, protocol: asyncio.Protocol) -> None:
-        """Make `protocol` the transport's own, and pass it what was kept. It knows its transport already."""
+        """Make `protocol` the protocol of the transport `tls`, which `protocol` knows already, and pass it the bytes
+        that were kept.
+        """
         tls.set_protocol(protocol)
         if self._blocked:
             protocol.pause_writing()

@@ -55,7 +55,9 @@ class LeafContext(ssl.SSLContext):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A context that presents a leaf, and when (seconds since the epoch) a new one is due."""
+    """A TLS context that presents a leaf certificate, and the time (seconds since the epoch) at which a new leaf is
+    due.
+    """
 
     context: LeafContext
     renew: float

@@ -148,7 +148,7 @@ class ChunkedBody:
         return end
 
     def _check_begun(self, held: bytearray) -> None:
-        """Raise BadBody for what can never become a size line."""
+        """Raise BadBody if `held`, the beginning of an unfinished line, can never become a size line."""
         if self._checked:
             good = _EXTENSION_BEGUN(held, self._checked - 1)
         else:
@@ -161,7 +161,7 @@ class ChunkedBody:
             self._checked = len(held)
 
     def _take_size(self, found: re.Match[bytes]) -> None:
-        """Go on from a whole size line to the chunk's data, or to the trailers."""
+        """Continue after the size line `found`: with the chunk's data, or with the trailers if the size is 0."""
         digits, extension = found.groups()
         if extension is not None:
             self._extensions += len(extension)

@@ -28,10 +28,11 @@ MANY: Final = 64
 
 
 class KnownLines(Generic[AnyHead]):
-    """The known field lines of requests, or of answers. `find` finds the names that matter (`wire.field_names`).
+    """A cache of field lines that were found well-formed, of requests or of answers. `find` finds the names that matter
+    in a line (`wire.field_names`).
 
-    `heads`: known heads, by their lines that have a name that matters (an answer's status line goes before them). All
-    that is decided of a head, but for its request line, is decided by these lines.
+    `heads`: heads that were read, by those of their lines that have a name that matters (an answer's status line goes
+    before them). All that is decided for a head, except for its request line, is decided by these lines.
     """
 
     def __init__(self, find: Callable[[bytes], list[Any]]) -> None:
@@ -59,12 +60,14 @@ class KnownLines(Generic[AnyHead]):
         return told
 
     def pairs(self, told: list[bytes]) -> list[Pair]:
-        """Return name and value, in lower case, of each of these lines, which have a name that matters."""
+        """Return (name, value), both in lower case, of each of the lines `told`, which all have a name that matters."""
         known = self._telling
         return [known.get(line) or self._pair(line)[0] for line in told]
 
     def keep(self, told: Sequence[bytes], head: AnyHead, size: int) -> None:
-        """Remember `head`, which has `size` bytes, by its lines `told`, unless it is too large."""
+        """Remember `head`, which has `size` bytes, by the lines `told`, which are those with a name that matters;
+        unless the head is too large.
+        """
         if size <= LONGEST_HEAD:
             if len(self.heads) >= HEADS:
                 self.heads.clear()

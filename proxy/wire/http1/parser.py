@@ -90,7 +90,7 @@ class HeadParser:
         return self._taken(data, start, found)
 
     def _taken(self, data: bytes, start: int, found: re.Match[bytes]) -> Any:
-        """Make the head found in `data` at `start`, and keep the bytes after it."""
+        """Make a head of the match `found` in `data`, which begins at `start`; keep the bytes after it."""
         self._skipped = False
         end = found.end()
         if end != len(data):

@@ -233,7 +233,9 @@ class RequestHead(Head):
         return b"".join((method, b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
     def message(self, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes:
-        """Render the head with these changes and no further field left out, and `body` after it."""
+        """Render the head with this target, Host and the lines `add`, leaving out no field beyond those that are always
+        left out, and `body` after it.
+        """
         if not (self.scanned and self.simple):
             return self.render(target=target, host=host, add=add) + body
         if target is None and self.form == "absolute":

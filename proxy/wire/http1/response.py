@@ -102,8 +102,8 @@ class ResponseHead(Head):
         return self
 
     def says_same(self, other: ResponseHead) -> bool:
-        """Whether status and the names that matter are the same in both heads, but for the length of the body. False
-        also if finding out would cost more than it is worth.
+        """Whether both heads have the same status and the same values of the names that matter, except for the length
+        of the body. False also if the comparison would cost more than it saves.
         """
         return self.raw == other.raw or (self.specials is other.specials and self.status == other.status)
 
@@ -155,7 +155,9 @@ class ResponseHead(Head):
         return b"".join((kept, add, b"\r\n"))
 
     def message(self, add: bytes, body: bytes) -> bytes:
-        """Render the head with `add` and no further field left out, and `body` after it."""
+        """Render the head with the lines `add`, leaving out no field beyond those that are always left out, and `body`
+        after it.
+        """
         if self.scanned and self.simple:
             return splice(self.raw, self.edges, None, None, add, body)
         return b"".join((self._kept or self._keep(), add, b"\r\n", body))

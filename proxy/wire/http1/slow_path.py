@@ -213,8 +213,8 @@ class Head(FieldBlock):
         return FieldBlock.get_all(self, name)
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers without hop-by-hop fields and those that Connection names (RFC 9110 section
-        7.6.1).
+        """Return the trailers of the body to forward: all but hop-by-hop fields and those that Connection names (RFC
+        9110 section 7.6.1).
         """
         nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
         return trailers.without(self._cut | nominated)

@@ -15,7 +15,7 @@ class HeaderForm(Protocol):
     """The packed form of a frame's header: length (16 and 8 bits), type, flags, stream."""
 
     def pack(self, high: int, low: int, kind: int, flags: int, stream: int, /) -> bytes:
-        """Return the header with these values."""
+        """Return the 9 bytes of a frame's header with these values."""
         ...
 
     def unpack_from(self, data: bytes, at: int, /) -> tuple[int, int, int, int, int]:

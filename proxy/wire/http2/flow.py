@@ -27,7 +27,9 @@ class Lane:
         self.queued += len(data)
 
     def cut(self, most: int) -> bytes:
-        """Remove and return the next bytes, at most `most`, all of one piece, for one frame."""
+        """Remove and return the next queued bytes, for one frame: at most `most`, and no more than what one `put`
+        queued.
+        """
         first, at = self._pieces[0], self._at
         left = len(first) - at
         if left <= most:

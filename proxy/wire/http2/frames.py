@@ -93,7 +93,9 @@ def code_name(code: int) -> str:
 
 
 def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | None:
-    """Return an error code and a clause for people if no frame may have this header, None if it is valid."""
+    """Return None if a frame may have this header, else an error code and a clause for people. `kind`: the frame's
+    type; `size`: its payload's length in bytes.
+    """
     if size > FRAME_LIMIT:
         if (size, kind, flags) == _HTTP1:
             return FRAME_SIZE_ERROR, HTTP1_ANSWER
@@ -130,7 +132,9 @@ def rst_stream(stream: int, code: int) -> bytes:
 
 
 def goaway(last: int, code: int, detail: str = "") -> bytes:
-    """Return a GOAWAY frame. `last`: the highest stream that was or may be acted upon."""
+    """Return a GOAWAY frame with an error code and a text. `last`: the id of the highest stream that was or may be
+    acted upon.
+    """
     return frame(GOAWAY, 0, 0, struct.pack(">II", last, code) + detail.encode("ascii", "replace")[:256])
 
 

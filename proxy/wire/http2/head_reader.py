@@ -19,11 +19,12 @@ HEAD_SECONDS: Final = 60.0
 
 
 class HeadReader:
-    """The reader of the header blocks of one connection. `header_bytes` is the limit of a header list; twice that ends
-    the connection.
+    """The reader of the header blocks of one connection. A header list above `header_bytes` is too large; one above
+    twice that ends the connection.
 
-    `acknowledged`: the peer has acknowledged our SETTINGS, and so has no table. `number`: the stream whose head is
-    coming, 0 for none. `end`: END_STREAM came with it. `since`: when it began.
+    `acknowledged`: the peer has acknowledged our SETTINGS, and so has no dynamic table. While a head is coming in
+    several frames: `number`: its stream, else 0; `end`: whether its HEADERS frame had END_STREAM; `since`: the time at
+    which it began.
     """
 
     __slots__ = (
@@ -48,7 +49,9 @@ class HeadReader:
         self._ended: Any = None
 
     def begin(self, number: int, fragment: bytes, end: bool, now: float) -> None:
-        """Begin a block with a HEADERS frame that CONTINUATIONs follow."""
+        """Begin a header block with `fragment`, from a HEADERS frame of stream `number` that CONTINUATIONs follow.
+        `end`: whether the frame had END_STREAM.
+        """
         self.number, self.end, self.since = number, end, now
         self._fragments = [fragment]
         self._size = len(fragment)
@@ -117,7 +120,7 @@ class HeadReader:
         return Trailers2(fields)
 
     def pass_over(self, block: bytes) -> None:
-        """Read a block whose fields are not needed, because later blocks can be read only if it was."""
+        """Decode a header block whose fields are not needed: the decoding of later blocks depends on it."""
         if self._begin_block(block) is None:
             self._fields(block, 0)
 

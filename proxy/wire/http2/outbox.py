@@ -94,8 +94,8 @@ class Outbox(StreamOutbox):
         return out[0] if len(out) == 1 else b"".join(out)
 
     def tell(self) -> None:
-        """Notify streams of what must not be reported from within one of their own methods: that they may write on, and
-        what they held. `take` does so first.
+        """Report to streams that they may write on, and what they held, which must not be reported from within a
+        stream's own methods. `take` calls this first.
         """
         while self._writable:
             stream = self._writable.pop()
@@ -114,7 +114,9 @@ class Outbox(StreamOutbox):
         self._replies = 0
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
-        """Add a head of `stream`, or its trailers if none of its DATA is queued."""
+        """Add an encoded header block: a head of `stream`, or its trailers if none of its DATA is queued (with queued
+        DATA, call `end`).
+        """
         if not self._begun:
             self._begun = True
             block = NO_TABLE + block
@@ -179,7 +181,7 @@ class Outbox(StreamOutbox):
         stream.blocked = stream.blocked or lane.queued > HIGH_WATER
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Add END_STREAM, with trailers or an empty DATA, after what is queued."""
+        """Add the end of `stream`, after what is queued of it: its trailers, or an empty DATA frame with END_STREAM."""
         if stream.queued:
             stream.ending, stream.trailers_queued = True, trailers
         elif trailers:
@@ -213,7 +215,7 @@ class Outbox(StreamOutbox):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether queued bytes may be sent as soon as there is room."""
+        """Whether bytes are queued that may be sent as soon as windows and transport have room."""
         return bool(self._waiting)
 
     def pump(self) -> None:

@@ -86,8 +86,8 @@ class PeerLimits:
     """The limits for a peer (contract, sections 3 and 12).
 
     header_bytes, headers: the size of one header list, and its number of fields. streams: streams in flight at once.
-    resets: frames that carry nothing, per second. window: the window of a stream, in bytes. held: bytes held for slow
-    readers here from which on the connection gets no credit.
+    resets: frames per second that do no work for a call, such as RST_STREAM, PING, SETTINGS or an empty DATA. window:
+    the window of a stream, in bytes. held: the bytes held for slow readers above which the connection gets no credit.
     """
 
     __slots__ = ("header_bytes", "headers", "held", "resets", "streams", "window")
@@ -123,24 +123,26 @@ class SessionOwner:
         raise NotImplementedError
 
     def opened(self) -> None:
-        """The peer's SETTINGS have come."""
+        """Take note that the peer's SETTINGS have come."""
         raise NotImplementedError
 
     def changed(self) -> None:
-        """A stream is over, the number of `places` has changed, or the session drains."""
+        """Take note that a stream is over, that the number of `places` has changed, or that the session drains."""
         raise NotImplementedError
 
     def failed(self, code: int, detail: str) -> None:
-        """The connection is given up for an error of the peer: send what was gathered, and close it."""
+        """Send what was gathered, and close the connection, which is given up for an error of the peer with this
+        code.
+        """
         raise NotImplementedError
 
 
 class Session(StreamSession):
-    """An HTTP/2 connection. `client`: we open the streams; else an app does.
+    """An HTTP/2 connection. `client`: whether we open its streams; else an app does.
 
-    `streams`: those in flight, by id. `draining`: no more are opened. `ended`: the connection is lost, or given up.
-    `behind`: the last turn left bytes unread. `errors` counts, by error code, streams reset and connections given up,
-    by either end (`_count`).
+    `streams`: those in flight, by id. `draining`: no more streams are opened. `ended`: the connection is lost, or given
+    up. `behind`: the last `feed` left bytes unread. `errors` counts, by error code, the streams reset and connections
+    given up, by either end (`_count`).
     """
 
     __slots__ = (
@@ -217,7 +219,7 @@ class Session(StreamSession):
 
     @property
     def used(self) -> bool:
-        """Whether a stream of the connection is over."""
+        """Whether any stream of the connection is over, so that the connection has served a call."""
         return bool(self._over_ids)  # `_over_ids` is never empty again once a stream is over
 
     def broke_off(self, stream: Stream) -> bool:
@@ -299,7 +301,7 @@ class Session(StreamSession):
             self._outbox.put(frames.rst_stream(stream.id, code))
 
     def _refuse(self, number: int, code: int) -> None:
-        """Send RST_STREAM for a stream that is not opened, or over."""
+        """Send RST_STREAM with this code for stream `number`, which is not opened, or is over."""
         self._remember(number, True)
         self._count(code)
         self._outbox.reply(frames.rst_stream(number, code))
@@ -446,7 +448,9 @@ class Session(StreamSession):
             raise Broken(PROTOCOL_ERROR, "a head is interrupted")
 
     def _spend(self, now: float) -> None:
-        """Count a frame that carries nothing; raise Broken if the peer sends too many."""
+        """Count a frame that does no work for a call (see `PeerLimits`); raise Broken if the peer sends too many per
+        second.
+        """
         rate = self.limits.resets
         self._budget = min(rate, self._budget + (now - self._budget_at) * rate) - 1
         self._budget_at = now
@@ -454,12 +458,14 @@ class Session(StreamSession):
             raise Broken(ENHANCE_YOUR_CALM, f"more than {rate:g} frames a second that carry nothing")
 
     def _check_known(self, number: int) -> None:
-        """Raise Broken for a stream that was never opened."""
+        """Raise Broken if stream `number` was never opened."""
         if number >= self._next if bool(number & 1) is self.client else number > self._highest:
             raise Broken(PROTOCOL_ERROR, f"a frame on the idle stream {number}")
 
     def _tell_begun(self) -> None:
-        """Report the heads that waited for body and trailers, together with these."""
+        """Report the heads that were kept until the bytes of a `feed` were read, each with the body and trailers that
+        came after it.
+        """
         while self._begun:
             self._tell_head(next(iter(self._begun)), None)
 
@@ -821,7 +827,7 @@ class Session(StreamSession):
 
     @property
     def due(self) -> float:
-        """The time from which `tick` has something to do."""
+        """The time (seconds) at which `tick` is to be called next; infinite if nothing is awaited."""
         if self._coming and not self._rest and not self._heads.number:  # the usual case, made fast
             return self._drain_due
         return min(self._late_at, self._drain_due)

@@ -31,7 +31,7 @@ class StreamOutbox:
         raise NotImplementedError
 
     def resumed(self, stream: Stream) -> None:
-        """Have `stream` report what it held."""
+        """Have `stream` report to its owner the part of the body that it held."""
         raise NotImplementedError
 
 
@@ -107,16 +107,16 @@ class Stream:
     # -- events, reported to the owner ----------------------------------------------------------------------------
 
     def on_info(self, head: Response2) -> None:
-        """An interim answer came."""
+        """Take the head of an interim answer (1xx)."""
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """The head came, with those parts of body and trailers that came with it; `end`: the message is whole."""
+        """Take the head, with those parts of body and trailers that came with it; `end`: the message is whole."""
 
     def on_data(self, data: bytes) -> None:
-        """More of the body came."""
+        """Take more of the body."""
 
     def on_end(self, trailers: Trailers2 | None) -> None:
-        """The body is whole."""
+        """Take the end of the body, with the trailers if any came."""
 
     def on_too_large(self, head: Request2, detail: str) -> None:
         """The request's head exceeds the limits, and is to be answered with 431."""
@@ -210,7 +210,7 @@ class Stream:
 
     @property
     def holds(self) -> bool:
-        """Whether what comes now has to wait for the owner."""
+        """Whether parts of the body that come now are kept until the owner resumes the stream."""
         return self._paused or self._held is not None
 
     def hold(self, data: bytes) -> None:
@@ -257,7 +257,7 @@ class Stream:
             self.on_defect(error)
 
     def tell_end(self, trailers: Trailers2 | None) -> None:
-        """Report that the body is whole, after what is held of it."""
+        """Report that the body is whole, after the part of the body that is held."""
         if self._paused or self._held is not None:
             self._whole_held, self.trailers_behind = True, trailers
         elif not self._left:
@@ -282,14 +282,14 @@ class Stream:
         return self._whole_held
 
     def drop_held(self) -> None:
-        """Drop what is held, and give the session its bytes back."""
+        """Drop the part of the body that is held, and credit its bytes to the session."""
         held, self._held = self._held, None
         self._whole_held = False
         if held:
             self.session.taken(self, sum(map(len, held)))
 
     def tell_held(self) -> None:
-        """Report what was held, as long as the owner takes it."""
+        """Report the held part of the body, piece by piece, as long as the owner does not pause the stream."""
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))

@@ -94,7 +94,7 @@ OVERHEAD = 32
 
 
 class DynamicTable:
-    """The dynamic table of a peer that has not been given another size yet (RFC 7541 section 4). `size`: the bytes that
+    """The dynamic table of a peer that has not set another size yet (RFC 7541 section 4). `size`: the most bytes that
     it may hold.
     """
 
