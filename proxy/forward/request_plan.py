@@ -136,10 +136,12 @@ class Plan:
         )
 
     def follow(self, head: RequestHead, router: Router) -> bool:
-        """Become the plan of another request of the same connection, if all that was decided for this one holds for it.
+        """Make this plan that of another request of the same connection, with this head, if all that was decided for
+        its present request holds for that one too; return whether it does.
 
-        That is so if method, form, authority and every field that decides anything are the same, and the path leads to
-        the same policy: most apps ask one upstream for one thing after the other. False: decide afresh.
+        All of it holds if method, form, authority and every field that decides anything are the same, and the path
+        leads to the same policy: most apps ask one upstream for one thing after the other. If it does not hold, the
+        caller makes a new plan.
         """
         old, upstream, rest, whole = self.head, self.upstream, self.rest, head.path
         if (

@@ -172,11 +172,13 @@ class Fleet(Factory):
         return self._factory.places(key, most)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        """Return the idempotency keys that were seen at this upstream under this scope value."""
+        """Return the memory of the idempotency keys and invocation ids that were seen at this upstream under this scope
+        value.
+        """
         return self._factory.seen(upstream, value)
 
     def roster(self, upstream: str) -> Roster:
-        """Return the credentials of this upstream: whose turn it is, and which are set aside."""
+        """Return the state of this upstream's credentials: which is used next, and which are set aside."""
         return self._factory.roster(upstream)
 
     def announce(self, upstream: str, value: str) -> None:
