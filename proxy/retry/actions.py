@@ -81,9 +81,9 @@ class Ask(_Value):
 
 
 class Peek(_Value):
-    """Collect up to `limit` bytes of this answer's body, or to its end, or until `look`, which is fed with them, has
-    seen enough; then report `peeked`. With a `look` the answer is a success, whose attempt has `failed` once the look's
-    `due` has passed.
+    """Collect up to `limit` bytes of this answer's body (or all of it, or until the `Look`, which gets the bytes as
+    they come, has seen enough); then report `peeked`. An action with a `look` means that the answer so far is a
+    success; the driver reports the attempt as `failed` once the time `look.due` has passed.
     """
 
     __slots__ = ("attempt", "limit", "look")
@@ -132,10 +132,9 @@ class Deliver(_Value):
 
 
 class Answer(_Value):
-    """Send the proxy's own answer, since there is none to forward. `retry_after` is seconds, for a Retry-After field.
-
-    `error` is the RFC 9209 proxy error type; `grpc_status` is the status for a gRPC call, None for the one that
-    `status` stands for. Always followed by Finish.
+    """Send the proxy's own answer, since no answer of an upstream is to be forwarded. `retry_after` is seconds, for a
+    Retry-After field. `error` is the RFC 9209 proxy error type; `grpc_status` is the status for a gRPC call, None for
+    the grpc-status that the HTTP `status` corresponds to. Always followed by Finish.
     """
 
     __slots__ = ("detail", "error", "grpc_status", "outcome", "retry_after", "status", "title")
@@ -160,10 +159,9 @@ class Answer(_Value):
 
 
 class FallBack(_Value):
-    """Continue as a call of another upstream, which `elsewhere` has said takes it: make its `Call`, and report `go_on`
-    to it.
-
-    The last action of its tuple; this call is over, and gets no more events.
+    """Continue as a call of another upstream, which the driver's function `elsewhere` has found for it: make that
+    upstream's `Call`, and start it with `go_on`. The last action of its tuple; this call is over, and gets no more
+    events.
     """
 
     __slots__ = ("entry",)

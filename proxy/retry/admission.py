@@ -32,11 +32,10 @@ Alarm = Callable[[float], None]
 
 
 class Payment:
-    """The payment for one attempt: everything that is taken for it.
-
-    `price`: tokens that were taken from the bucket, None if none were due; `owed`: tokens that the bucket has still to
-    be paid, None for none; `asked`: the bucket was asked for them and has not answered; `limit`: the time (seconds)
-    from which its silence counts as a refusal. `choice`: the attempt's endpoint, if the core chooses it.
+    """The payment for one attempt: everything that is taken for it. `price`: tokens that were taken from the bucket,
+    None if none were due; `owed`: tokens that have still to be taken from the bucket, None for none; `asked`: the
+    bucket was asked for them and has not answered; `limit`: the time (seconds) from which a missing answer of the
+    bucket counts as a refusal. `choice`: the attempt's endpoint, if the core chooses it.
     """
 
     __slots__ = (
@@ -63,8 +62,8 @@ class Payment:
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str) -> bool:
-        """Take a place in the waiting room ("backoff" or "held") in exchange for the present one; False if there is
-        none.
+        """Take a place in the waiting room, in exchange for the place that the call has there, if any; False if there
+        is none. `place`: "backoff" or "held", the reason for the wait.
         """
         if self._place != place:
             self.leave_room()
@@ -87,7 +86,8 @@ class Payment:
         return True
 
     def owe(self, price: float, limit: float, now: float) -> bool:
-        """Note a price that could not be taken here, so that the bucket is asked for it; False if this bucket can't be
+        """Note that the price could not be taken from the tokens of this process, so that the outside bucket will be
+        asked for it (its silence is a refusal from the time `limit`). Return False if the bucket is not one that can be
         asked.
         """
         if self.bucket is None or self.bucket.affords(price, now) != ASK:
@@ -96,15 +96,15 @@ class Payment:
         return True
 
     def pay(self, now: float) -> bool:
-        """Take what is owed, if the tokens are here by now; False if they are not."""
+        """Take the owed price of the retry, if this process has the tokens by now; False if it has not."""
         if self.owed is None or not self.take(self.owed, now):
             return False
         self.owed = None
         return True
 
     def granted(self, price: float, now: float) -> bool:
-        """Note that the bucket, which was asked, has taken the price. Returns False if the price is not wanted any
-        more.
+        """Note that the bucket, which was asked, has taken the price. Returns False if the payment does not need the
+        price any more.
         """
         if not self.asked or self.owed != price:
             return False
@@ -113,8 +113,8 @@ class Payment:
         return True
 
     def refused(self, price: float) -> bool:
-        """Note that the bucket, which was asked, refuses; tokens that are here may still pay. Returns False if the
-        answer is not waited for any more.
+        """Note that the bucket outside this process, which was asked for the price, refuses; the tokens that this
+        process has may still pay it. Returns False if the payment does not wait for the answer any more.
         """
         if not self.asked or self.owed != price:
             return False
@@ -122,7 +122,9 @@ class Payment:
         return True
 
     def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
-        """Count the attempt, once, as a hedge; False if this share of the calls has no room for it."""
+        """Count the attempt, once, as a hedge; False if hedges have reached their limit, the share `share` of the
+        scope's calls.
+        """
         if self._hedges is None:
             at = hedges.take(share, now)
             if at is None:
@@ -131,7 +133,9 @@ class Payment:
         return True
 
     def pass_gate(self, gate: TokenGate, waiter: Waiter, now: float) -> float:
-        """Take a gate's token, once. Returns a time not after `now` if it is taken, else the time to ask again."""
+        """Take one token of the gate (a rate bucket or the adaptive limiter) for this attempt, unless it has one of
+        that gate already. Returns a time not after `now` if the token is taken, else the time to ask again.
+        """
         if gate in self._tokens:
             return now
         at = gate.ask(waiter, now)
@@ -140,7 +144,7 @@ class Payment:
         return at
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place under the concurrency limit, once. Returns as `Places.ask` does."""
+        """Take a place under the concurrency limit, unless the attempt has one. Returns as `Places.ask` does."""
         if self._under_way is not None:
             return now
         at = places.ask(waiter, rules, now)
@@ -157,13 +161,17 @@ class Payment:
             places.give_back(now)
 
     def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float) -> bool:
-        """Choose the attempt's endpoint, in place of an earlier choice; False if every breaker is open by now."""
+        """Choose the attempt's endpoint, in place of an earlier choice; False if the circuit breakers of all endpoints
+        are open. `avoid`: the endpoints to use only if no other is left.
+        """
         self.forgo_choice(now)
         self.choice = endpoints.choose(avoid, now)
         return self.choice is not None
 
     def forgo_choice(self, now: float) -> None:
-        """Undo the choice of the attempt's endpoint, and give back a probe that it took."""
+        """Undo the choice of the attempt's endpoint; if the attempt was to be the probe of the endpoint's circuit
+        breaker, the breaker may choose another.
+        """
         if self.choice is not None:
             self.choice.undecided(now)
             self.choice = None
@@ -179,7 +187,9 @@ class Payment:
         self.asked = False
 
     def leave_gates(self, now: float) -> None:
-        """Give back what gates granted this attempt; its price stays paid."""
+        """Give back the tokens, the place and the hedge that gates granted this attempt; the price of the retry stays
+        paid.
+        """
         self.land(now)
         for gate in self._tokens:
             gate.bucket.give_back(now)
@@ -242,8 +252,8 @@ class Admission:
         return self._cooled_before > 0
 
     def retime(self, at: float) -> None:
-        """Move the call's alarm, since a gate changed the time that it had named; it rings at the deadline at the
-        latest.
+        """Move the call's alarm to the time `at`, since a gate has changed the time that it had named before. The alarm
+        rings at the call's deadline at the latest.
         """
         if self.alarm is not None:
             at = min(at, self._patience)
@@ -252,9 +262,10 @@ class Admission:
     def ask(
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
-        """Ask cooldown, rate, limiter, breakers and places in turn. Returns when the attempt may be sent, the outcome
-        if it is refused, and the gate that holds it or the reason. What they grant goes into the payment. `first`: it
-        is a first attempt; `waits`: it may wait for a place.
+        """Ask the gates for the attempt in turn: cooldown, rate, limiter, breakers, places. Returns when the attempt
+        may be sent (or the outcome if it is refused), and the gate that holds it (or the reason of the refusal). Tokens
+        and places that the gates grant go into the payment. `first`: the attempt is the call's first; `waits`: it may
+        wait for a place.
         """
         self._deadline = deadline
         scope = self.scope
@@ -286,8 +297,8 @@ class Admission:
     def _ask_for_place(
         self, payment: Payment, places: Places, now: float, *, waits: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask for a place, the last gate. When a place becomes free cannot be known, so a call waits up to its
-        deadline. Returns as `ask` does.
+        """Ask for a place under the concurrency limit, the last gate. The time at which a place becomes free can't be
+        known, so a call waits up to its deadline. Returns as `ask` does.
         """
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # places exist only with such rules
@@ -302,8 +313,8 @@ class Admission:
         return at, None, "concurrency"
 
     def _ask_cooldown(self, now: float) -> tuple[float, str]:
-        """Ask the cooldown. Returns `now` or the time to ask again; or REJECTED and why, if it would hold the call for
-        too long.
+        """Ask the cooldown whether the call may be sent. Returns `now` if it may, else the time to ask again; or
+        REJECTED and the reason, if the cooldown would hold the call for too long.
         """
         cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.scope.caller(self.request)
         at = cooldown.ask(self, fields, now, self._own_delays)
@@ -348,18 +359,22 @@ class Admission:
         self.cooled = well is None
 
     def met(self, cooldown: bytes) -> None:
-        """Note that an answer to this call began this cooldown: the delay is the call's own wait, and does not hold
-        it.
+        """Note that an answer to this call began this cooldown: the call waits the delay by itself, so the cooldown
+        does not hold it for that delay as well.
         """
         self._own_delays = (*self._own_delays, self.scope.cooldown.until(cooldown))
 
     def claim_place(self, cooldown: bytes, due: float) -> None:
-        """Do what `met` does, and reserve the cooldown's first place for this call, which is tried again at `due`."""
+        """Note, as `met` does, that an answer to this call began the cooldown, and reserve the cooldown's first place
+        for this call, which is tried again at the time `due`.
+        """
         self.met(cooldown)
         self.cooled = self.scope.cooldown.claim(self, cooldown, due)
 
     def move(self, scope: ScopeState, now: float) -> None:
-        """Leave the gates for those of another credential's scope, which the next attempt carries."""
+        """Leave the present gates for those of `scope`: the state of the other credential that the next attempt
+        carries.
+        """
         self.leave(now)
         met = self._met_before = self._met_before or {}
         met[self.scope] = self._own_delays

@@ -65,10 +65,8 @@ class AwaitedRetryStrategy(Protocol):
 
 
 class AsyncRetryStrategy:
-    """A strategy with plain methods, made awaitable. `strategy` decides; all wrappers of one strategy share its
-    buckets.
-
-    Raises ValueError for an object that is no strategy, or whose methods are awaited already.
+    """A strategy with plain methods, made awaitable. `strategy` makes all decisions; all wrappers of one strategy share
+    its buckets. Raises ValueError for an object that is no strategy, or whose methods are awaited already.
     """
 
     def __init__(self, strategy: plugins.RetryStrategy) -> None:

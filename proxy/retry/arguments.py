@@ -18,8 +18,8 @@ _JITTERS: tuple[str, ...] = get_args(Jitter)
 
 
 def number(name: str, value: Any, *, unit: str = "", endless: bool = False) -> float:
-    """Return `value` if it is a number of zero or more; else raise ValueError. `unit`: what it counts, for the message;
-    `endless`: infinity is accepted too.
+    """Return `value` if it is a number of zero or more; else raise ValueError. `name` and `unit` (what the number
+    counts) are for the error's message; `endless`: infinity is accepted too.
     """
     what = f"a number of {unit}" if unit else "a number"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -50,8 +50,8 @@ def jitter(value: Any) -> Jitter:
 
 
 def function(name: str, value: Callable[..., Any] | None, what: str) -> Callable[..., Any] | None:
-    """Return `value` if it is a function, or None for the default; else raise ValueError. `what` says what it
-    returns.
+    """Return `value` if it is a function, or None for the default; else raise ValueError. `what` says, in the error's
+    message, what the function has to return.
     """
     if value is None or callable(value):
         return value

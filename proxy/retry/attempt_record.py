@@ -91,7 +91,9 @@ class AttemptRecord:
         self.aside = aside
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
-        """Record how the attempt's end was judged. `reply`: the last answer that was judged."""
+        """Record how this failed attempt was judged: its class and its pushback. `reply`: the last answer that was
+        judged.
+        """
         self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
         self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay
         if failure.fault is not None:
@@ -106,8 +108,8 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class FallbackRecord:
-    """A fallback that was considered: the call would have ended with `outcome`, and went on to the upstream `to`, or
-    did not go there because of `skipped`.
+    """A fallback that was considered: the call would have ended with `outcome`, and either went on to the upstream
+    named `to`, or did not, for the reason `skipped`.
     """
 
     to: str

@@ -70,7 +70,9 @@ def _power(multiplier: float, exponent: int) -> float:
 
 
 def _times(left: float, right: float) -> float:
-    """The product, in which zero wins over infinity: no time, however often doubled, is no time."""
+    """The product of two numbers of zero or more, in which zero times infinity is zero: a delay of zero stays zero
+    however often it is doubled.
+    """
     return left * right if left and right else 0.0
 
 
@@ -82,8 +84,8 @@ class Chance(Protocol):
 
 
 class WaitSeries:
-    """The waits of one call. `n` is the number of backoffs computed in the series, `previous` the last one
-    (decorrelated jitter needs it).
+    """The series of waits between one call's attempts. `n` is the number of backoffs computed so far in the series,
+    `previous` the last of them in seconds (decorrelated jitter needs it).
     """
 
     __slots__ = ("n", "previous", "rng", "strategy")

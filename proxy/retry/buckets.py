@@ -56,8 +56,8 @@ class Bucket:
         raise NotImplementedError
 
     def affords(self, price: float, now: float) -> Affords:
-        """Whether `take` would succeed; ASK if this process can't know that now: then `take` refuses, and `ask` finds
-        out.
+        """Whether `take` would succeed now. ASK if this process can't know, because the tokens are kept outside it:
+        then `take` refuses, and `ask` finds out.
         """
         raise NotImplementedError
 
@@ -86,8 +86,8 @@ class Bucket:
         raise NotImplementedError
 
     def charge_app_retry(self, now: float) -> float:
-        """Charge a call that is the app's own retry: take what is available, never refuse. Returns the tokens that were
-        taken.
+        """Charge a call that is the app's own retry: take as many tokens of a retry's price as are available, and never
+        refuse. Returns the tokens that were taken.
         """
         raise NotImplementedError
 
@@ -98,20 +98,20 @@ class Bucket:
         self.succeeded(charged, now)
 
     def share(self, now: float) -> float | None:
-        """The level as a share of the capacity (0 to 1), for the bucket that replaces this one; None if it has none to
-        give.
+        """The level as a share of the capacity (0 to 1), with which the bucket that replaces this one starts; None if
+        this bucket can't name such a share.
         """
         return None
 
     def withheld(self) -> str:
-        """Why no retry is granted at the moment whatever the level; "" if the level decides."""
+        """Why no retry is granted at the moment although the level may suffice; "" if the level alone decides."""
         return ""
 
 
 def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
-    """Make a bucket for this definition. `instead_of`: the bucket that it replaces, whose share of the capacity at
-    `now` it starts with (`now`: seconds of the driver's clock; if omitted, the bucket's time begins with the first call
-    of it).
+    """Make a bucket for this definition. `instead_of`: the bucket that the new one replaces; the new one starts with
+    the same share of its capacity as that had at `now`. `now`: seconds of the driver's clock; if omitted, the bucket's
+    time begins when it is first used.
     """
     if isinstance(spec, QuotaSpec):
         return QuotaBucket(spec, instead_of=instead_of, now=now)
@@ -186,7 +186,9 @@ class QuotaBucket(Bucket):
         self._level = min(self.capacity, self.level(now) + price)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Put back the last retry's price, or the refund for a first attempt; a flat refund is for every success."""
+        """Put back what the last retry paid or, after a success at the first attempt, the refund; with `flat_refund`
+        every success earns the refund only.
+        """
         if self._level >= self.capacity:  # nearly always the case
             return
         if self._refill:
@@ -200,7 +202,7 @@ class QuotaBucket(Bucket):
         return charge
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """Put back the charge, even if the refund is flat."""
+        """Put back the tokens that an app's own retry was charged, even with `flat_refund`."""
         self.give_back(charged, now)
 
     def share(self, now: float) -> float | None:
@@ -252,10 +254,9 @@ class ThrottleBucket(Bucket):
 
 
 class BudgetBucket(Bucket):
-    """A retry budget over sliding windows. Sources: Finagle's RetryBudget, Linkerd's, Envoy's retry_budget.
-
-    If events are merged, the error never grants too much: calls leave their window early, retries late
-    (sliding_window.py).
+    """A retry budget over sliding windows. Sources: Finagle's RetryBudget, Linkerd's, Envoy's retry_budget. At high
+    rates neighbouring events are merged into slices (sliding_window.py); the resulting error never grants too much,
+    since calls then leave their window early and retries late.
     """
 
     __slots__ = ("_calls", "_last_second", "_retries")
@@ -289,7 +290,9 @@ class BudgetBucket(Bucket):
         return 1.0
 
     def affords(self, price: float, now: float) -> bool:
-        """Whether the retries are fewer than their share of the window's calls, or fewer than the minimum a second."""
+        """Whether the window's retries are fewer than their allowed share of its calls, or fewer than the minimum a
+        second allows.
+        """
         return self._has_room(now)
 
     def _has_room(self, now: float) -> bool:
@@ -305,7 +308,9 @@ class BudgetBucket(Bucket):
         return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Count the retry no longer: the one of `taken_at`, or without that the newest."""
+        """Stop counting a retry that was never sent: the retry granted at `taken_at` or, if that is None, the
+        newest.
+        """
         if price:
             self._uncount(taken_at)
 
@@ -317,16 +322,15 @@ class BudgetBucket(Bucket):
         """Do nothing: a budget grows when calls begin, not when they succeed."""
 
     def charge_app_retry(self, now: float) -> float:
-        """Count one retry, whether it would have been granted or not."""
+        """Count one more retry, whether the budget has room for it or not."""
         self._retries.add(now)
         self._last_second.add(now)
         return 1.0
 
 
 class RateBucket(TokenBucket):
-    """The bucket of kind rate, and the gate at which calls wait for its tokens.
-
-    `started`: the driver's time when it is made, from which a low `initial` fills up.
+    """The bucket of kind rate, and the gate at which calls wait for its tokens. `started`: the driver's time when the
+    bucket is made; a low `initial` level fills up from then on.
     """
 
     __slots__ = ("gate", "spec")
@@ -341,7 +345,9 @@ class RateBucket(TokenBucket):
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:
-    """The level that a bucket starts with: the share of the one it replaces, else `initial`, else the full capacity."""
+    """The level in tokens that a new bucket starts with: the capacity share that the bucket `instead_of` had, if there
+    is one; else `initial`; else the full capacity.
+    """
     share = instead_of.share(now) if instead_of is not None else None
     if share is not None:
         return share * capacity if share else 0.0
@@ -355,7 +361,9 @@ def _share(level: float, capacity: float) -> float | None:
 
 
 def _thousandths(tokens: float) -> int:
-    """Whole thousandths, the rest dropped; computed from the decimal digits, so that 0.57 is 570 and not 569."""
+    """The tokens in whole thousandths, further decimals dropped; computed from the decimal digits, so that 0.57 is 570
+    and not 569.
+    """
     from decimal import Decimal  # imported here, since only this bucket needs it
 
     return int(min(Decimal(str(tokens)), Decimal(10**15)) * 1000)

@@ -12,8 +12,8 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 
 class CallHistory:
-    """The records of one call's attempts. `upstream` and `route`: those of the attempts now, if the call has gone on to
-    another upstream than its first; else "".
+    """The records of one call's attempts. `upstream` and `route`: those of the attempts from now on, if the call has
+    gone on to another upstream than its first; else "".
     """
 
     __slots__ = ("records", "route", "upstream")
@@ -56,20 +56,26 @@ class CallHistory:
         self.note(flight, now, "transparent").record_fault(fault)
 
     def revise(self, no: str, why: str | None = None) -> None:
-        """Change the decision in the last record: the attempt that was to follow is not made."""
+        """Change the decision in the last record to the outcome `no`, for the reason `why`: the attempt that was to
+        follow is not made after all.
+        """
         last = self.records[-1]
         last.decision = no
         if why is not None:
             last.why = why
 
     def never_sent(self, no: Outcome, upstream: str, why: str) -> None:
-        """Note in the last record, which is another upstream's, that nothing was sent to this upstream."""
+        """Note in the last record, which belongs to an attempt at another upstream, that nothing was sent to the
+        upstream named `upstream`, for the reason `why`.
+        """
         if self.records:
             last = self.records[-1]
             last.decision, last.why = no.value, f"{last.why}; {upstream}: {why or no.value}"
 
     def fell_back(self, no: Outcome) -> None:
-        """Note in the last record that the call goes on at another upstream."""
+        """Note in the last record that the call, which would have ended with the outcome `no`, goes on at another
+        upstream.
+        """
         last = self.records[-1]
         last.decision, last.why = FELL_BACK, f"{no.value}{f': {last.why}' if last.why else ''}"
 

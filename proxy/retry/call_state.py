@@ -25,11 +25,10 @@ from proxy.retry.states import Done, Flight, Flying, State
 
 
 class CallState(CallView):
-    """The state of one call, and its parts.
-
-    `failure`: the last one, while its answer is held; `reply`: the last answer that was judged, or is delivered;
-    `delivered`: the attempt whose answer is delivered. `plan` is the flow's, None until it is needed. `earlier`
-    attempts were made at other upstreams before this one.
+    """The state of one call, and its parts. `failure`: the last failed attempt, while its answer is held; `reply`: the
+    last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered. `plan` is the
+    flow's plan, None until it is needed. `earlier`: the number of attempts that were made at other upstreams before
+    this one.
     """
 
     __slots__ = ("delivered", "env", "failure", "fallbacks", "feedback", "notes", "plan", "state", "upcoming")
@@ -47,15 +46,21 @@ class CallState(CallView):
     # -- what drivers set and read ------------------------------------------------------------------------------------
 
     def goes_elsewhere(self) -> None:
-        """Choose none of the policy's endpoints: the call is a tunnel to a place that only a CONNECT names."""
+        """Choose none of the policy's endpoints for this call: it is a tunnel to an authority that its CONNECT names
+        and no upstream does.
+        """
         self.upcoming.picker = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let attempts carry the credentials that `keys` chooses."""
+        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
+        picks.
+        """
         self.upcoming.carry(keys)
 
     def forget_alarm(self) -> None:
-        """Release the driver, which has finished with this call."""
+        """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
+        be freed.
+        """
         self.upcoming.forget_alarm()
 
     @property
@@ -102,15 +107,15 @@ class CallState(CallView):
         raise NotImplementedError
 
     def admit(self, planned: Next, now: float) -> Actions:
-        """Launch an attempt that is due, or wait if a gate holds it."""
+        """Launch the planned attempt, which is due, or wait if a gate holds it."""
         raise NotImplementedError
 
     def end(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with this outcome."""
+        """End the call with the outcome `no`; `why` gives the reason in words, if the outcome needs one."""
         raise NotImplementedError
 
     def withdraw(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with this outcome although an attempt was granted, which is not sent."""
+        """End the call with the outcome `no`, although an attempt was granted: that attempt is not sent."""
         raise NotImplementedError
 
     # -- what a plan may know -----------------------------------------------------------------------------------------
@@ -144,8 +149,8 @@ class CallState(CallView):
         return hedges.delay(strategy.hedging_percentile, now)
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """The wait before the next attempt, as `CallView` defines it: at once after a 421, else as the credentials
-        require.
+        """Whether the next attempt is sent at once, and if not, the delay in seconds that the upstream named (None if
+        none): at once after a 421 without a delay, else as the choice of credentials says.
         """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
             return True, None
@@ -165,12 +170,16 @@ class CallState(CallView):
         return type(state) is Flying and bool(state.flights)
 
     def expected(self) -> Next | None:
-        """The attempt that is waited for, or the hedge that is to be sent beside those in flight; None for none."""
+        """The next attempt: the retry that is waited for, or the hedge that is to be sent beside the attempts in
+        flight; None if none is planned.
+        """
         state = self.state
         return state.planned if type(state) is Flying else state if type(state) is Next else None
 
     def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
-        """Cancel all flights but this one; they count neither as success nor as failure. Returns the actions for it."""
+        """Cancel all attempts in flight but this one; the cancelled count neither as success nor as failure, and
+        `decision` is their record's. Returns the actions for it.
+        """
         state = self.state
         assert type(state) is Flying
         losers = [flight for number, flight in state.flights.items() if number != attempt]
@@ -181,8 +190,8 @@ class CallState(CallView):
         return tuple([Cancel(flight.attempt) for flight in losers])
 
     def keep(self, failure: Failure) -> Actions:
-        """Hold the latest answer in place of the one held before; if the failure is a fault, the answer held before
-        stays.
+        """Hold the latest failure's answer, and drop the answer held before; if the failure is a fault, which has no
+        answer, keep the answer held before.
         """
         before = self.discard()
         if failure.status is not None or not before:
@@ -196,7 +205,7 @@ class CallState(CallView):
 
     def wait(self, planned: Next, now: float, place: str = "backoff") -> Actions:
         """Wait for an attempt that is due later. If no attempt is in flight, the call takes a place in the waiting
-        room.
+        room; `place` is the reason, "backoff" or "held".
         """
         if not self.flies():
             self.state = planned
@@ -215,11 +224,13 @@ class CallState(CallView):
     # -- what is written down -----------------------------------------------------------------------------------------
 
     def why_not(self, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
-        """Why this failure is not followed by another attempt, for people. `delivered`: its answer went to the app."""
+        """Why no other attempt follows this failure, in words for people. `no`: the outcome that ends the call;
+        `delivered`: the failed attempt's answer went to the app.
+        """
         due = 0.0 if self.plan is None else self.plan.due
         return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
 
     def note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False) -> None:
-        """Record the last attempt, and why no other follows it."""
+        """Record the last attempt, and in words why no other follows it; `no` is the outcome that refuses one."""
         why = self.why_not(no, failure, now, delivered)
         self.notes.note(flight, now, no.value, failure, self.reply).why = why

@@ -48,7 +48,7 @@ class CircuitBreaker:
         return self.until > -NEVER
 
     def passes(self, now: float) -> bool:
-        """Whether a call may be sent now; if the breaker is open, as its probe."""
+        """Whether a call may be sent to the endpoint now; while the breaker is open, only as its probe."""
         return now >= self.until - _EPSILON
 
     def seconds_left(self, now: float) -> float:
@@ -69,8 +69,9 @@ class CircuitBreaker:
         return self._probe
 
     def ended(self, ill: bool, sent: float, probe: int, now: float) -> bool | None:
-        """Count an attempt that was sent at `sent`, as this `probe` (0: not as a probe), now that its class is known.
-        Returns True if that opened the breaker, False if it closed it, None if neither.
+        """Count an attempt that was sent at `sent`, now that its class is known. `ill`: its class is a sign that the
+        endpoint is ill; `probe`: the number of the breaker's probe that it is, 0 for none. Returns True if that opened
+        the breaker, False if it closed it, None if neither.
         """
         if probe and self._decides(probe, now):
             self._is_out = False
@@ -87,8 +88,8 @@ class CircuitBreaker:
         return self._judge(now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Count an attempt as ill that had counted as well: a bad gRPC status came after its messages. Returns as
-        `ended` does.
+        """Count as ill an attempt, sent at `sent`, that was counted as well when its head came: a bad gRPC status came
+        after its messages. Returns as `ended` does.
         """
         if self.is_open or sent < self._forgotten:
             return None

@@ -199,8 +199,9 @@ def names(
     reply: Reply | None,
     fault: Fault | None,
 ) -> bool:
-    """Whether a list of failures (hedging's `non_fatal`) names this end, an answer or a fault. The end is read as for a
-    class: the same ends count as UNAVAILABLE, and a grpc-status beats the HTTP status in the same cases.
+    """Whether the list `listed` (hedging's `non_fatal`) names the end of an attempt: the answer `reply`, or else
+    `fault`. The end is read as it is for its class: the same ends count as UNAVAILABLE, and a grpc-status beats the
+    HTTP status in the same cases.
     """
     if fault is not None:
         grpc = _status_of_fault(rules, request, fault)
@@ -226,7 +227,9 @@ def names(
 
 
 def _status_of_reply(rules: Classify, request: Request, reply: Reply, own: int | None) -> int | None:
-    """The upstream's own grpc-status, or the one that its HTTP status stands for; None if neither counts."""
+    """The grpc-status by which an answer is classified: the upstream's own (`own`), or the status that its HTTP status
+    corresponds to; None if neither applies to this call.
+    """
     status = reply.status
     if own is not None or status == 429 or (status < 400 and not reply.end):
         return own
@@ -275,7 +278,9 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
 
 
 def words_of(dialect: str, rule: Rule) -> str:
-    """The name of a rule in explanations, with its dialect; `dialect` is "" for the policy's own rules."""
+    """The words by which explanations name a rule: its own name, with its dialect's; `dialect` is "" for the policy's
+    own rules.
+    """
     return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
 
@@ -347,7 +352,9 @@ def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool
 
 
 def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> Verdict:
-    """The verdict on an attempt's end, with the dialect whose own client repeats this call after it, if one does."""
+    """Return the verdict on an attempt's end, completed by the name of the dialect whose provider's own client would
+    repeat this call after it; unchanged if no such client would. `end`: the answer or the fault.
+    """
     if verdict.cls in (Class.SUCCESS, Class.FATAL):
         return verdict
     covering = [(name, each) for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict)]
@@ -369,8 +376,8 @@ KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
-    """Whether a client of these dialects would repeat the call after this end, which may be another upstream's, without
-    relying on its provider to recognize the repeat.
+    """Whether a client of one of these dialects would repeat the call after this end, and would do so without relying
+    on its provider to recognize the repeat; the end may be that of an attempt at another upstream.
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)
@@ -387,7 +394,9 @@ def _covers(
 
 
 def _status_of(reply: Reply, verdict: Verdict) -> int:
-    """The status of a failure; for an error found in a success's body, the status that it counts as."""
+    """The HTTP status of a failure; for an error that was found in a success's body, the status that this error counts
+    as.
+    """
     return reply.status if verdict.counts_as is None else verdict.counts_as
 
 
@@ -405,7 +414,7 @@ def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply
 
 
 def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
-    """Whether the request is one that the provider's client would repeat."""
+    """Whether the request is one that the provider's own client would repeat, by the conditions in `repeats`."""
     fields = request.fields
     if not all(
         any_matches(list(fields.get_all(name)), glob) and forwarded(fields, name) for name, glob in repeats.headers
@@ -424,7 +433,9 @@ _SEVERAL = re.compile(r"[,;\s]")
 
 
 def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
-    """The dialect that calls the request a read, and the value of its field that says so; None if no dialect does."""
+    """The dialect that calls the request a read (a POST that changes nothing), and the value of the request field by
+    which it does; None if no dialect does.
+    """
     if request.method != "POST":
         return None
     for name, reads in rules.reads:
@@ -435,7 +446,9 @@ def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
 
 
 def why_no_read(rules: Classify, request: Request) -> str:
-    """Why the first dialect that has reads does not call this POST one, in a clause; "" if that explains nothing."""
+    """Why the first dialect that knows reads does not call this POST a read, as a clause for people; "" if there is no
+    useful reason.
+    """
     if request.method != "POST" or not rules.reads or read_by(rules, request):
         return ""
     name, reads = rules.reads[0]
@@ -448,7 +461,9 @@ def why_no_read(rules: Classify, request: Request) -> str:
 
 
 def _is_vouched_for(reads: Reads, request: Request) -> bool:
-    """Whether the request has the other fields that oblige the server to compare the field with the body."""
+    """Whether the request has the other fields that oblige the server to check that the field which names the operation
+    agrees with the body.
+    """
     said = ((_single(request.fields, name), glob) for name, glob in reads.headers)
     return all(value and any_matches([value], glob) for value, glob in said)
 

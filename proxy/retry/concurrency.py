@@ -22,8 +22,8 @@ UNLIMITED = 2**62
 
 
 class Elsewhere(NamedTuple):
-    """The use of the same places by other processes: `in_use`, how many calls are `waiting`, and whether one of those
-    came `earlier` than the call that asks.
+    """How other processes use the same places: `in_use` by them, how many of their calls are `waiting`, and whether one
+    of those came `earlier` than the call that asks.
     """
 
     in_use: int = 0
@@ -100,19 +100,21 @@ class Places:
         return not self.in_use and not self.queue
 
     def _offer(self, now: float) -> None:
-        """Have the first in the queue ask again, if a place may be free."""
+        """Have the first call in the queue ask again, if a place may be free."""
         if self.queue and self.in_use < self.most:
             next(iter(self.queue)).retime(now)
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
-        """The use of the places by other processes, for a call that came at `came`."""
+        """How other processes use these places, as a call that came at the time `came` has to know."""
         return NOBODY
 
     def _changed(self, now: float) -> None:
-        """Do nothing; places shared with other processes publish here what is in use or waits in this one, as of
-        `now`.
+        """Do nothing; places that are shared with other processes override this to publish how many this process uses,
+        and how many of its calls wait.
         """
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
-        """The time at which the first in the queue asks again, unless it is retimed sooner."""
+        """The time at which the first call in the queue asks again by itself, unless a place becomes free sooner.
+        `others`: how other processes use the places.
+        """
         return REJECTED

@@ -38,7 +38,7 @@ def decoded(body: bytes, coding: str) -> bytes:
 
 
 class Decoder:
-    """Undoes the coding of a body that comes in pieces. `over`: no more of the body can be decoded."""
+    """Undoes the content coding of a body that comes in pieces. `over`: nothing more of the body can be decoded."""
 
     __slots__ = ("_begun", "_inflate", "over")
 
@@ -48,7 +48,9 @@ class Decoder:
         self.over = coding not in READABLE
 
     def feed(self, data: bytes, most: int) -> bytes:
-        """Decode a piece of the body, to at most `most` bytes; if it decodes to more, the decoder is `over`."""
+        """Decode a piece of the body, to at most `most` bytes; a piece that decodes to more is cut there, and the
+        decoder is `over`.
+        """
         inflate = self._inflate
         if inflate is None or self.over:
             return b"" if self.over else data
@@ -63,8 +65,8 @@ class Decoder:
         return out
 
     def _anew(self, data: bytes, most: int) -> bytes:
-        """Decode the first piece again as bare deflate, since it has no zlib header; if that fails too, the decoder is
-        `over`.
+        """Decode the body's beginning again as bare deflate, since it does not start with the zlib header that the
+        coding "deflate" requires; if that fails too, the decoder is `over`. `most` bounds the decoded bytes.
         """
         if len(self._begun) < 2:
             self._inflate = zlib.decompressobj(_FORMS[1])

@@ -85,8 +85,8 @@ class CooldownBegan:
 
 
 class FleetCooldowns(Protocol):
-    """The link that shares cooldowns with other machines: it reports those that begin here, and gets this process its
-    share of the places in a slow start. Groups are identified by their names.
+    """The link that shares cooldowns with other machines: it reports cooldowns that begin here, and gets this process
+    its share of the places of a slow start. A group of held calls is identified by its name.
     """
 
     def adopt(self, name: bytes, group: SlowStart) -> None:
@@ -103,8 +103,8 @@ class FleetCooldowns(Protocol):
 
 
 class Ends:
-    """A priority queue of names by the time (seconds) at which something of theirs ends. An end that moves later is
-    noticed only when its name comes up, so that moving it costs nothing.
+    """A priority queue of names (of groups of calls, say), each with the time in seconds at which something of it ends.
+    An end that moves later is noticed only when its name comes up, so that moving it costs nothing.
     """
 
     __slots__ = ("_heap",)
@@ -134,7 +134,9 @@ class Ends:
 
 
 class Cooldown:
-    """The cooldowns of one scope. `quiet_from`: the time from which no call is held (seconds, the callers' clock)."""
+    """The cooldowns of one scope, one for each group of calls. `quiet_from`: the time from which no call is held
+    (seconds, the callers' clock).
+    """
 
     __slots__ = ("_ends", "_groups", "_holding", "_in", "_latest", "fleet", "quiet_from")
 
@@ -202,15 +204,15 @@ class Cooldown:
         return True
 
     def allotted(self, group: SlowStart) -> None:
-        """Take note that this group's share of the fleet's places, or whether other machines hold calls, has
-        changed.
+        """Take note of a change to this group of calls: of its share of the fleet's places, or of whether other
+        machines hold calls of it.
         """
         self._look((group,))
 
     def ask(self, waiter: Waiter, fields: Fields, now: float, own: Sequence[float] = ()) -> float:
         """Return `now` if the call may be sent; else the time at which it asks again, infinity if it will be retimed.
-        `own`: the ends of the delays that the call's own attempts were given, which do not hold it (the call itself
-        waits for them).
+        `own`: the ends (seconds) of the delays that answers to this call's own attempts asked for; these do not hold
+        it, since the call itself waits for them.
         """
         names = self._names_of(fields, now)
         groups = [group for _, group in names]
@@ -269,11 +271,11 @@ class Cooldown:
         return max(0.0, left), status
 
     def seconds_left(self, now: float) -> float:
-        """The longest delay that is left for any group (seconds); 0 if none is."""
+        """The longest delay that is left for any group of calls (seconds); 0 if no delay is left."""
         return max(0.0, *(group.until - now for group in self._groups.values()), 0.0)
 
     def left_of(self, name: bytes, now: float) -> float:
-        """The seconds that are left for this group alone; 0 if none are."""
+        """The seconds that are left of the delay of the group with this name; 0 if none are."""
         group = self._find(name, now)
         return max(0.0, group.until - now) if group is not None else 0.0
 
@@ -284,23 +286,23 @@ class Cooldown:
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def _names_of(self, fields: Fields, now: float) -> list[tuple[bytes, SlowStart]]:
-        """The groups that a call is in, with their names. Its credential is hashed only here, while a cooldown is
-        on.
+        """The groups that have a call with these fields in them (all callers, and those with its credential), with
+        their names. The credential is hashed only here, while a cooldown is on.
         """
         found = [(name, self._find(name, now)) for name in (credential_of(fields), EVERYBODY)]
         return [(name, group) for name, group in found if group is not None]
 
     def _find(self, name: bytes, now: float) -> SlowStart | None:
-        """The group of this name, or None if no answer has made one."""
+        """The group of calls with this name, or None if no answer has asked such calls to wait."""
         return self._groups.get(name)
 
     def _group(self, name: bytes, now: float) -> SlowStart:
-        """The group of this name, made if it is new."""
+        """The group of calls with this name; made if it is new."""
         group = self._groups.get(name)
         return self._keep(name, self._make(name), now) if group is None else group
 
     def _keep(self, name: bytes, group: SlowStart, now: float) -> SlowStart:
-        """Remember a new group, and forget others if there are too many."""
+        """Remember a new group of calls under its name, and forget other groups if there are too many."""
         while len(self._groups) >= MOST_GROUPS:
             self._forget(self._first_over(), now)
         self._groups[name] = group

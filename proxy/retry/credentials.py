@@ -26,7 +26,9 @@ _NEVER = float("inf")
 
 
 class KeyGates(Protocol):
-    """The state that calls with one credential share, as far as the choice of a credential depends on it."""
+    """The state that calls with one credential share, as far as the choice of a credential depends on it: its cooldown
+    and its gates.
+    """
 
     def cooling(self, now: float) -> float:
         """Seconds for which the calls of this credential are still asked to wait; 0 if its cooldown holds no calls."""
@@ -93,7 +95,9 @@ class KeyRing(Generic[L]):
         return [key for key in order if roster.aside_until(digests[key]) <= now] or order
 
     def next_ready(self, now: float) -> int | None:
-        """The first credential in that order that no gate holds, and that is not put aside; None if there is none."""
+        """The first credential, in the order of use, that no gate holds and that is not put aside; None if there is
+        none.
+        """
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         key = roster.turn % count if self.definition.pick == "next" else 0
         for _ in range(count):
@@ -103,7 +107,7 @@ class KeyRing(Generic[L]):
         return None
 
     def take_turn(self, key: int) -> None:
-        """Advance the turn past this credential, which is used now."""
+        """Advance the round-robin order past this credential, which is used now."""
         self.roster.turn = key + 1
 
     def put_aside(self, key: int, now: float) -> bool:
@@ -136,8 +140,8 @@ class CallKeys(Generic[L]):
             self.bound, self.why = True, "an attempt with it may have been carried out"
 
     def failed(self, failure: Failure, *, refused: bool, now: float) -> bool:
-        """Note that an attempt failed; `refused`: the upstream does not accept its credential, which is then put aside.
-        Returns whether it was put aside now, not before.
+        """Note that an attempt failed. `refused`: the upstream does not accept the attempt's credential, which is then
+        put aside. Returns whether that put it aside (False if it was aside already).
         """
         put_aside = refused and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
@@ -147,8 +151,8 @@ class CallKeys(Generic[L]):
         return put_aside
 
     def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the call goes on at once with another credential; and if not, the delay (seconds) that the upstream
-        named for the credential that comes next, None if it named none.
+        """Whether the next attempt is sent at once, with another credential; and if not, the delay (seconds) that the
+        upstream named for the credential that the next attempt will carry, None if it named none.
         """
         own = failure.pushback.delay
         if failure.verdict.cls is not Class.THROTTLING or self.bound:
@@ -161,7 +165,7 @@ class CallKeys(Generic[L]):
         return False, self._left(soonest, now) or None
 
     def renew(self, failure: Failure, now: float) -> bool:
-        """Choose the credential of the next attempt. Returns whether it is another one."""
+        """Choose the credential of the next attempt. Returns whether it is another than the failed attempt's."""
         before = self.key
         if not self.bound:
             throttled = failure.verdict.cls is Class.THROTTLING
@@ -228,7 +232,7 @@ class CallKeys(Generic[L]):
         return self._left(key, now) <= 0
 
     def _left(self, key: int, now: float) -> float:
-        """Seconds until this call may use this credential again."""
+        """Seconds until this call may use the credential `key` again."""
         return max(0.0, self._throttled.get(key, -_NEVER) - now, self.ring.lane(key).cooling(now))
 
     def _soonest(self, keys: Sequence[int], now: float) -> int:

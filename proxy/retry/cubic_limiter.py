@@ -105,7 +105,9 @@ class CubicLimiter(TokenBucket):
         return float(SCALE_CONSTANT * (now - self._last_throttle - window) ** 3 + self._last_max_rate)
 
     def _set_rate(self, rate: float, now: float) -> None:
-        """Set the rate from now on; what accrued until now did so at the old rate."""
+        """Set the rate (tokens a second) from `now` on; the tokens of the time before are added at the old rate
+        first.
+        """
         self._refill(now)
         self.rate = max(rate, MIN_FILL_RATE)
         self.capacity = max(rate, MIN_CAPACITY)

@@ -34,8 +34,8 @@ class EndpointPicker:
         return payment.choose(self.endpoints, self._avoided(state), now)
 
     def take(self, payment: Payment | None, state: State, now: float) -> int:
-        """The endpoint of an attempt that is being sent: the one chosen with its payment, else any, without asking the
-        breakers.
+        """Return the endpoint of an attempt that is being sent: the one that was chosen with its payment or, without
+        such a choice, any one, whatever its circuit breaker says.
         """
         choice = payment.choice if payment is not None else None
         if choice is None:
@@ -78,8 +78,8 @@ class EndpointPicker:
         return refused
 
     def report_to_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
-        """Report the class of an attempt to its endpoint's circuit breaker. `after_all`: its end had first counted as
-        well.
+        """Report the class of an attempt to its endpoint's circuit breaker. `ill`: the class is a sign that the
+        endpoint is ill; `after_all`: the attempt was reported as well before.
         """
         choice = None if flight.payment is None else flight.payment.choice
         if choice is None or choice.breaker is None:

@@ -47,8 +47,8 @@ class Choice:
         return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Report to the breaker that the attempt, whose head was well, was ill after all. Returns as
-        `CircuitBreaker.ended` does.
+        """Report to the breaker that the attempt, sent at `sent`, failed after its head had been reported as well.
+        Returns as `CircuitBreaker.ended` does.
         """
         return None if self.breaker is None else self.breaker.turned_ill(sent, now)
 
@@ -59,7 +59,9 @@ class Choice:
 
 
 class Endpoints:
-    """The endpoints of one upstream, or the one place that a request named, as the calls of a process share them."""
+    """The endpoints of one upstream, or the one endpoint that a request's authority stands for if the upstream has
+    none; shared by all calls of a process.
+    """
 
     def __init__(self, shares: Sequence[EndpointShare]) -> None:
         self.shares = shares
@@ -70,7 +72,7 @@ class Endpoints:
         self._penalties = [Penalty() for _ in shares]
 
     def seconds_left(self, now: float) -> float:
-        """Seconds until a call may be sent to any of them; 0 if one may be now."""
+        """Seconds until a call may be sent to any of these endpoints; 0 if one may be now."""
         if None in self.breakers:
             return 0.0
         return min(breaker.seconds_left(now) for breaker in self.breakers if breaker is not None)
@@ -99,7 +101,7 @@ class Endpoints:
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
 
     def took(self, choice: Choice) -> None:
-        """Settle the turn of an attempt that is sent."""
+        """Settle the turn of the attempt that is sent to this choice: the chosen endpoint has had its turn."""
         if choice.turn:
             for index in choice.turn:
                 self._standing[index] += self.shares[index].weight
@@ -114,8 +116,8 @@ class Endpoints:
         self._penalties[index].reached()
 
     def _best(self, able: Sequence[int], avoid: Collection[int], now: float) -> tuple[int, Sequence[int]]:
-        """The endpoint to use, of those in `able`, whose breakers let a call pass; and the endpoints among which it
-        takes a turn.
+        """The endpoint to use, of those in `able` (whose breakers let a call pass), and the endpoints among which it
+        takes a turn. `avoid`: endpoints to use only if no other is left.
         """
         shares = self.shares
         well = [index for index in able if self._penalties[index].until <= now] or able
@@ -130,7 +132,9 @@ class Endpoints:
 
 
 class EndpointGroup:
-    """The endpoints that one definition stands for: those of the upstream, or each place that a request names."""
+    """The `Endpoints` that one upstream's definition stands for: those that it lists or, if it lists none, one for each
+    authority that requests name.
+    """
 
     def __init__(self, shares: Sequence[EndpointShare]) -> None:
         self._named = Endpoints(shares) if shares else None
@@ -138,7 +142,9 @@ class EndpointGroup:
         self._breaker_of: BreakerOf = lambda label: None
 
     def renew(self, breaker_of: BreakerOf) -> None:
-        """Look the breakers up again, for a new generation of the configuration."""
+        """Look the circuit breakers of all endpoints up again by `breaker_of`, for a new generation of the
+        configuration.
+        """
         self._breaker_of = breaker_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)

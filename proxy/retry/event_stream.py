@@ -29,7 +29,7 @@ _UNREAD = object()
 
 @dataclass(slots=True)
 class Event:
-    """An event. `data`: its data lines as they came, joined with LF."""
+    """A server-sent event: its name, and `data`, its data lines as they came, joined with LF."""
 
     name: str
     data: bytes
@@ -72,7 +72,7 @@ class SseReader:
         self._too_long = False  # the event that is under way is longer than is kept
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that these bytes complete."""
+        """The events that the bytes `data`, the next of the stream, complete."""
         if not self._started:
             data = b"".join([*self._pieces, data])
             self._pieces.clear()
@@ -102,7 +102,7 @@ class SseReader:
         return events
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the beginning of a line until its end comes; if it is too long, keep only a mark that it is not
+        """Keep the unfinished line `rest` until its end comes; if it is too long, keep only a mark that it is not
         blank.
         """
         self._held += len(rest)
@@ -126,7 +126,7 @@ class SseReader:
             self._data.clear()
 
     def _dispatch(self, events: list[Event]) -> None:
-        """Complete the event that is under way, at a blank line."""
+        """At a blank line, complete the event that is being read, and append it to `events`."""
         if self._data:
             events.append(Event(self._name or MESSAGE, b"\n".join(self._data)))
             self._data = []

@@ -131,7 +131,7 @@ PUSHBACK_FIELDS = frozenset(
 
 
 class Fields(Protocol):
-    """Header fields, as the deciding core reads them."""
+    """The header fields of a request or an answer, as the deciding core reads them."""
 
     def get_all(self, name: str) -> Sequence[str]:
         """Every value of the field of this lower-case name, in order, without the white space around it."""
@@ -146,7 +146,7 @@ class NoFields:
 
 
 class MappingFields:
-    """Header fields from a list of pairs; for policy tests, explain, and tests."""
+    """Header fields made from (name, value) pairs; used by policy tests, `explain`, and tests."""
 
     __slots__ = ("_pairs",)
 
@@ -163,14 +163,14 @@ class MappingFields:
 
 
 def first(fields: Fields, name: str) -> str | None:
-    """The first value of a field, or None."""
+    """The first value of the field `name` (lower case), or None if the field is absent."""
     values = fields.get_all(name)
     return values[0] if values else None
 
 
 def forwarded(fields: Fields, name: str) -> str | None:
-    """The first value of a request's field that the upstream will see; None also if `Connection` names the field, since
-    such a field ends at the proxy (RFC 9110, section 7.6.1).
+    """The first value of the request field `name` (lower case) that the upstream will see; None if the field is absent,
+    and also if `Connection` names it, since such a field ends at the proxy (RFC 9110, section 7.6.1).
     """
     value = first(fields, name)
     if value is not None:

@@ -47,8 +47,9 @@ _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
 
 @dataclass(slots=True, eq=False)
 class Fallbacks:
-    """The fallbacks of one call. `policy` and `request` are those of the upstream that it came to first; `bound`: an
-    attempt may have been carried out, in a way that no other upstream may be asked to repeat.
+    """Whether and where one call falls back to. `policy` and `request` are those of the upstream that the call came to
+    first; `bound`: an earlier attempt may have been carried out, in a way that no other upstream may be asked to
+    repeat.
     """
 
     policy: Policy
@@ -64,7 +65,9 @@ class Fallbacks:
         return any(not record.skipped for record in self.records)
 
     def attempt_failed(self, end: Reply | Fault | None, verdict: Verdict) -> None:
-        """Note an attempt that failed, at whichever upstream, and whether it may have been carried out."""
+        """Note that an attempt failed, at whichever upstream, and whether it may have been carried out. `end`: its
+        answer or fault; `verdict`: its class.
+        """
         if self.bound or end is None or verdict.unprocessed:
             return
         if isinstance(end, Fault) and end.progress in (Progress.NEVER_SENT, Progress.REFUSED):
@@ -75,7 +78,9 @@ class Fallbacks:
         self.bound = not is_repeated_anywhere(first, request, end, verdict)
 
     def next_entry(self, no: Outcome) -> Fallback | None:
-        """The entry by which a call that would end with `no` goes on; None if no entry takes it."""
+        """The next entry of the fallback list that takes a call which would end with the outcome `no`; None if no entry
+        does.
+        """
         entries = self.policy.fallback
         if self.taken >= len(entries):
             return None
@@ -92,7 +97,9 @@ class Fallbacks:
         return None
 
     def mark(self, history: Iterable[AttemptRecord], policy: Policy) -> None:
-        """Set the upstream and route of the attempts that have none yet: they were made at this policy's upstream."""
+        """Set the upstream and route of the records in `history` that have none yet: those attempts were made at the
+        upstream of `policy`.
+        """
         for record in history:
             if not record.upstream:
                 record.upstream, record.route = policy.upstream, policy.route
@@ -113,9 +120,9 @@ def stays(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """The parts of a request that do not go along to another upstream. `also`: further fields, in lower case; `keep`:
-    fields and parameters that go along because the entry says so; `key_fields`: the fields of idempotency keys, which
-    go along.
+    """The parts of a request that do not go along to another upstream. `also`: lower-case names of fields to leave out
+    beside those not known to be harmless; `keep`: fields and parameters that go along because the fallback entry says
+    so; `key_fields`: the fields of idempotency keys, which go along.
     """
 
     also: frozenset[str]
@@ -160,12 +167,14 @@ class LeftBehind:
 
 
 def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
-    """The parts that are left out if a call of `first` goes on as a call of `to` by this entry."""
+    """The parts of a request that are left out if a call of the policy `first` goes on as a call of `to` by this entry
+    of the fallback list.
+    """
     keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
     credentials = frozenset(each.credentials.name for each in (first, to) if each.credentials is not None)
     return LeftBehind(credentials, entry.keep, keys)
 
 
 def _decoded(parameter: str) -> str:
-    """The name of a parameter, `name=value`, as servers read it."""
+    """The query parameter `name=value` with its name decoded as servers read it."""
     return unquote_plus(parameter.partition("=")[0], "latin-1").strip()

@@ -20,8 +20,8 @@ _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 
 class Feedback:
-    """The reports about one call's attempts. `paid`: what the last retry that was sent had paid, None for nothing;
-    `app_paid`: what an app's own retry was charged (both in tokens).
+    """The reports about one call's attempts. `paid`: the tokens that the last retry that was sent had paid, None if it
+    paid nothing; `app_paid`: the tokens that a call which is an app's own retry was charged.
     """
 
     __slots__ = ("app_paid", "paid")
@@ -41,8 +41,8 @@ class Feedback:
     def failed(
         self, call: CallView, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
     ) -> bytes | None:
-        """Report a failed attempt. `on`: the failure is retryable. Returns the group whose cooldown began with it, or
-        None.
+        """Report a failed attempt. `on`: the failure is retryable. Returns the name of the group of calls whose
+        cooldown began with it, or None.
         """
         learn(upcoming, failure.verdict.cls is _THROTTLING, now)
         if upcoming.bucket is not None and (on or failure.pushback.stop):
@@ -89,14 +89,16 @@ def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, 
 
 
 def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
-    """Report to the circuit breaker that an attempt which had ended well has failed by its trailers."""
+    """Report to the endpoint's circuit breaker that an attempt which was reported as well has failed by its trailers,
+    if their class `cls` is a sign that the endpoint is ill.
+    """
     if upcoming.picker is not None and cls in _ILL:
         upcoming.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
 
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
-    """Report an answer that goes to the app to its endpoint, and to hedging the time until its first byte that
-    counts.
+    """Report that an answer goes to the app: to its endpoint and, for the percentile of hedging, the time until its
+    first byte that counts.
     """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":
@@ -114,7 +116,9 @@ def _is_ill(failure: Failure) -> bool:
 
 
 def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
-    """Report to the observers the answer that began a cooldown."""
+    """Report to the observers that this failed attempt's answer began a cooldown, which holds the group of calls named
+    `group`.
+    """
     pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
     assert pushback.cooldown is not None and failure.status is not None
     upcoming.env.cooldown_began(

@@ -57,10 +57,10 @@ def may_be_whole_json(reply: Reply) -> bool:
 
 
 class Look:
-    """A success whose head is kept back. `counted`: when the first byte that counts came (seconds), None until then;
-    `began`: when the request's last byte was sent, which the driver sets. `within`: the call's `first_byte_of`.
-
-    `whole`: a rule looks at its JSON, which must be there to the end.
+    """A success whose head is kept back while the beginning of its body is looked at. `counted`: when the first byte
+    that counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
+    `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
+    which must be there to the end.
     """
 
     __slots__ = ("_coding", "_decoder", "_empty", "_reader", "_whole", "began", "counted", "within")
@@ -78,7 +78,9 @@ class Look:
 
     @property
     def due(self) -> float | None:
-        """The time from which the first byte that counts is too late; None if there is no bound, or it has come."""
+        """The time (seconds) after which the first byte that counts is too late; None if there is no bound, or the byte
+        has come.
+        """
         if self.within is None or self.began is None or self.counted is not None:
             return None
         return self.began + self.within
@@ -90,7 +92,7 @@ class Look:
         return None if self.counted is None else self.counted - (sent if self.began is None else self.began)
 
     def feed(self, data: bytes, now: float) -> bool:
-        """Take more bytes of the body. Returns whether the wait is over."""
+        """Take more bytes of the body, which came at `now`. Returns whether the wait for the body is over."""
         if self._reader is not None:
             return self._feed_events(self._reader, data, now)
         if self.counted is None:
@@ -100,7 +102,7 @@ class Look:
         return not self._whole
 
     def end(self, now: float) -> None:
-        """End the wait: the answer has ended, or is longer than is kept."""
+        """End the wait: the answer has ended, or its body is longer than what is peeked at."""
         if self.counted is None:
             self.counted = now
 

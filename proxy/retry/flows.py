@@ -50,8 +50,8 @@ class SequentialFlow:
         return False
 
     def shares_body(self, call: CallState) -> bool:
-        """Continue without the buffer, which the request's body outgrew. Returns False if only one attempt can have the
-        rest.
+        """Whether the call can go on although the request's body outgrew its buffer; False if only one attempt can have
+        the rest of the body.
         """
         return False
 
@@ -60,7 +60,7 @@ class SequentialFlow:
         return False
 
     def holds_answer(self, call: CallState) -> bool:
-        """Whether the driver keeps the last answer already; else it has to be asked to."""
+        """Whether the driver holds the last answer already; if not, an action has to ask it to."""
         return type(call.state) is not Flying
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
@@ -77,8 +77,8 @@ class SequentialFlow:
         return (Discard(failure.attempt), launch)
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """Whether a 421 is followed by an attempt on a connection of its own: once a call, unless a rule calls it fatal
-        or a success.
+        """Whether a 421 is followed by an attempt on a connection of its own. A call gets one such attempt, unless a
+        rule classed the 421 as fatal or as a success.
         """
         if verdict.cls in (Class.SUCCESS, Class.FATAL):
             return False
@@ -96,7 +96,9 @@ class SequentialFlow:
         return call.wait(first, now)
 
     def settle(self, call: CallState, expected: Next, now: float) -> Actions:
-        """Pay for an attempt that is due, wait for the bucket's answer, or end the call."""
+        """Pay for the planned attempt `expected`, which is due: send it if that is paid, wait for the bucket's answer,
+        or end the call.
+        """
         payment = call.upcoming.payment
         assert payment is not None  # the price is owed
         if payment.pay(now):
@@ -110,11 +112,11 @@ class SequentialFlow:
         return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Admit the attempt that was waited for: it is due, and is paid for."""
+        """Admit the planned attempt, which was waited for: it is due, and is paid for already."""
         return call.admit(planned, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Do nothing: the bucket has granted an attempt before it is due."""
+        """Do nothing when the bucket grants the planned attempt's price before the attempt is due."""
         return ()
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
@@ -126,7 +128,7 @@ class SequentialFlow:
         return (Deliver(attempt, _SUCCESS),)
 
     def sequential(self, call: CallState) -> Sequential:
-        """The call's plan, made when it is needed."""
+        """The call's plan for attempts one after another, made when it is needed."""
         plan = call.plan
         if plan is None:
             plan = call.plan = Sequential(call.policy.strategy, call.env.rng)
@@ -134,8 +136,8 @@ class SequentialFlow:
         return plan
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Ask the plan, and pay for the attempt that it grants. `on`: the failure is retryable. Returns the attempt, or
-        the outcome that refuses it.
+        """Ask the plan for a retry, and pay for it. `on`: the failure is retryable. Returns the attempt that is
+        granted, or the outcome that refuses it.
         """
         decided = self.sequential(call).after_failure(call, failure, now, on, self.is_disabled(call))
         return call.upcoming.pay_for(decided, now) if isinstance(decided, Next) else decided
@@ -143,8 +145,8 @@ class SequentialFlow:
     def failed(
         self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
     ) -> Actions:
-        """Grant and pay for another attempt after a failed one, or end the call. `began`: the group whose cooldown
-        began with it.
+        """Grant and pay for another attempt after a failed one, or end the call. `on`: the failure is retryable;
+        `began`: the name of the group of calls whose cooldown the failure's answer began, or None.
         """
         decided = self.decide(call, failure, on, now)
         call.failure = failure
@@ -166,7 +168,9 @@ class SequentialFlow:
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: bytes | None, now: float) -> None:
-        """Choose the credential of the next attempt, and reserve its place after the cooldown that began."""
+        """Choose the credential of the next attempt, `decided`; and if the failure began a cooldown, of the group of
+        calls named `began`, reserve the cooldown's first place for that attempt, unless it has another credential.
+        """
         upcoming = call.upcoming
         keys = upcoming.keys
         renewed = keys is not None and keys.renew(failure, now)
@@ -178,11 +182,13 @@ class SequentialFlow:
             upcoming.pass_gates_of(keys, now)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call, since the attempt that was waited for is not sent."""
+        """End the call with the outcome `no`, since the attempt that was waited for is not sent."""
         return call.withdraw(no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """End the attempt in flight, because of the deadline or the end of the process."""
+        """Cancel the attempt in flight and end the call with the outcome `no`, because of the deadline or the end of
+        the process; `because` says which.
+        """
         state = call.state
         assert type(state) is Flying
         ((attempt, flight),) = state.flights.items()
@@ -213,7 +219,9 @@ class ObservedFlow(PassiveFlow):
     __slots__ = ()
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Find what would have been decided with the shadow bucket, and note it in the record; retries are disabled."""
+        """Find out whether a retry would have been granted, with the shadow bucket, and note that in the record.
+        Returns the outcome that refuses it, since no retry is sent in this mode.
+        """
         plan, upcoming = self.sequential(call), call.upcoming
         real = plan.after_failure(call, failure, now, on, True)
         if real is not Outcome.DISABLED or call.hints.disabled:
@@ -240,7 +248,7 @@ class HedgedFlow(SequentialFlow):
     __slots__ = ()
 
     def cools(self, call: CallState) -> bool:
-        """False: a hedged call takes no part in cooldowns."""
+        """False: cooldowns do not hold a hedged call, and its answers begin none."""
         return False
 
     def needs_no_buffer(self, call: CallState) -> bool:
@@ -250,7 +258,9 @@ class HedgedFlow(SequentialFlow):
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
-        """Continue without the buffer if all attempts share the request's stream; else return False."""
+        """Let the call go on without the buffer that the request's body outgrew, if all attempts share the request's
+        stream; else return False.
+        """
         if not self.needs_no_buffer(call):
             return False
         self.hedges(call).shared = True
@@ -269,7 +279,7 @@ class HedgedFlow(SequentialFlow):
         return False
 
     def hedges(self, call: CallState) -> Hedged:
-        """The call's plan, made when it is needed."""
+        """The call's plan for hedged attempts, made when it is needed."""
         plan = call.plan
         if plan is None:
             plan = call.plan = Hedged()
@@ -277,7 +287,7 @@ class HedgedFlow(SequentialFlow):
         return plan
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
-        """The actions that send an attempt, and the hedges after it that are due too."""
+        """The actions that send an attempt, and with it the next hedges that are due at the same time."""
         state, attempt = call.state, flight.attempt
         discarded: Actions = ()
         if type(state) is Flying:
@@ -295,7 +305,7 @@ class HedgedFlow(SequentialFlow):
         return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Send the hedge that was waited for: it is due, and not paid for yet."""
+        """Pay for and send the planned hedge, which was waited for and is due."""
         if call.attempts == call.earlier:
             return call.admit(planned, now)
         return self._send(call, planned, now)
@@ -315,7 +325,9 @@ class HedgedFlow(SequentialFlow):
     def failed(
         self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
     ) -> Actions:
-        """Bring the next hedge forward after a failed attempt, wait for the attempts in flight, or end the call."""
+        """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call. `on`:
+        the failure is non-fatal.
+        """
         decided = self.hedges(call).after_failure(call, failure, now, on, self.is_disabled(call))
         if isinstance(decided, Next):
             return self._go_on(call, failure, flight, decided, now)
@@ -381,15 +393,15 @@ class HedgedFlow(SequentialFlow):
         return (*actions, Ask(planned.price))
 
     def _is_within_extra(self, call: CallState, payment: Payment, now: float) -> bool:
-        """Whether the attempt is within the bound on hedges; without another in flight it is a retry, which always
-        is.
+        """Whether the attempt is within `extra`, the bound on hedges. An attempt without another in flight is a retry,
+        to which the bound does not apply.
         """
         hedges, share = call.upcoming.scope.hedges, call.policy.strategy.extra
         return hedges is None or share is None or not call.flies() or payment.take_hedge(hedges, share, now)
 
     def _pass_over(self, call: CallState, now: float) -> Actions:
-        """Skip a hedge that found no place among the attempts under way: the next is due after the strategy's delay. If
-        all are due at once, there is no later one.
+        """Skip a hedge that got no place under the concurrency limit: the next is due after the strategy's delay. If
+        the delay is zero, so that all hedges are due at once, send no more of them.
         """
         state = call.state
         assert type(state) is Flying
@@ -402,7 +414,9 @@ class HedgedFlow(SequentialFlow):
         return () if planned is None else (WakeAt(planned.due),)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """Send no more hedges; the attempts in flight continue. Without any, end the call."""
+        """Send no more hedges, for the reason `no`; the attempts in flight continue. Without any in flight, end the
+        call with that outcome.
+        """
         self.hedges(call).stopped = no
         call.plan_no_more(now)
         if call.flies():
@@ -412,8 +426,8 @@ class HedgedFlow(SequentialFlow):
         return call.withdraw(no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """Cancel the attempts in flight and end the call; an answer that is held is delivered, since it is better than
-        none.
+        """Cancel the attempts in flight and end the call with the outcome `no`; an answer that is held is delivered,
+        since it is better than none.
         """
         actions = call.cancel_all_but(0, now, no.value)
         if call.failure is not None and call.failure.status is None:

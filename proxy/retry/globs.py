@@ -16,15 +16,17 @@ _SEGMENT = "[^/]"
 
 @lru_cache(maxsize=4096)
 def host_glob(glob: str) -> re.Pattern[str]:
-    """A host glob as an expression for `fullmatch`: `*` takes any characters, every other character itself."""
+    """The regular expression, for `fullmatch`, of a host glob: `*` matches any characters, every other character
+    itself.
+    """
     return re.compile(_run(glob.split("*"), ".", "\\Z"), re.DOTALL)
 
 
 @lru_cache(maxsize=4096)
 def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
-    """A path glob as an expression for `fullmatch`: `*` takes any characters of a segment, `**` of several.
-
-    `within` is the character class that a `*` takes; `routing.shadows` narrows it to find which globs cover others.
+    """The regular expression, for `fullmatch`, of a path glob: `*` matches any characters of one segment, `**` those of
+    several. `within` is the character class that a `*` matches; `routing.shadows` narrows it to find which globs cover
+    others.
     """
     first, *others = glob.split("**")
     expression = _beginning(first.split("/"), within, "" if others else "\\Z")
@@ -38,13 +40,17 @@ def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
 
 
 def _beginning(segments: list[str], within: str, end: str) -> str:
-    """The expression for consecutive segments from here on; `end` must follow the last one."""
+    """The regular expression of consecutive segments of a glob, which begin at the present place in the path; `end` is
+    the expression that follows the last one.
+    """
     ends = ["/"] * (len(segments) - 1) + [end]
     return "".join(_run(each.split("*"), within, stop) for each, stop in zip(segments, ends, strict=True))
 
 
 def _anywhere(segments: list[str], within: str, end: str) -> str:
-    """The expression for consecutive segments whose first begins at any later segment: the earliest that fits."""
+    """The regular expression of consecutive segments of a glob (those after a `**`), which may begin at this or any
+    later segment of the path: the earliest place where they fit.
+    """
     first, *rest = segments
     skipped = f"(?:{_SEGMENT}*+/)*?"
     found = _run(["", *first.split("*")], within, "/" if rest else end, leading=_SEGMENT)
@@ -52,9 +58,9 @@ def _anywhere(segments: list[str], within: str, end: str) -> str:
 
 
 def _run(texts: list[str], taken: str, end: str, leading: str = "") -> str:
-    """The expression for texts with a run of the class `taken` between each two, and `end` after the last.
-
-    `leading` is the class of the first run, if that is another one. Without an end the match is the shortest.
+    """The regular expression of the literal `texts` between the wildcards of a glob, each two with a run of the
+    character class `taken` between them, and `end` after the last. `leading` is the class of the first run, if it is
+    another than `taken`. If `end` is empty, the match is the shortest.
     """
     first, *others = texts
     if not others:

@@ -208,9 +208,8 @@ def _bare(segment: bytes, keep: frozenset[str]) -> bytes:
 
 
 def _is_random(row: str) -> bool:
-    """Whether a row of letters and digits may be random.
-
-    A random row is as long as a key, and has both letters and digits, or is longer than any word and of mixed case.
+    """Whether a row of letters and digits may be random, as keys are: it is as long as a key, and has both letters and
+    digits, or is longer than any word and of mixed case. Digits alone, and times, are not random.
     """
     if len(row) < _SHORTEST_ROW or row.isdigit() or _TIME(row):
         return False
@@ -218,5 +217,5 @@ def _is_random(row: str) -> bool:
 
 
 def _is_irregular(text: str) -> bool:
-    """Whether a row of base64 characters has a part that is neither a word nor a number."""
+    """Whether a long text of base64 characters has a part that is neither a word nor a number, as keys do."""
     return len(text) >= _SHORTEST_BASE64 and any(not _REGULAR(part) for part in _PART(text))

@@ -34,17 +34,19 @@ _EPSILON = 1e-9
 
 
 def rank(percent: float, count: int) -> int:
-    """The place, from 0, of a percentile among `count` times in order."""
+    """The index, from 0, of the percentile `percent` among `count` measured times in ascending order."""
     return max(0, math.ceil(percent * count / 100 - _EPSILON) - 1)
 
 
 def allows(hedges: int, share: float, calls: int) -> bool:
-    """Whether so many hedges are within this share of the calls."""
+    """Whether so many hedges are at most the share `share` (0 to 1) of so many calls."""
     return hedges <= share * calls + _EPSILON
 
 
 class Hedges:
-    """The hedges, calls and times (seconds) of one scope. Only policies with `extra` use it."""
+    """The hedges that were sent in one scope, its calls, and the times (seconds) that its successes took. Only policies
+    with `extra` use it.
+    """
 
     __slots__ = ("_begun", "_in_order", "_sent", "_times")
 
@@ -68,14 +70,16 @@ class Hedges:
         insort(self._in_order, seconds)
 
     def delay(self, percent: float, now: float) -> float | None:
-        """This percentile of the times of the window, in seconds; None if there are fewer than FEWEST."""
+        """The percentile `percent` of the success times in the window, in seconds; None if there are fewer than FEWEST
+        times.
+        """
         self._forget(now)
         count = len(self._in_order)
         return None if count < FEWEST else self._in_order[rank(percent, count)]
 
     def take(self, share: float, now: float) -> float | None:
-        """Count a hedge, if this share of the calls has room for it. Returns the instant at which it counts, None if
-        there is no room.
+        """Count one hedge, if the hedges stay within the share `share` of the calls. Returns the instant at which the
+        hedge counts, None if there is no room for it.
         """
         if not allows(self._sent.count(now) + 1, share, self._begun.count(now)):
             return None

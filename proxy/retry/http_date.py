@@ -64,8 +64,8 @@ def _seconds(year: int, month: int, day: int, seconds: int) -> float | None:
 
 
 def _nearest_century(year: int, month: int, day: int, seconds: int, wall: float) -> float | None:
-    """The time in the latest year with these last two digits that is at most 50 years in the future; None if there is
-    none.
+    """The seconds since the epoch for a date whose `year` has two digits: in the latest year with these last two digits
+    that is at most 50 years after the time `wall`. None if there is no such date.
     """
     try:
         this_year = date.fromordinal(_EPOCH + int(wall // 86400)).year

@@ -36,8 +36,8 @@ _EPSILON = 1e-9
 
 
 class IdleScopes:
-    """Forgets the idle scopes of a registry. `only_looks`: no call of this process uses the registry; it only
-    observes.
+    """Forgets the states of scopes that a registry holds and that are idle. `only_looks`: this process makes no calls
+    from the registry, and only observes those of other processes.
     """
 
     def __init__(self, registry: Registry, *, only_looks: bool = False) -> None:
@@ -48,7 +48,7 @@ class IdleScopes:
         self._reported: dict[tuple[str, str], float] = {}
 
     def sweep(self, now: float) -> bool:
-        """Examine the next keys. Returns whether the round has keys left."""
+        """Examine the next scope keys of the present round. Returns whether the round has keys left."""
         self._now = now
         for _ in range(AT_ONCE):
             if next(self._work, self) is self:
@@ -83,7 +83,7 @@ class IdleScopes:
                 registry.forget_scope(*place)
 
     def _look_at(self, key: tuple[str, str], tables: list[dict[str, ScopeState]]) -> None:
-        """Forget the states of one scope if they are idle."""
+        """Forget the states of the scope `key` in these tables if they are idle."""
         registry, (upstream, value) = self._registry, key
         at = registry.last_used.get(key)
         holding = [table for table in tables if value in table]
@@ -143,7 +143,9 @@ _ALONE = _references({0: object()}, 0)
 
 
 def _is_held(table: dict[str, ScopeState], value: str) -> bool:
-    """Whether a call holds this state, or the state of one of its credentials."""
+    """Whether a call still uses the state of the scope value `value` in this table, or the state of one of its
+    credentials.
+    """
     if _references(table, value) > _ALONE:
         return True
     keys = table[value].keys

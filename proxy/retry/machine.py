@@ -66,10 +66,9 @@ _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Ou
 
 
 class Call(CallState):
-    """The state machine of one call of an app.
-
-    `alarm` moves the call's alarm when a gate changes the time that it named; drivers pass it, tests of ungated calls
-    need none. `elsewhere` says which other upstreams can take the call over; without it none can.
+    """The state machine of one call of an app. `alarm` moves the call's alarm when a gate changes the time that it
+    named; drivers pass it, tests without gates need none. `elsewhere` says of an entry of the fallback list whether its
+    upstream can take the call over; without `elsewhere` none can.
     """
 
     __slots__ = ("_first_byte", "_flow", "_transparent")
@@ -133,7 +132,7 @@ class Call(CallState):
     # -- events -----------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Actions:
-        """The request's head is complete: begin the call."""
+        """Begin the call, whose request's head is complete."""
         policy, upcoming = self.policy, self.upcoming
         total, scope = policy.timeouts.total, upcoming.scope
         if total is not None and (self.deadline is None or now + total < self.deadline):
@@ -167,8 +166,8 @@ class Call(CallState):
         return self.start(now)
 
     def flown(self, since: float) -> None:
-        """Begin, in place of `start`, a call that a driver began without a `Call`: attempt 1 has been in flight since
-        `since`.
+        """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
+        has been in flight since `since`.
         """
         if self.policy.timeouts.total is not None:
             self.deadline = since + self.policy.timeouts.total
@@ -182,8 +181,8 @@ class Call(CallState):
         self.state = Flying({1: flight})
 
     def sent(self, attempt: int, endpoint: str, protocol: str, now: float) -> Actions:
-        """An attempt is being sent to this endpoint, by this protocol. The protocol is "" until there is a
-        connection.
+        """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a
+        connection).
         """
         flight = self.in_flight(attempt)
         if flight is not None:
@@ -193,14 +192,16 @@ class Call(CallState):
         return ()
 
     def request_sent(self, now: float, body: Iterable[bytes] | None = None) -> Actions:
-        """An attempt has sent the whole request. `body`: the request's, None if it is empty or is not kept."""
+        """Note that an attempt has sent the whole request. `body`: the request's body, None if it is empty or is not
+        kept.
+        """
         if type(self.state) is Flying and self._first_byte is None:
             within = first_byte_of(self.policy, self.request, body)
             self._first_byte = NEVER if within is None else within
         return ()
 
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
-        """The final head of an attempt's answer has come (the driver passes 1xx on): judge it."""
+        """Judge an attempt by the final head of its answer, which has come (the driver passes 1xx on by itself)."""
         flight = self.in_flight(attempt)
         if flight is None or flight.reply is not None:
             return ()
@@ -215,7 +216,7 @@ class Call(CallState):
         return self._answered(flight, reply, verdict, now)
 
     def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
-        """As much of an answer's body has come as `Peek` asked for, or all of it: judge the answer."""
+        """Judge an answer now that as much of its body has come as `Peek` asked for, or all of it."""
         flight = self.in_flight(attempt)
         if flight is None or flight.reply is None:
             return ()
@@ -229,7 +230,7 @@ class Call(CallState):
         return self._answered(flight, reply, verdict, now)
 
     def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
-        """The delivered answer has ended well: end the call."""
+        """End the call: the answer that is being delivered has ended well, with these trailers."""
         state = self.state
         if type(state) is not Delivering:
             return ()
@@ -240,7 +241,7 @@ class Call(CallState):
         return self._finish(state.outcome, now)
 
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
-        """An attempt has ended without a whole answer: judge the failure."""
+        """Judge the failure of an attempt that has ended without a whole answer."""
         state = self.state
         if type(state) is Delivering and state.attempt == attempt:
             if state.outcome is _SUCCESS:  # another answer was reported to the limiter when it was judged
@@ -259,7 +260,7 @@ class Call(CallState):
         return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
 
     def woke(self, now: float) -> Actions:
-        """The alarm has rung, or the deadline has passed: do what is due."""
+        """Do what is due: the alarm has rung, or the deadline has passed."""
         if type(self.state) is Flying and self.deadline is not None and now >= self.deadline - EPSILON:
             return self._flow.break_off(self, Outcome.DEADLINE, TOO_LATE, now)
         expected = self.expected()
@@ -273,7 +274,9 @@ class Call(CallState):
         return self._flow.due(self, expected, now)
 
     def granted(self, price: float, now: float) -> Actions:
-        """The bucket that was asked has taken the price: use it, or give it back if it is not wanted any more."""
+        """Use the price that the bucket outside this process has taken for a retry, or give it back if it is not wanted
+        any more.
+        """
         expected, payment = self.expected(), self.upcoming.payment
         if expected is None or payment is None or not payment.granted(price, now):
             if self.bucket is not None:
@@ -284,16 +287,19 @@ class Call(CallState):
         return self._flow.granted_early(self, expected, now)
 
     def refused(self, price: float, now: float) -> Actions:
-        """The bucket that was asked refuses the price. Tokens that are here may still pay when the attempt is due."""
+        """Note that the bucket outside this process refuses the price of a retry; tokens that this process has may
+        still pay it when the attempt is due.
+        """
         expected, payment = self.expected(), self.upcoming.payment
         if expected is None or payment is None or not payment.refused(price):
             return ()
         return self._flow.settle(self, expected, now) if now >= expected.due - EPSILON else ()
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
-        """The request's body outgrew its buffer: no further attempt is possible, and only a silence (`idle`) ends one
-        in flight. The body streams on in `furthest`, the attempt that has sent most of it (the oldest of several), and
-        the others are cancelled. If all attempts share the request's stream, only the transparent retry is lost.
+        """Note that the request's body outgrew its buffer: no further attempt is possible, and only a silence (`idle`)
+        ends one in flight. The body streams on in the attempt `furthest`, which has sent most of it (the oldest of
+        several), and the others are cancelled. If all attempts share the request's stream, only the transparent retry
+        is lost.
         """
         state = self.state
         if self.committed or isinstance(state, Delivering | Done) or self._flow.shares_body(self):
@@ -306,7 +312,7 @@ class Call(CallState):
         return self.withdraw(Outcome.COMMITTED, now, OUTGREW) if type(state) is Next else ()
 
     def app_gone(self, now: float) -> Actions:
-        """The app has gone away: end the call, send nothing more, and give unused payments back."""
+        """End the call because the app has gone away: send nothing more, and give unused payments back."""
         state, gone = self.state, Outcome.CLIENT_GONE
         if type(state) is Done:
             return ()
@@ -322,7 +328,9 @@ class Call(CallState):
         return (*actions, *self.discard(), *self._finish(gone, now))
 
     def cut(self, now: float) -> Actions:
-        """The process ends: break off an answer under way, deliver a held one, else answer the app ourselves."""
+        """End the call because the process ends: break off an answer under way, deliver a held one, else send the
+        proxy's own.
+        """
         state = self.state
         if type(state) is Delivering:
             return (Cancel(state.attempt), *self._break_delivery(state, Outcome.COMMITTED, now, SHUT_DOWN))
@@ -331,8 +339,8 @@ class Call(CallState):
         return () if type(state) is Done else self.withdraw(Outcome.OVERLOADED, now, SHUT_DOWN)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
-        """The destination of this attempt is not allowed, and it was not sent: end the call. Its other endpoints are
-        not tried, because the policy names a wrong one.
+        """End the call because the destination of this attempt is not allowed, so that the attempt was not sent. Its
+        other endpoints are not tried, because the policy names a wrong one. `detail`: the reason, for people.
         """
         flight = self.in_flight(attempt)
         if flight is None or flight.reply is not None:
@@ -361,7 +369,7 @@ class Call(CallState):
     # -- admission --------------------------------------------------------------------------------------------------
 
     def admit(self, planned: Next, now: float) -> Actions:
-        """Launch an attempt that is due, or wait if a gate holds it."""
+        """Launch the planned attempt, which is due, or wait if a gate holds it."""
         upcoming = self.upcoming
         upcoming.replace_lost_key(now)
         if upcoming.is_ungated(planned, now):
@@ -417,8 +425,8 @@ class Call(CallState):
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
-        """Keep back the head of an answer below 400, if its first byte or a part that a rule looks at must come first,
-        and the attempt can still be made again.
+        """Keep back the head of an answer below 400 if its first byte that counts, or the part of its body that a rule
+        looks at, must come first, and the attempt can still be made again; else deliver or judge the answer at once.
         """
         rules, policy, request = self.policy.classify, self.policy, self.request
         tunnels = reply.status == 101 or request.method == "CONNECT"
@@ -488,8 +496,8 @@ class Call(CallState):
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def withdraw(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with this outcome although an attempt was granted: the attempt is not sent, and its payment is
-        given back.
+        """End the call with the outcome `no` although an attempt was granted: the attempt is not sent, and its payment
+        is given back.
         """
         self.upcoming.give_back(now)
         if self.attempts > self.earlier:
@@ -497,8 +505,8 @@ class Call(CallState):
         return self.end(no, now, why)
 
     def end(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with this outcome: it goes on at another upstream, the held answer is delivered, or the proxy
-        answers itself.
+        """End the call with the outcome `no`: the call goes on at another upstream, the held answer is delivered, or
+        the proxy answers itself. `why`: the reason, for people.
         """
         entry = self._way_elsewhere(no, now)
         if entry is not None:
@@ -511,7 +519,9 @@ class Call(CallState):
         return self._answer(no, now, why)
 
     def _way_elsewhere(self, no: Outcome, now: float) -> Fallback | None:
-        """The entry of the fallback list by which the call goes on at another upstream; None if no entry takes it."""
+        """The entry of the fallback list by which a call that would end with the outcome `no` goes on at another
+        upstream; None if no entry takes it.
+        """
         if self.fallbacks is None or self.committed or self._flow.shared_body(self):
             return None
         if no not in GOES_ON and not (no is Outcome.OVERLOADED and self.found_no_place):
@@ -521,7 +531,9 @@ class Call(CallState):
         return self.fallbacks.next_entry(no)
 
     def _go_elsewhere(self, entry: Fallback, no: Outcome, now: float) -> Actions:
-        """End this call, which goes on at another upstream."""
+        """End this `Call`, which would have had the outcome `no`; by this entry of the fallback list it goes on at
+        another upstream.
+        """
         assert self.fallbacks is not None  # the entry is from there
         self.fallbacks.mark(self.history, self.policy)
         if self.attempts > self.earlier:
@@ -533,13 +545,13 @@ class Call(CallState):
         return (Hold(failure.attempt), FallBack(entry))
 
     def _deliver_held(self, failure: Failure, no: Outcome) -> Actions:
-        """Deliver the last answer to the app as it came."""
+        """End the call with the outcome `no` by delivering the held answer to the app as it came."""
         self.deadline = None
         self.state = Delivering(failure.attempt, no)
         return (Deliver(failure.attempt, no),)
 
     def _answer(self, no: Outcome, now: float, why: str) -> Actions:
-        """Answer the app with the proxy's own answer."""
+        """End the call with the outcome `no` by answering the app with the proxy's own answer."""
         fault = self.failure.fault if self.failure is not None else None
         left, status = self.upcoming.retry_after(no, now)
         detail = None if fault is not None else why or None
@@ -548,8 +560,8 @@ class Call(CallState):
     def _break_delivery(
         self, state: Delivering, no: Outcome, now: float, why: str = "", fault: Fault | None = None
     ) -> Actions:
-        """End the call, whose answer has broken off on its way to the app. `no`: its outcome; `why`: the reason, for
-        people.
+        """End the call, whose answer has broken off on its way to the app. `no`: the call's outcome; `why`: the reason,
+        for people; `fault`: how the attempt ended.
         """
         flight = self.delivered
         if state.outcome is _SUCCESS and flight is not None:  # another answer was recorded when it was judged

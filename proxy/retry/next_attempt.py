@@ -59,7 +59,7 @@ class NextAttempt:
 
     @property
     def was_held(self) -> bool:
-        """Whether a gate has held an attempt of the call."""
+        """Whether a gate has held any attempt of the call."""
         return self.admission is not None and self.admission.held_attempt != 0
 
     def payable(self) -> Payment:
@@ -79,7 +79,9 @@ class NextAttempt:
         return admission
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let attempts carry the credentials that `keys` chooses."""
+        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
+        picks.
+        """
         self.keys = keys
         self.scope = keys.lane
 
@@ -97,11 +99,15 @@ class NextAttempt:
             self.pass_gates_of(self.keys, now)
 
     def is_ungated(self, planned: Next, now: float) -> bool:
-        """Whether the attempt may be sent without asking a gate, and is still safe."""
+        """Whether the planned attempt may be sent without asking a gate, since none applies, and repeating the request
+        is still safe.
+        """
         return self.admission is None and self.scope.admits(now) and now <= planned.until + EPSILON
 
     def choose(self, state: State, now: float) -> bool:
-        """Choose the attempt's endpoint, if the core does so; False if every breaker is open. `state`: the call's."""
+        """Choose the attempt's endpoint, if the core does so; False if the circuit breakers of all endpoints are open.
+        `state`: the call's state.
+        """
         return self.picker is None or self.picker.choose(self.payable(), state, now)
 
     def why_no_endpoint(self, now: float) -> str:
@@ -112,9 +118,9 @@ class NextAttempt:
     def ask(
         self, planned: Next, state: State, now: float, deadline: float | None, *, first: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates for the attempt. Returns when it may be sent, the outcome if it may not, and the gate that
-        holds it or the reason. If the time is not after `now` it may be sent at once, and its endpoint is chosen.
-        `first`: it is the call's first here.
+        """Ask the gates for the planned attempt. Returns when it may be sent (or the outcome if it may not), and the
+        gate that holds it (or the reason of the refusal). If the time is not after `now` the attempt may be sent at
+        once, and its endpoint is chosen. `first`: it is the call's first at this upstream.
         """
         payment, keys = self.payable(), self.keys
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
@@ -149,8 +155,8 @@ class NextAttempt:
         return at, None, gate
 
     def pay_for(self, planned: Next, now: float) -> Next | Outcome:
-        """Take the price of a retry that the plan grants, and a place for its wait. Returns the retry, or the outcome
-        if either is refused.
+        """Take the price of a retry that the plan grants (`planned`), and a place in the waiting room for its wait.
+        Returns the retry, or the outcome if either is refused.
         """
         payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
         if planned.due > now and not payment.wait("backoff"):
@@ -190,7 +196,7 @@ class NextAttempt:
             self.admission.leave(now)
 
     def finish(self, now: float) -> None:
-        """Leave the cooldown and the waiting room at the call's end."""
+        """Leave the cooldown's queue or place, and the waiting room, at the call's end."""
         if self.admission is not None and self.admission.cooled:
             self.admission.leave(now)
         if self.payment is not None:
@@ -219,7 +225,9 @@ class NextAttempt:
         return left, None
 
     def forget_alarm(self) -> None:
-        """Release the driver, which has finished with the call."""
+        """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
+        be freed.
+        """
         self.alarm = None
         if self.admission is not None:
             self.admission.alarm = None
