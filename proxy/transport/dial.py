@@ -49,7 +49,7 @@ class Way:
 
     @property
     def reach(self) -> Reach:
-        """The part of the way that the policy defines."""
+        """The part of the way that the policy alone defines, whatever the call."""
         return self.verify, self.client_cert, self.parent
 
     @property
@@ -86,9 +86,9 @@ class Dialer:
             raise
 
     async def _places(self, endpoint: Endpoint, way: Way) -> tuple[list[str], int]:
-        """The addresses that may be connected to, at least one, and the port: the endpoint's, or the parent's.
-
-        A parent resolves the endpoint's name, so only the name's text can be checked here. Raises DeniedError.
+        """The addresses that may be connected to for this endpoint, at least one, and the port: the endpoint's own or,
+        if the way leads through a parent proxy, the parent's. A parent resolves the endpoint's name, so only the name's
+        text can be checked here. Raises DeniedError.
         """
         host, port = endpoint.host, endpoint.port
         places = (host,) if way.parent is not None else await self.resolver.addresses(host)
@@ -143,7 +143,9 @@ def parent_credentials(parent: str) -> bytes:
 
 
 def _place(address: str, port: int) -> AddrInfoType:
-    """An address, which may end in "%" and its zone's number, in the form that `start_connection` takes."""
+    """An address and port as the tuple that `start_connection` takes. An IPv6 address may end in "%" and its zone's
+    number.
+    """
     bare, _, zone = address.partition("%")
     if ":" in bare:
         scope = int(zone) if zone.isdigit() else 0

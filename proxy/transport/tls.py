@@ -78,8 +78,8 @@ class ResumingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def keep(self, place: str, wrapped: ssl.SSLObject) -> None:
-        """Keep the session of a connection. With TLS 1.3 the session arrives only with data, so this is to be called
-        late.
+        """Keep the session of the TLS connection `wrapped`, for the next one to this place. With TLS 1.3 the session
+        arrives only with data, so this is to be called after data has arrived.
         """
         session = wrapped.session
         if session is not None and session.has_ticket:
@@ -103,8 +103,8 @@ class Contexts:
         self._made: dict[tuple[bool | str, tuple[str, str] | None, str], ResumingContext] = {}
 
     def get(self, verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
-        """The context, which offers these protocols by ALPN (with commas). Raises OSError or ssl.SSLError if a file is
-        missing or bad: a fault of dialling.
+        """The context for this way to verify and this client certificate, which offers `protocols` (separated by
+        commas) by ALPN. Raises OSError or ssl.SSLError if a file is missing or bad: a fault of dialling.
         """
         key = (verify, client_cert, protocols)
         context = self._made.get(key)

@@ -104,7 +104,9 @@ class RedisBucket:
     script = "tokens"
 
     def hold(self, store: Store, key: str, known: float | None) -> None:
-        """Set the attributes up. `known`: a level that was known under an earlier definition; None if there is none."""
+        """Set the attributes of a new bucket. `key` is its Redis key; `known` the level known of the bucket that it
+        replaces, which had an earlier definition, or None if there is none.
+        """
         self.store = store
         self.key = key
         self.due = math.inf
@@ -152,7 +154,9 @@ class RedisBucket:
         self.store.soon(self, now)
 
     def part(self, now: float) -> None:
-        """Prepare to go on without Redis: the bucket of this process begins with what is known now."""
+        """Prepare to go on without Redis: from now on the bucket decides in this process alone, beginning with the
+        level known now.
+        """
 
     def parted(self, now: float) -> None:
         """Answer waiting calls from the bucket of this process; Redis is out (`store.out` is set by now)."""
@@ -199,17 +203,23 @@ class RedisBucket:
     # -- for each kind ----------------------------------------------------------------------------------------------
 
     def _pay(self, price: float, now: float) -> bool:
-        """Take the price of a call that waited for an answer, if the tokens are available; whether they were."""
+        """Take the price (tokens) for a call that waited for Redis's answer, and return whether the tokens were
+        available.
+        """
         return False
 
     def _report(self, now: float) -> Iterable[float | None]:
-        """The numbers that the script takes from its fourth argument on; None for each one that is not known."""
+        """The numbers that this kind of bucket reports: the script's arguments from the fourth on; None for a number
+        that is not known.
+        """
         raise NotImplementedError
 
     def _learn(self, values: list[float], now: float) -> None:
-        """Take the numbers of the script's reply."""
+        """Take over the numbers of the script's reply, such as the fleet's level."""
         raise NotImplementedError
 
     def _plan(self, now: float) -> None:
-        """Schedule the next message, for the case that nothing happens before."""
+        """Schedule the next message at the time at which it is due if nothing (a retry, a reply) makes it due
+        earlier.
+        """
         raise NotImplementedError

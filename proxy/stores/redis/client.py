@@ -150,8 +150,8 @@ class RedisClient:
                 await client.aclose()
 
     def _subscriber(self) -> Any:
-        """The client that subscribes; for a cluster, one to any node, because each node delivers what is published on
-        any other.
+        """The library's client for the subscription. For a cluster it connects to any one node, because each node
+        delivers what is published on any other.
         """
         if not self._cluster:
             return self._client

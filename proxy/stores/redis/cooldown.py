@@ -1,4 +1,5 @@
-"""A cooldown in Redis: reported to the other machines, and ended by places that the fleet shares.
+"""A cooldown in Redis: it is reported to the other machines, and its slow start, in which a growing number of held
+calls may be under way ("places"), is shared by the fleet.
 
 A cooldown belongs to an upstream and a scope value; its groups of callers cool down separately. The number of places by
 which a group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
@@ -50,7 +51,9 @@ class RedisCooldown:
 
 
 class RedisPlaces(RedisBucket):
-    """The part that this process has in the places of one group of callers."""
+    """This process's share of the fleet's places for one group of callers. A place lets a call of the group through
+    during the slow start that ends a cooldown.
+    """
 
     script = "places"
 
@@ -66,12 +69,16 @@ class RedisPlaces(RedisBucket):
         group.share = math.inf if store.out else 0.0
 
     def tell(self, sent: float, delay: float, now: float) -> None:
-        """Report a pushback: an answer to an attempt sent at `sent` asked for a delay (seconds)."""
+        """Report a pushback to the fleet: the answer to an attempt sent at `sent` asked for a delay of `delay`
+        seconds.
+        """
         self._word = sent, delay + now - sent
         self.store.soon(self, now)
 
     def asked(self, now: float) -> None:
-        """Note that calls of the group are held, here or elsewhere, or have a place."""
+        """Note that calls of the group wait for places or use them, in this process or elsewhere, so that this process
+        asks Redis for its share of places.
+        """
         if not self._wanted and self._group.wanted():
             self._soon(now)
         elif self._group.elsewhere:

@@ -49,8 +49,8 @@ class Heard:
         self._ends = Ends()
 
     def note(self, group: bytes, until: float, status: int) -> None:
-        """Note that a cooldown of this group began, with this status; it ends at `until`, if the known one does not end
-        later.
+        """Note that a cooldown of this group of callers began after an answer with this status, and holds calls until
+        `until`. Of two cooldowns of a group, the one that ends later is kept.
         """
         known = self.groups.get(group)
         if known is None:
@@ -154,7 +154,9 @@ class RedisFactory(Factory):
         self.inner.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Treat this scope's cooldowns from now on as those of a scope that no call has used."""
+        """Forget the cooldown object of this scope. Cooldowns of the scope that begin elsewhere from now on are kept as
+        those of a scope that no call has used.
+        """
         self._cooldowns.pop(_place_of(upstream, value), None)
 
     def _add(self, made: Made, now: float) -> Made:
@@ -210,7 +212,10 @@ class RedisFactory(Factory):
             self.listening.set()
 
     def _begin(self, place: str, group: str, status: str, delay: float) -> None:
-        """Take a cooldown of this group that began elsewhere; `delay` is in seconds."""
+        """Take over a cooldown that began on another machine. `place` is the name of its scope in the fleet, `group`
+        the group of callers in hexadecimal, `status` that of the answer that began it, and `delay` the seconds that are
+        left.
+        """
         if delay <= 0 or not math.isfinite(delay):
             return
         known, name, until = self._cooldowns.get(place), bytes.fromhex(group), self._clock() + delay
@@ -229,7 +234,7 @@ class RedisFactory(Factory):
 
 
 def _place_of(upstream: str, value: str) -> str:
-    """The name of a scope in the fleet's cooldowns."""
+    """The name by which the fleet knows the cooldown of an upstream and a scope value."""
     where = repr((upstream, value)).encode("utf-8", "surrogateescape")
     return hashlib.blake2b(where, digest_size=12).hexdigest()
 

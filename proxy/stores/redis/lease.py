@@ -46,7 +46,7 @@ class Lease:
         self._sent = (0.0, 0.0, 0.0, -math.inf)
 
     def has(self, amount: float, now: float) -> bool:
-        """Whether this amount can be spent."""
+        """Whether `amount` tokens can be spent from the lease now: it has them, and was confirmed lately enough."""
         return amount <= self.left and now <= self.until
 
     def spend(self, amount: float) -> None:
@@ -93,7 +93,9 @@ class Lease:
 
 
 class Burn:
-    """The amount spent in the last `seconds`, in which earlier spending fades out exponentially."""
+    """The number of tokens spent lately: each counts less the older it is, by an exponential decay with the time
+    constant `seconds`.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._while = seconds
@@ -106,7 +108,7 @@ class Burn:
         self._at = now
 
     def now(self, now: float) -> float:
-        """The amount spent lately, approximately."""
+        """The number of tokens spent lately, after the decay until `now`."""
         if self._amount <= 0 or now - self._at > 20 * self._while:
             return 0.0
         return self._amount * math.exp(-max(0.0, now - self._at) / self._while)
@@ -151,12 +153,12 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _has_heard(self) -> bool:
-        """Whether Redis has ever reported a level."""
+        """Whether Redis has reported this bucket's level at least once."""
         return not math.isnan(self._level_heard)
 
     @property
     def _knows(self) -> bool:
-        """Whether a level is known, even if it is an earlier one."""
+        """Whether a level is known: one reported by Redis, or that of an earlier definition of this bucket."""
         return self._has_heard or self._known is not None
 
     def _need(self, now: float) -> float:
@@ -166,8 +168,8 @@ class LeasedBucket(RedisBucket):
         return max(self.reserve, float(math.ceil(self._burn.now(now))))
 
     def _keeps(self, now: float) -> float:
-        """The part of the lease to keep: it shrinks once more than half of it is not needed; after a second without
-        spending, only the reserve is kept.
+        """The number of leased tokens to keep: all of them, unless more than half are not needed, then those needed;
+        after a second without spending, only the reserve.
         """
         need = self._need(now)
         if self.lease.left > self.reserve and now - self._spent_at >= IDLE:
@@ -175,7 +177,7 @@ class LeasedBucket(RedisBucket):
         return self.lease.left if self.lease.left <= 2 * need else need
 
     def _awaited(self) -> float:
-        """The tokens that calls wait for, which the lease may contain in part."""
+        """The tokens that waiting calls need in all; the lease may already have some of them."""
         return sum(price for price, _ in self._asks)
 
     def _report(self, now: float) -> Iterable[float | None]:

@@ -34,14 +34,16 @@ class _Level(RedisBucket, Bucket):
         return self.affords(price, now) is True and self._charge(now)
 
     def _pay(self, price: float, now: float) -> bool:
-        """Decide for a call that has waited for the reply, by the level that was just reported, and charge it."""
+        """Decide whether a retry that has waited for Redis's reply is granted, by the level that was just reported, and
+        charge it if so.
+        """
         if self.store.out:
             return self.take(price, now)
         return self._fleet_affords(price, now) and self._charge(now)
 
     def _charge(self, now: float) -> bool:
-        """Charge a retry that is granted. The cost equals that of an app's own retry: nothing in a throttle, one retry
-        in a budget.
+        """Charge a granted retry to the bucket, at the cost of an app's own retry: nothing in a throttle, one retry in
+        a budget. Return True.
         """
         self.charge_app_retry(now)
         return True
@@ -59,7 +61,7 @@ class _Level(RedisBucket, Bucket):
         raise NotImplementedError
 
     def _has_changed(self) -> bool:
-        """Whether this process has changes to report."""
+        """Whether this process has changes of the level that it has not reported to Redis yet."""
         raise NotImplementedError
 
 
@@ -90,8 +92,8 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
 
     @property
     def _knows(self) -> bool:
-        """Whether the level is known, and so can be kept within its bounds here; before that only the script can do
-        so.
+        """Whether the level is known. If so, changes to it are kept within the throttle's bounds in this process, else
+        by the script alone.
         """
         return bool(self._made) or self._known is not None or self.store.out
 
@@ -166,7 +168,9 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         return super().charge_app_retry(now)
 
     def _counts(self) -> tuple[float, float, float]:
-        """Calls, retries, and retries of the last second: the fleet's as last reported, and our own since."""
+        """The calls, the retries, and the retries of the last second: the fleet's numbers as last reported, and those
+        of this process since.
+        """
         assert self._fleet is not None
         calls, retries, second = self._fleet
         more = self._retried - self._told[1]

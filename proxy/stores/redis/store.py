@@ -47,8 +47,9 @@ class TooSlowError(Exception):
 
 
 class Schedule:
-    """The buckets that have something to send to Redis, each once, at its earliest time (`RedisBucket.due`). A bucket's
-    later entry stays in the heap when an earlier one is added, and is skipped when its time comes.
+    """The buckets that have a message to send to Redis, each by the earliest time at which one is due
+    (`RedisBucket.due`). If an earlier time is set for a bucket, its later entry stays in the heap, and is skipped when
+    that time comes.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,9 @@ class Schedule:
         self._number = 0
 
     def put(self, bucket: RedisBucket, at: float) -> bool:
-        """Schedule a bucket's message for this time; False if one is due as early."""
+        """Schedule a bucket's message for the time `at`, and return True; False if one is already scheduled as
+        early.
+        """
         if at >= bucket.due and not math.isinf(bucket.due):
             return False
         bucket.due = at
@@ -73,7 +76,7 @@ class Schedule:
         return entries[0][0] if entries else math.inf
 
     def take(self, until: float, most: int) -> list[RedisBucket]:
-        """Remove the buckets that are due by then, at most so many, and return them."""
+        """Remove and return the buckets whose messages are due at `until` or earlier, at most `most` of them."""
         taken: list[RedisBucket] = []
         while len(taken) < most and self.first <= until:
             bucket = heapq.heappop(self._entries)[2]
@@ -210,7 +213,7 @@ class RedisStore:
             self._plan()
 
     async def look(self) -> None:
-        """Ask Redis for every bucket's level now, and wait for the reply."""
+        """Ask Redis for the level of every bucket of this store now, and wait for the reply."""
         if self._trip is not None:
             await asyncio.wait({self._trip})
         now = self._clock()
@@ -295,7 +298,7 @@ class RedisStore:
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
 
     def _leave_beside(self, task: asyncio.Task[Any]) -> None:
-        """Let a task end in the background, because no call waits for it any more."""
+        """Let a task go on to its end in the background, because no call waits for its result any more."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())

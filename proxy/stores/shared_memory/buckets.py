@@ -76,7 +76,9 @@ class SharedBudget(BudgetBucket):
         self.place(record.value)
 
     def place(self, at: int) -> None:
-        """Take the word at which the record's rings begin."""
+        """Use the rings (of calls, retries, and retries of the last second) that begin at the word `at` of the
+        memory.
+        """
         memory, window = self._memory, self.spec.window
         self.placed = at
         self._calls = ring.RingCount(memory, at, window)
@@ -133,7 +135,9 @@ class SharedLimiter(CubicLimiter):
 
 
 class SharedSeen(SeenKeys):
-    """Seen keys in shared memory: rows of a few keys, of which a full one gives up its oldest."""
+    """The idempotency keys seen lately, in shared memory: rows of a few keys each. A new key takes the place of the
+    oldest in a full row.
+    """
 
     __slots__ = ("_memory", "_scope")
 

@@ -21,7 +21,9 @@ NUMBERS = 5
 
 
 class BreakerRecord(Record):
-    """A record whose state is followed by two rings; the breaker is given the word at which the state begins."""
+    """A record of a circuit breaker: its state, followed by the two rings of its counts. `load` also gives the breaker
+    the word at which the state begins.
+    """
 
     __slots__ = ()
 
@@ -43,7 +45,7 @@ class SharedCircuitBreaker(CircuitBreaker):
         self.place(record.value)
 
     def place(self, at: int) -> None:
-        """Take the word at which the record's state begins."""
+        """Use the state, and the rings after it, that begin at the word `at` of the memory."""
         self.placed = at
         first = at + 2 * COPY
         self._ended = ring.RingCount(self._memory, first, self.spec.window)
@@ -86,5 +88,5 @@ class SharedCircuitBreaker(CircuitBreaker):
 
 
 def beginning(spec: BreakerSpec) -> tuple[float, ...]:
-    """The `state` of a closed breaker."""
+    """The state of a new breaker, which is closed, as the numbers that `restore` takes."""
     return -NEVER, spec.open, 0.0, 0.0, -NEVER

@@ -45,7 +45,7 @@ class _Pages:
         self._lock.__exit__()
 
     def load(self, places: SharedPlaces) -> None:
-        """Find the current slot of these places in the pages."""
+        """Find the slot that the key of these places has in the pages now, and give it to them."""
         places.find_slot()
 
     def save(self, places: SharedPlaces) -> None:
@@ -53,8 +53,8 @@ class _Pages:
 
 
 class SharedPlaces(Places):
-    """The places of a key as one worker uses them; `row` is the worker's row of the memory. A process with row 0 only
-    reads.
+    """The places for attempts under way that a key (such as an upstream) has over all workers, as one worker uses them.
+    `row` is the worker's row of the memory; a process with row 0 only reads.
     """
 
     __slots__ = ("_key", "_row", "_slot", "memory", "record")
@@ -95,7 +95,7 @@ class SharedPlaces(Places):
             words[directory + free] = self._key
 
     def _is_unused(self, slot: int) -> bool:
-        """Whether no worker has an attempt under way in this slot, or a call that waits."""
+        """Whether the slot is free for another key: no worker has an attempt under way or a waiting call in it."""
         memory, words = self.memory, self.memory.words
         pages = (memory.under_way(row) + slot * SLOT for row in range(1, memory.rows + 1))
         return not any(words[at + _IN_USE] or words[at + _WAITING] for at in pages)

@@ -38,8 +38,9 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def timed(place: int) -> Callable[[M], M]:
-    """Decorate a method of SlowStart, whose argument at this position is the time, as `exclusive` does; the method also
-    begins generations that are due, and notes that calls are held.
+    """Make a decorator for a method of SlowStart, which runs it as `exclusive` does. `place` is the position of the
+    argument that is the time. Before the method, generations that are due begin; afterwards, it is noted if calls are
+    held.
     """
 
     def wrap(method: M) -> M:
@@ -158,7 +159,9 @@ class SharedCooldown(Cooldown):
     __slots__ = ("_attach", "_quiet")
 
     def __init__(self, quiet: Number, attach: Callable[[bytes, bool], Record | None]) -> None:
-        """`attach(name, make)` returns the record of a group; None if it has none and `make` is False."""
+        """`quiet` is the shared number that `quiet_from` reads. `attach(name, make)` returns the record of a group of
+        callers; if the group has none, a new one if `make` is True, else None.
+        """
         self._quiet = quiet
         self._attach = attach
         super().__init__()

@@ -142,8 +142,8 @@ class SharedFactory(Factory):
         self.made.append(("cooldown", (upstream, value), None))
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
-        """The object that this process has used so far, if its definition is still this one; its record is looked up
-        again. Else None.
+        """Return `before`, the object that this process has used for this key so far, after looking its record up
+        again; None if its definition was another than `spec`. `sort` is the kind of object, such as a bucket.
         """
         record: Any = getattr(before, "record", None)
         kept = before if before is not None and before.spec == spec and isinstance(record, Record) else None
@@ -163,8 +163,8 @@ class SharedFactory(Factory):
         Struct(f"{len(state)}d").pack_into(self.memory.map, at * 8, *state)
 
     def _begin(self, spec: QuotaSpec | ThrottleSpec, now: float, at: int, former: Former | None) -> None:
-        """Write the state of a new quota or throttle: full as a fresh one is, or with the share that the former one has
-        now.
+        """Write the state of a new quota or throttle at the word `at`: the state of a fresh one or, if there is a
+        `former` record of the key, one filled to the same share of its capacity.
         """
         before = None
         if former is not None:  # whatever kind it was, only its share is taken over

@@ -38,7 +38,7 @@ assert WORDS <= ring.WORDS
 
 
 def box_of(seconds: float) -> int:
-    """The box that a time falls into."""
+    """The number of the histogram's box that a measured time falls into."""
     if seconds <= LEAST:
         return 0
     return min(BOXES - 1, round(math.log(seconds / LEAST) / _GROWTH))
@@ -50,7 +50,9 @@ def middle_of(box: int) -> float:
 
 
 class SharedHedges(Hedges):
-    """The counts and times of one scope, in a record of two rings and a histogram."""
+    """The data of hedging for one scope, shared by workers: the counts of calls and of hedges (two rings), and the
+    histogram of measured times, in one record.
+    """
 
     __slots__ = ("_at", "_known", "_memory", "placed", "record")
 
@@ -64,7 +66,7 @@ class SharedHedges(Hedges):
 
     @staticmethod
     def begin(memory: Memory, at: int, former: Former | None) -> None:
-        """Write a new record: empty, or with the contents of the former one."""
+        """Write a new record at the word `at`: an empty one, or one with the contents of the `former` record."""
         for offset in (0, ring.WORDS):
             ring.RingCount.begin(memory, at + offset, former, offset)
         to = at + 2 * ring.WORDS
@@ -75,7 +77,7 @@ class SharedHedges(Hedges):
             memory.words[to : to + WORDS] = memory.words[source : source + WORDS]
 
     def place(self, at: int) -> None:
-        """Take the word at which the record's rings begin."""
+        """Use the rings and the histogram that begin at the word `at` of the memory."""
         memory = self._memory
         self.placed = at
         self._begun = ring.RingCount(memory, at, WINDOW)
@@ -101,7 +103,9 @@ class SharedHedges(Hedges):
 
     @exclusive
     def _add(self, box: int, number: int) -> None:
-        """Count a time in the slice of this number. Slices are numbered from 1: 0 marks one that was never used."""
+        """Count one measured time in box `box` of the histogram's slice for the 5 seconds numbered `number`. Slices are
+        numbered from 1: 0 marks one that was never used.
+        """
         words, slice_ = self._memory.words, self._at + 1 + number % SLICES
         boxes = self._at + 1 + SLICES + number % SLICES * BOXES
         if words[slice_] > number:  # this worker was delayed for longer than the window after it read its clock
@@ -114,8 +118,8 @@ class SharedHedges(Hedges):
 
     @exclusive
     def _sums(self, number: int) -> tuple[int, list[int]]:
-        """The number of all times so far, and for each box the number of times in it and the boxes below, in the window
-        up to the slice of this number.
+        """The number of all times measured so far and, for each box of the histogram, the number of times in it and in
+        lower boxes, over the window that ends with the slice `number`.
         """
         words, first = self._memory.words, self._at + 1 + SLICES
         used = [

@@ -90,7 +90,9 @@ class Mutex:
         return answer != errno.EBUSY
 
     def _own(self, answer: int) -> None:
-        """Take over the lock of a holder that died. Raises OSError for anything else."""
+        """Take over the lock whose holder died, if `answer` (what taking it returned) says so. Raises OSError for any
+        other answer.
+        """
         if answer != errno.EOWNERDEAD:
             raise OSError(answer, os.strerror(answer))
         _sure(_libc.pthread_mutex_consistent(self._place))

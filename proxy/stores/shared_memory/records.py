@@ -68,8 +68,8 @@ class Definition(NamedTuple):
 
 
 class Former(NamedTuple):
-    """The newest record of the key when a new one is made: its size, and the word at which its state begins. The state
-    may be read only while `Begin` runs.
+    """The record that a key had when a new one is made for it (the newest, if several): its size, and the word at which
+    its state begins. The state may be read only while `Begin` runs.
     """
 
     size: float
@@ -81,7 +81,7 @@ Begin = Callable[[int, Former | None], None]
 
 
 def digest(*what: object) -> int:
-    """A hash that is the same in every process, and never 0."""
+    """A hash of the arguments that is the same in every process, and never 0."""
     text = repr(what).encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True) or 1
 
@@ -112,12 +112,12 @@ class Memory:
         self.slots = self._pages + WORKERS * _PAGE
 
     def row(self, worker: int) -> int:
-        """The first of the ROW words that only this worker writes."""
+        """The first word of this worker's row: ROW words that only this worker writes."""
         return _ROWS + worker * ROW
 
     @property
     def rows(self) -> int:
-        """The highest number of a worker's row in use so far, which the first word of row 0 contains."""
+        """The highest row number that a worker has used so far, kept in the first word of row 0."""
         return self.words[_ROWS]
 
     def page(self, worker: int) -> int:
@@ -225,8 +225,8 @@ class Table:
         return max(same, key=lambda at: words[at + GENERATION], default=None)
 
     def _choose(self, places: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
-        """A place for a new record: a free one, that of a definition outdated twice, or that of a record not used
-        lately.
+        """Choose the place for a new record: a free one, else that of a record of the same key that two later
+        definitions have replaced, else that of a record not used lately.
         """
         words = self.memory.words
         for at in places:
@@ -339,7 +339,7 @@ class Record:
             self.words[self._sequence] = sequence
 
     def look(self, bucket: Any) -> None:
-        """Give a bucket the current state."""
+        """Give a bucket the current state, to read it without changing it."""
         self.open()
         self.load(bucket)
         self.close()
@@ -353,7 +353,9 @@ class Record:
 
 
 class Rings(Record):
-    """A record of rings, each of which publishes by itself: the bucket only needs the word at which they begin."""
+    """A record that consists of rings. Each ring publishes its own changes, so `load` only gives the bucket the word at
+    which the rings begin, and `save` does nothing.
+    """
 
     __slots__ = ()
 
@@ -366,7 +368,9 @@ class Rings(Record):
 
 
 class Number(Record):
-    """A record of one number, a bucket's `_level`, changed in place (packing would clear its bytes first)."""
+    """A record of one number, the `_level` of a bucket or other object, which is changed in place (packing would clear
+    its bytes first).
+    """
 
     __slots__ = ()
 

@@ -44,7 +44,9 @@ class _Header:
 
 
 class RingCount(SlidingCount):
-    """A count whose words begin at `at`."""
+    """A count of events over a sliding window, in shared memory from the word `at` on: an open slice in the header, and
+    a ring of closed ones.
+    """
 
     __slots__ = ("_at", "_map", "_words")
 
@@ -56,7 +58,9 @@ class RingCount(SlidingCount):
 
     @staticmethod
     def begin(memory: Memory, at: int, former: Former | None, offset: int) -> None:
-        """Write a new count, or copy the one of the former record at this offset (in words)."""
+        """Write a new count at the word `at`: an empty one, or a copy of the count that the `former` record has at this
+        offset (in words).
+        """
         if former is None:
             memory.words[at] = 0
             _HEAD.pack_into(memory.map, (at + 8) * 8, *astuple(_Header()))
@@ -116,7 +120,9 @@ class RingCount(SlidingCount):
             self._write(place, first, last, count - 1)
 
     def _place_of(self, header: _Header, at: float | None) -> int | None:
-        """The slice that this instant counts in; `tail` is the open one. None if it has left the window."""
+        """The place of the slice in which an event at the instant `at` was counted; `header.tail` stands for the slice
+        that is still open. None if that slice has left the window.
+        """
         if at is None:
             if header.count:
                 return header.tail

@@ -27,7 +27,9 @@ class SharedWaitingRoom(WaitingRoom):
         self._page = memory.page(row)
 
     def enter(self, upstream: str, held: bool = False) -> bool:
-        """Take a place, if the workers together have one left; whether they had."""
+        """Take a place for a waiting call, if the limits allow one more over all workers; whether a place was taken.
+        `held`: a gate of the upstream holds the call, so the upstream's share is checked besides `limits.waiting`.
+        """
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
         pair = -1
@@ -59,7 +61,9 @@ class SharedWaitingRoom(WaitingRoom):
         return super().held_for(upstream) + self._elsewhere(digest("waiting", upstream))[1]
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
-        """The number of calls that wait in other workers, and of this upstream's calls that a gate holds there."""
+        """Two numbers: all calls that wait in other workers, and the calls of the upstream with this key that a gate
+        holds there.
+        """
         memory, words = self._memory, self._memory.words
         waiting = held = 0
         for row in range(1, memory.rows + 1):
@@ -75,7 +79,9 @@ class SharedWaitingRoom(WaitingRoom):
 
 
 def _place(memory: Memory, page: int, key: int) -> int:
-    """The pair of words that has the key on a page, else the one where it would be put; -1 if the table is full."""
+    """The place of an upstream on a worker's page: the pair of words (key, count) that has its `key`, else the pair to
+    put it in; -1 if the page's table is full.
+    """
     words, table, spare = memory.words, page + 1, -1
     for step in range(PAGE_PAIRS):
         pair = table + 2 * ((key + step) % PAGE_PAIRS)
