@@ -19,7 +19,7 @@ UPSTREAM, ALARM, BEGIN, DEADLINE = range(4)
 
 
 class Clock:
-    """A heap of events. `now` is in seconds since the run began."""
+    """A virtual clock: a heap of events, each of which happens at its time. `now` is in seconds since the run began."""
 
     __slots__ = ("_heap", "_sequence", "now")
 
@@ -29,8 +29,8 @@ class Clock:
         self._sequence = 0
 
     def at(self, when: float, rank: int, act: Callable[..., None], *args: Any) -> None:
-        """Schedule an event; a time that has passed counts as now. No event is ever cancelled: a stale event does
-        nothing.
+        """Schedule the call of `act` for the time `when`; a time that has passed counts as now. `rank` orders events of
+        one instant. No event is ever cancelled: a stale event does nothing.
         """
         sequence = self._sequence = self._sequence + 1
         if when < self.now:
@@ -38,7 +38,7 @@ class Clock:
         heapq.heappush(self._heap, (_instant(when), rank, sequence, when, act, args))
 
     def run(self, until: float = math.inf) -> None:
-        """Let events happen until none is left, or the next one is after `until`."""
+        """Let events happen until none is left, or the next one is later than `until`."""
         heap, last, pop = self._heap, _instant(until), heapq.heappop
         while heap and heap[0][0] <= last:
             _, _, _, when, act, args = pop(heap)

@@ -92,19 +92,21 @@ class Driver:
     # what a subclass may watch
 
     def launched(self, attempt: int) -> None:
-        """Note that attempt n is sent now."""
+        """Note that the attempt with this number is sent now."""
 
     def ended(self, attempt: int) -> None:
-        """Note that a sending of attempt n has ended, and that its end has been dealt with."""
+        """Note that a sending of the attempt with this number has ended, and that the call has dealt with that."""
 
     def cancelled(self, attempt: int) -> None:
-        """Note that a sending of attempt n was aborted."""
+        """Note that a sending of the attempt with this number was aborted."""
 
     def over(self) -> None:
         """Note that the call has ended."""
 
     def call_elsewhere(self, entry: Fallback) -> Call:
-        """The `Call` of another upstream that this call goes on to; only for calls that were given other upstreams."""
+        """Return the `Call` of another upstream, on which this call goes on; only for calls that may go on to other
+        upstreams.
+        """
         raise NotImplementedError
 
     # events
@@ -121,16 +123,18 @@ class Driver:
             self.watch(call.deadline)
 
     def watch(self, deadline: float) -> None:
-        """Watch the call's deadline."""
+        """Schedule the end of the call's time, at `deadline`."""
         self.clock.at(deadline, DEADLINE, self._deadline)
 
     def go_away(self) -> None:
-        """Let the app close its connection."""
+        """End the app's connection, as an app does that no longer waits."""
         if self.finished is None:
             self._carry_out(self.call.app_gone(self.clock.now))
 
     def set_alarm(self, at: float) -> None:
-        """Set the call's one alarm. The call asks for it, or a gate that re-timed the call's place."""
+        """Set the call's one alarm to the time `at`. The call asks for that, or a gate that changed the time at which
+        the call may go on.
+        """
         self._alarm = at
         self.clock.at(at, ALARM, self._ring, at)
 
@@ -162,13 +166,15 @@ class Driver:
         self.ended(attempt)
 
     def _hold(self, attempt: int) -> None:
-        """Keep an answer that was judged and is not delivered."""
+        """Keep an attempt's answer after it was judged, until it is known whether it is delivered."""
         flying = self._flying.pop(attempt, None)
         if flying is not None:
             self._held[attempt] = flying[1]
 
     def _come(self, attempt: int, number: int, place: int) -> None:
-        """Deliver a piece of the body of an answer whose head is kept."""
+        """Deliver the piece at index `place` of the body of an answer whose head is kept, in sending `number` of the
+        attempt.
+        """
         flying, look = self._flying.get(attempt), self._looks.get(attempt)
         if flying is None or flying[0] != number or look is None:
             return
@@ -185,7 +191,7 @@ class Driver:
             self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
 
     def _stall(self, attempt: int, number: int) -> None:
-        """End an attempt whose time to the first byte that counts is over."""
+        """End an attempt for which no first byte that counts came in time, if sending `number` is still under way."""
         flying, look = self._flying.get(attempt), self._looks.get(attempt)
         if flying is None or flying[0] != number or look is None or look.due is None:
             return
@@ -260,7 +266,7 @@ class Driver:
         self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
 
     def _read_body(self) -> None:
-        """Read the whole body, at once, with the first sending that connects."""
+        """Read the whole body of the app's request, at once, with the first sending that connects."""
         if self._kept is not None or self._buffers is None or not self.body_size:
             return
         kept = self._buffers.keep(self.body_size)
@@ -322,7 +328,9 @@ class Driver:
             self.clock.at(look.due, DEADLINE, self._stall, action.attempt, number)
 
     def _answered(self, price: float, granted: bool) -> None:
-        """Take the bucket's answer, whenever it comes; a call that is over gives a grant back."""
+        """Tell the call whether the bucket granted it this price for a retry, whenever that is known; a call that is
+        over gives a grant back.
+        """
         tell = self.call.granted if granted else self.call.refused
         self._carry_out(tell(price, self.clock.now))
 
@@ -361,13 +369,13 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
 
 
 class OtherUpstreams(Protocol):
-    """The upstreams that may take a call over (`proxy.lab.fallback`)."""
+    """The upstreams that may take a call over as its fallbacks (`proxy.lab.fallback`)."""
 
     def why_not(self, entry: Fallback) -> str:
-        """The reason why an upstream can't take the call over, in a clause; "" if it can."""
+        """The reason why the upstream of a fallback entry can't take the call over, in a clause; "" if it can."""
 
     def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
-        """The call as another upstream gets it, at `now` (seconds)."""
+        """The call as the upstream of a fallback entry gets it, at `now` (seconds)."""
 
 
 class Recorder(Driver):
@@ -397,7 +405,7 @@ class Recorder(Driver):
         self.begin(self._call(request, policy, scope, env, elsewhere))
 
     def call_elsewhere(self, entry: Fallback) -> Call:
-        """The call as the upstream that the entry names gets it."""
+        """The call as the upstream of a fallback entry gets it."""
         assert self._others is not None  # they were asked
         return self._call(*self._others.call_of(entry, self.clock.now), self.call.env)
 
@@ -409,13 +417,13 @@ class Recorder(Driver):
         return Call(request, policy, scope, env, self.set_alarm, elsewhere)
 
     def launched(self, attempt: int) -> None:
-        """Record when the attempt was sent. A transparent retry keeps its attempt's number and start."""
+        """Record when the attempt was sent. A transparent retry keeps the number and the start of its attempt."""
         self._scopes[attempt] = self.scope
         if attempt > len(self.starts):
             self.starts.append(self.clock.now - self.began)
 
     def ended(self, attempt: int) -> None:
-        """Record the bucket's level after this end was dealt with, once for each attempt."""
+        """Record the bucket's level after the call has dealt with an attempt's end, once for each attempt."""
         latest = next((record for record in reversed(self.call.history) if record.attempt == attempt), None)
         if latest is None or latest.decision != "transparent" or self.outcome is not None:
             now_in, self.scope = self.scope, self._scopes.get(attempt, self.scope)
@@ -424,7 +432,7 @@ class Recorder(Driver):
 
     @property
     def bucket(self) -> Bucket | None:
-        """The bucket whose level is recorded."""
+        """The bucket that pays for the call's retries, whose level is recorded; None without one."""
         return self.scope.bucket
 
     @property

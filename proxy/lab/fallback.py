@@ -19,8 +19,8 @@ from proxy.wire.json_object import NoObjectError, set_members
 
 
 class ConfiguredUpstreams:
-    """The upstreams other than the one that took a call first (`proxy.lab.driver.OtherUpstreams`). `has_body`: the
-    request has a body although the script does not describe one.
+    """The configured upstreams that a call may go on to from the upstream that took it first
+    (`proxy.lab.driver.OtherUpstreams`). `has_body`: the request has a body although the script does not describe it.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class ConfiguredUpstreams:
         self._has_body = has_body or bool(ask.body_size)
 
     def why_not(self, entry: Fallback) -> str:
-        """The reason why an upstream can't take the call over; "" if it can (`proxy.retry.fallback.Elsewhere`)."""
+        """The reason why the upstream of a fallback entry can't take the call over; "" if it can
+        (`proxy.retry.fallback.Elsewhere`).
+        """
         upstream, request = self._router.by_name[entry.to], self._first.request
         if upstream.target.protocol == "http/1.1" and request.is_grpc:
             return "gRPC needs HTTP/2, and its `protocol` is http/1.1"
@@ -64,7 +66,7 @@ class ConfiguredUpstreams:
         return ""
 
     def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
-        """The call as the next upstream gets it, at `now` (seconds)."""
+        """The call as the upstream of a fallback entry gets it, at `now` (seconds)."""
         upstream, request = self._router.by_name[entry.to], self._first.request
         left = left_behind(self._first.policy, upstream.policy, entry)
         path = left.target(request.path.encode(errors="surrogateescape"))

@@ -28,8 +28,8 @@ _SHOULD_RETRY = frozenset({"x-should-retry", "stripe-should-retry"})
 
 @dataclass(slots=True)
 class KeptCall:
-    """A recorded call under a configuration. `chosen` is the policy that takes the call there; `notes` say where it
-    differs from the policy that took it.
+    """A recorded call, under a configuration that may differ from that of its time. `chosen` is the policy that takes
+    the call under this configuration; `notes` say how it differs from the policy that took the call then.
     """
 
     kept: Kept
@@ -67,8 +67,8 @@ def kept_call(settings: Settings, kept: Kept) -> KeptCall:
 
 
 def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[str]) -> Chosen:
-    """The choice with the route that the call took; that route may have been chosen by header fields, which are not
-    recorded.
+    """The choice, changed to the route that the recorded call took; that route may have been chosen by header fields,
+    which are not recorded.
     """
     upstream = settings.router.by_name.get(kept["upstream"])
     routes = () if upstream is None else upstream.routes
@@ -85,7 +85,9 @@ def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[st
 
 
 def _asks(settings: Settings, kept: Kept) -> Iterator[AppRequest]:
-    """The ways in which an app may have sent this request: by prefix or service, by Host, as a proxy's client."""
+    """Yield the requests by which an app may have made this recorded call: by prefix or service, by Host, as a proxy's
+    client.
+    """
     method, host, path = kept["method"], kept["host"], kept["path"]
     if method == "CONNECT":
         yield AppRequest(method, host)
@@ -130,7 +132,7 @@ def gave_up(attempt: Kept) -> bool:
 
 
 def _said(attempt: Kept) -> Iterator[tuple[str, str]]:
-    """The upstream's pushback on this attempt, as header fields that say the same."""
+    """The upstream's pushback on a recorded attempt, as header fields that say the same."""
     name, delay = attempt.get("pushback", "").lower(), attempt.get("pushback_delay")
     if not name:
         return

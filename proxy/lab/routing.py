@@ -42,8 +42,8 @@ class AppRequest:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The choice for a call: the request in the form that deciding sees, and its policy. `place` is the host and port
-    that named the upstream; None if a prefix or a service named it.
+    """The policy that the router chose for a call, and the request in the form that the call's decisions use. `place`
+    is the host and port by which the upstream was found; None if it was found by a prefix or a service.
     """
 
     request: Request
@@ -53,7 +53,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class RefusedCall:
-    """A call that no policy takes."""
+    """A call that no policy applies to, and the answer that the proxy gives to it."""
 
     outcome: Outcome
     status: int

@@ -16,8 +16,9 @@ from proxy.retry.waiting_room import WaitingRoom
 
 
 class Stage:
-    """Everything that the calls of one play share. `chance` is the source of jitter, `wall` the time of day at which
-    the play begins, in seconds since the epoch.
+    """The stage on which calls of the lab are played, with all that the calls of one play share: a virtual clock and
+    fresh buckets. `chance` is the source of jitter, `wall` the time of day at which the play begins, in seconds since
+    the epoch.
     """
 
     def __init__(self, settings: Settings, chance: Chance, wall: float = 0.0) -> None:
@@ -28,12 +29,12 @@ class Stage:
         self.env = Env(chance, wall, WaitingRoom(settings.limits.waiting))
 
     def scope(self, policy: Policy, request: Request) -> ScopeState:
-        """The state that calls of this policy share, for a new call."""
+        """The state, such as buckets and cooldowns, that a call of this policy shares with others."""
         return self.registry.scope(policy, request)
 
     def enter(self, player: Recorder, chosen: Chosen, asked: AppRequest, *, has_body: bool | None = None) -> None:
-        """Begin a player's call, at the upstream that was chosen for what the app asked. `has_body` says whether the
-        request has a body where `asked` does not describe one; None: by the method, POST, PUT and PATCH have one.
+        """Begin a player's call, at the upstream that was chosen for the app's request `asked`. `has_body` says whether
+        the request has a body if `asked` does not describe one; None: by the method, POST, PUT and PATCH have one.
         """
         policy, request, others = self.fresh.policy(chosen.policy), chosen.request, None
         if policy.fallback:

@@ -26,7 +26,7 @@ class Sending:
 
     @property
     def never_ends(self) -> bool:
-        """Whether nothing follows the head, not even the end."""
+        """Whether nothing follows the answer's head, not even the end of its body."""
         return bool(self.pieces) and self.pieces[0][0] == math.inf
 
 
@@ -71,12 +71,12 @@ class UpstreamStep:
 
     @property
     def streams(self) -> bool:
-        """Whether the answer's head comes before its body."""
+        """Whether the head of the answer is sent earlier than its body."""
         return self.first_byte is not None or self.events is not None
 
     def sending(self, attempt_timeout: float | None) -> Sending:
-        """The reaction on the virtual clock: at once, or for a timeout `attempt_timeout` seconds later, unless `after`
-        is given.
+        """The reaction on the virtual clock: `after` seconds from the sending if that is given, else at once; a timeout
+        without `after` comes after `attempt_timeout` seconds.
         """
         if self.fail is not None:
             timeout = (attempt_timeout or 0.0) if self.fail is FaultKind.ATTEMPT_TIMEOUT else 0.0
@@ -99,7 +99,9 @@ class UpstreamStep:
         return Sending(after, reply, body, MappingFields(trailers) if trailers else None, pieces=pieces)
 
     def _pieces(self, after: float) -> tuple[tuple[float, bytes], ...]:
-        """The pieces of the body of an answer whose head came `after` so many seconds."""
+        """The pieces of the answer's body, each with the seconds after which it comes; the answer's head comes `after`
+        seconds from the sending.
+        """
         begins = max(after, self.first_byte or 0.0)
         if self.events is None:
             return ((begins, self.body),)

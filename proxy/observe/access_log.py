@@ -61,7 +61,7 @@ class AccessLog:
         self._console = console
 
     def add(self, calls: Iterable[CallRecord]) -> None:
-        """Write the lines of these calls."""
+        """Write the log lines of these calls, except for those that the level or the limit on repetition leaves out."""
         has_successes = self._level in ("debug", "info")
         wanted: list[CallRecord] = []
         for call in calls:
@@ -71,8 +71,8 @@ class AccessLog:
             self._sink.add(_console_lines(wanted) if self._console else call_lines(wanted))
 
     def _is_wanted(self, call: CallRecord) -> bool:
-        """Whether this call's line is written: the level includes the call, and fewer than MOST like it came this
-        second.
+        """Whether this call's line is written: the level includes the call, and fewer than MOST calls of the same
+        upstream, route, outcome and status came in this second.
         """
         if self._level == "error" and 0 < call.status < 500:
             return False
@@ -86,7 +86,7 @@ class AccessLog:
         return self._repeated[kind] <= MOST
 
     def close(self) -> None:
-        """Write how many lines have been left out so far, then everything that is gathered."""
+        """Write how many lines have been left out so far, then all lines that wait to be written."""
         self.catch_up()
         self._tell_repeated()
 

@@ -60,7 +60,7 @@ class Aggregate:
         return self._shown.get(worker, 0)
 
     def keep(self, worker: int, report: Report) -> None:
-        """Keep a worker's newest report. `worker` is a number that no other process of this run has."""
+        """Keep a worker's newest report. `worker` is a number that no other worker of this run has."""
         before = self._kept.get(worker)
         if before is not None:
             report = replace(report, series=[*before.series, *report.series])
@@ -69,7 +69,7 @@ class Aggregate:
         self._kept[worker] = report
 
     def take(self) -> None:
-        """Count and show the reports that were kept."""
+        """Count the calls of the reports that were kept, and show their last calls."""
         reports, self._kept = self._kept, {}
         news, passed = [], 0
         for worker, report in reports.items():
@@ -108,13 +108,13 @@ class Aggregate:
 
 
 class AggregatedCalls(RecentCalls):
-    """The last calls of all workers, numbered in the parent. A number without a call belongs to a call that was not
-    kept.
+    """The last calls of all workers, numbered in the parent. Calls that were not kept have numbers too, so there may be
+    gaps.
     """
 
     def merge(self, calls: Iterable[NumberedCall], passed: int) -> None:
-        """Add calls in the form in which their process shows them. `passed` calls have ended meanwhile, perhaps more
-        than these.
+        """Add the calls that workers reported, in order of time. `passed` is the number of calls that have ended since
+        the last merge, perhaps more than these, since workers do not keep all.
         """
         news = sorted(calls, key=lambda call: call.wall)
         first = self._seen + passed - len(news) + 1

@@ -73,17 +73,23 @@ _END = "]}"
 
 @lru_cache(maxsize=_REPEATED)
 def _asked(policy: Policy, method: str, authority: str) -> str:
-    """The JSON from the end of a call's time to its path."""
+    """The part of a call's JSON line from the end of the call's time to its path: `method` and `authority` are those of
+    the request.
+    """
     return f'{policy_json(policy)}{method}","host":{quote(authority)},"path":'
 
 
 def _ended(status: int, outcome: str, attempts: int) -> str:
-    """The JSON from the end of a call's client to its duration."""
+    """The part of a call's JSON line from the end of the client's address to the call's duration: status, outcome,
+    number of attempts.
+    """
     return f'","status":{status},"outcome":"{outcome}","attempts":{attempts},"duration":'
 
 
 def _front(endpoint: str, protocol: str, more: str) -> str:
-    """The JSON from the end of a call's byte counts to its attempts."""
+    """The part of a call's JSON line from the end of its byte counts to its attempts; `more` are the members that few
+    calls have.
+    """
     return f',"endpoint":{quote(endpoint)},{_SPOKEN[protocol]}{more}"history":['
 
 
@@ -137,7 +143,7 @@ def _second(second: int) -> str:
 
 @lru_cache(maxsize=_POLICIES)
 def policy_json(policy: Policy) -> str:
-    """The JSON from the end of a call's time to its method."""
+    """The part of a call's JSON line from the end of the call's time to its method: upstream, route and strategy."""
     upstream, route, strategy = map(quote, (policy.upstream, policy.route, policy.strategy.name))
     return f'","event":"call","upstream":{upstream},"route":{route},"strategy":{strategy},"method":"'
 
@@ -176,19 +182,23 @@ def _usual(  # noqa: PLR0913  the fields of a record, by which its text is kept
     protocol: str,
     key: int | None,
 ) -> str:
-    """The middle of an attempt's JSON that has nothing special. It repeats, so it is cached."""
+    """The part of an attempt's JSON after its duration, for an attempt with none but these fields. Such parts repeat,
+    so they are cached.
+    """
     record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
     record.endpoint, record.price, record.protocol, record.key = endpoint, price, protocol, key
     return _middle(record)
 
 
 def _middle(record: AttemptRecord) -> str:
-    """The fields between an attempt's times: how it ended, and what was decided on that."""
+    """The part of an attempt's JSON after its duration: how the attempt ended, and what was decided after that."""
     return _end(record) + _judgement(record)
 
 
 def _end(record: AttemptRecord) -> str:
-    """Where an attempt went, and what came back."""
+    """The part of an attempt's JSON about its end: where the attempt went (upstream, endpoint), and the status or fault
+    that it got.
+    """
     line = ""
     if record.upstream:
         line += f',"upstream":{quote(record.upstream)}'

@@ -33,8 +33,8 @@ class Begun(NamedTuple):
 
 
 class CooldownLog:
-    """The log of one process; see the module. `counts` has the number of cooldowns that each upstream has begun here,
-    including those that the log no longer keeps.
+    """The log of the last cooldowns, in one process. `counts` has the number of cooldowns that each upstream has begun
+    here, including those that the log no longer keeps.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class CooldownLog:
         kept.append(Begun(began, worker))
 
     def news(self) -> Sequence[CooldownBegan]:
-        """The cooldowns that began here since the last time this was asked."""
+        """The cooldowns that began in this process since this method was last called."""
         news = tuple(self._news)
         self._news.clear()
         return news
@@ -79,7 +79,7 @@ class CooldownLog:
         return sorted(self._begun.get(upstream, ()), key=lambda begun: begun.began.at)
 
     def in_force(self, upstream: str, now: float) -> Begun | None:
-        """The cooldown of an upstream whose delay ends last; None if no delay is left."""
+        """Of an upstream's cooldowns, the one that ends last; None if all have ended by `now`."""
         last = max(self._begun.get(upstream, ()), key=lambda begun: begun.began.until, default=None)
         return last if last is not None and last.began.until > now else None
 

@@ -53,8 +53,8 @@ class Gauges:
 
 
 def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, str]:
-    """The exposition and its content type. `accept` is the request's field; the format is OpenMetrics if it asks for
-    that.
+    """The metrics as Prometheus text, and its content type. `accept` is the value of the request's Accept field; the
+    format is OpenMetrics if it asks for that, else the classic text.
     """
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
@@ -73,7 +73,7 @@ class _Collector:
         self._gauges = gauges
 
     def describe(self) -> list[Any]:
-        """No metrics: their names are known when they are collected."""
+        """Return no metrics: their names are known only when they are collected."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -91,7 +91,7 @@ class _Collector:
 
 
 def _by_place(every: list[Series]) -> Iterator[Any]:
-    """The metric families that are labelled by upstream and route."""
+    """The metric families that are labelled by upstream, and most also by route."""
 
     def made(name: str, help_: str, read: Callable[[Series], Iterable[tuple[Any, float]]], *labels: str) -> Any:
         samples = (((s.upstream, s.route, *_several(of)), count) for s in every for of, count in read(s))
@@ -182,7 +182,7 @@ def _several(of: Any) -> tuple[Any, ...]:
 
 
 def _family(kind: str, name: str, help_: str, labels: str | tuple[str, ...], value: Any) -> Any:
-    """A metric family from one number, or from pairs of a label's value (a tuple if there are several labels) and a
+    """A metric family. `value` is one number, or pairs of a label's value (a tuple if there are several labels) and a
     number.
     """
     from prometheus_client import core

@@ -55,7 +55,9 @@ def target(path: str) -> str:
 
 
 def has_parameters(path: str) -> bool:
-    """Whether a path has parameters in its segments: `/x;name=value`. A path with `%3` may have."""
+    """Whether a path may have parameters in its segments (`/x;name=value`): it has a `;`, or `%3`, which may begin an
+    encoded one.
+    """
     return ";" in path or "%3" in path
 
 
@@ -90,8 +92,7 @@ def secret_name(name: str) -> bool:
 
 
 def place(path: str, value: Any, *, argument: bool = False) -> str:
-    """A value of the configuration in one line, for its dotted path: masked if any key of the path names a credential.
-
+    """A value of the configuration in one line: masked if any key of `path`, its dotted path, names a credential.
     `value` is plain data; `argument`: the value is an argument of a custom strategy.
     """
     *above, name = path.split(".")

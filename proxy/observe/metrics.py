@@ -1,6 +1,6 @@
 """The metrics: plain integers, incremented in place and read on request.
 
-A call that succeeds at once costs one look-up, one bisection and a handful of additions. Everything that needs a call's
+A call that succeeds at once costs one look-up, one search and a handful of additions. Everything that needs a call's
 history is counted on the slow path. `proxy.observe.exposition` turns these numbers into Prometheus text.
 
 Theory: one `Series` stands for each pair of upstream and route, and is looked up once for each policy object. Names
@@ -81,7 +81,9 @@ class Tally(Counter[_Key]):
 
 
 class Durations:
-    """A histogram: `slots` has a count for each bound and one for longer durations; `total` is the sum in seconds."""
+    """A histogram of durations. `slots` has a count for each upper bound of BOUNDS and one for longer durations;
+    `total` is the sum in seconds.
+    """
 
     __slots__ = ("_slots", "total")
 
@@ -91,7 +93,7 @@ class Durations:
 
     @property
     def slots(self) -> list[int]:
-        """The counts as they are now."""
+        """The present count of each slot of the histogram."""
         return list(self._slots)
 
     def __add__(self, other: Durations) -> Durations:
@@ -107,8 +109,8 @@ class Durations:
 
 
 def _slot(seconds: float) -> int:
-    """The index of a duration's slot: the first bound that the duration does not exceed. Most durations are short, and
-    are found before a bisection.
+    """The index of a duration's slot: the first bound that the duration does not exceed. Bounds are tried one by one,
+    because most durations are short.
     """
     slot = 0
     for bound in BOUNDS:
@@ -153,13 +155,13 @@ class Series:
         self.first_byte_seconds = Durations()
 
     def copy(self) -> Series:
-        """A copy of these numbers that does not change."""
+        """A copy of these numbers as they are now; later counting does not change it."""
         made = Series(self.upstream, self.route)
         made.add(self)
         return made
 
     def add(self, other: Series) -> None:
-        """Add the counts of another process."""
+        """Add the counts of another series, of the same upstream and route in another process."""
         for name in self.__slots__:
             mine, counted = getattr(self, name), getattr(other, name)
             if isinstance(counted, Counter):
@@ -191,17 +193,17 @@ class Metrics:
         self.lines_lost = 0  # of the log
 
     def all(self) -> list[Series]:
-        """Every series, in order of first use."""
+        """The series of every pair of upstream and route, in order of first use."""
         self.catch_up()
         return list(self._series.values())
 
     def put(self, series: Series) -> None:
-        """Use this series, which was added up elsewhere, for its labels."""
+        """Replace the series of its upstream and route by this one, which was added up elsewhere."""
         self._series[series.upstream, series.route] = series
 
     def moved(self, told: dict[tuple[str, str], int]) -> list[Series]:
-        """The series that have counted anything since the caller last asked; `told` holds what the caller knows, and is
-        updated.
+        """The series that have counted anything since the caller last asked; `told` holds the counts that the caller
+        was last told, and is updated.
         """
         found = []
         for series in self.all():  # attempts of calls that began elsewhere count as well
@@ -222,7 +224,7 @@ class Metrics:
         return found
 
     def labelled(self, upstream: str, route: str) -> Series:
-        """The series of these labels, which is made if there is none."""
+        """The series of an upstream and a route, which is made if there is none."""
         return self._series.setdefault((upstream, route), Series(upstream, route))
 
     def add(self, calls: Iterable[CallRecord]) -> None:
@@ -313,7 +315,7 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:
-    """Count the time to the first byte that counts of a success, if the policy has a timeout for it."""
+    """Count, for a successful attempt whose head was kept until its first byte that counts, the time to that byte."""
     if record.first_byte is not None and record.cls in (None, _SUCCESS):
         series.first_byte_seconds.add(record.first_byte)
 
@@ -321,8 +323,8 @@ def _count_first_byte(series: Series, record: AttemptRecord) -> None:
 def _count_retry(
     series: Series, record: AttemptRecord, before: AttemptRecord | None, records: Sequence[AttemptRecord]
 ) -> None:
-    """Count a retry. Records are in the order in which attempts ended, so under hedging the first attempt may be the
-    last. `before`: the previous record, if all earlier attempts are before it.
+    """Count a retry, by its number and by what it was for. Records are in the order in which attempts ended, so under
+    hedging the first attempt may be the last. `before`: the previous record, if all earlier attempts are before it.
     """
     if before is None or before.ended is None or before.ended > record.started:
         earlier = [other for other in records if other.attempt < record.attempt]

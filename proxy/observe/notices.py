@@ -27,7 +27,7 @@ class Notices:
         self.console = console
 
     def tell(self, event: str, lines: list[str], **facts: Any) -> None:
-        """Write one notice: `facts` for machines, `lines` for people."""
+        """Write one notice: `event` names what happened, `facts` describe it for machines, `lines` for people."""
         if self.console:
             for line in lines:
                 self._people(f"redrive: {line}")
@@ -36,15 +36,15 @@ class Notices:
         self._sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
 
     def banner(self, lines: list[str]) -> None:
-        """Write the first lines, for people in either format."""
+        """Write the first lines of a process, for people, whichever format the log has."""
         for line in lines:
             self._people(line)
 
 
 class LogTrouble:
-    """The reporter of failures to write the log, for all processes that write it. Reports are lines on standard error,
-    since the log itself can't take them. The first process that can't write is reported, and the end of the last
-    failure.
+    """The reporter of failures to write the access log, for all processes that write it. Reports are lines on standard
+    error, since the log itself can't take them. A report is made when the first process can't write, and when all can
+    again.
     """
 
     def __init__(self, people: Callable[[str], None]) -> None:
@@ -52,7 +52,7 @@ class LogTrouble:
         self._within: set[int] = set()
 
     def report(self, pid: int, why: str) -> None:
-        """Note why this process can't write lines, or ("") that it can again."""
+        """Note why the process `pid` can't write lines, or, if `why` is "", that it can again."""
         before = bool(self._within)
         (self._within.add if why else self._within.discard)(pid)
         if why and not before:

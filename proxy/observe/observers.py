@@ -52,7 +52,7 @@ class Observers:
             log.catch_up = self.catch_up
 
     def call_ended(self, call: CallRecord) -> None:
-        """Gather a call that is over."""
+        """Gather the record of a call that is over, to be passed on with others."""
         gathered = self._gathered
         gathered.append(call)
         if len(gathered) >= BATCH or self._later is None:
@@ -62,7 +62,9 @@ class Observers:
             self._later(GATHER, self._in_time)
 
     def app_repeated(self, policy: Policy) -> None:
-        """Count a call in which an app seems to repeat a given-up call; give one notice of it while it lasts."""
+        """Count a call in which an app seems to repeat a call that redrive gave up; after REPEATS such calls of an
+        upstream and route, give one notice.
+        """
         series = self.metrics.series(policy)
         series.likely_app_retries += 1
         if series.likely_app_retries == REPEATS and self._tell is not None:

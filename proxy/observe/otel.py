@@ -43,7 +43,7 @@ Value = str | int | bool
 
 
 class Spans:
-    """A `proxy.observe.tracing.Tracer` on top of the SDK, which reads the OTEL_ variables."""
+    """The tracer (`proxy.observe.tracing.Tracer`) that uses OpenTelemetry's SDK, which reads the OTEL_ variables."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         told = logging.getLogger("opentelemetry")
@@ -57,7 +57,9 @@ class Spans:
         self._scope = InstrumentationScope("redrive", __version__)
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
-        """The app's trace, or a new one; OTEL_TRACES_SAMPLER decides whether a new trace is sampled."""
+        """The trace that the app's traceparent fields (`sent`) name, or a new one with an id from `bits`;
+        OTEL_TRACES_SAMPLER decides whether the trace is sampled.
+        """
         known = read(sent)
         identity, parent, flags = known or (bits(128) or 1, None, 0)
         context = None
@@ -68,14 +70,14 @@ class Spans:
         return Trace(identity, parent, int(decision.decision is Decision.RECORD_AND_SAMPLE), bits)
 
     def traced(self, call: CallRecord, trace: Trace) -> None:
-        """Make the spans of a call."""
+        """Make the finished spans of a call that is over."""
         if not trace.is_sampled:
             return
         for identity, record in _sendings(call, trace):
             self._processor.on_end(self._span(call, trace, identity, record))
 
     def close(self) -> None:
-        """Send the spans that are left, within a bounded time."""
+        """Send the spans that are still queued, within a bounded time."""
         last = threading.Thread(target=self._processor.shutdown, daemon=True)
         last.start()
         last.join(_CLOSING)
@@ -103,7 +105,7 @@ class Spans:
 
 
 def _sendings(call: CallRecord, trace: Trace) -> Iterator[tuple[int, AttemptRecord]]:
-    """The span of each sending of a call, with the sending's record."""
+    """For each sending of a call to an upstream, the id of its span and the sending's record."""
     records: Sequence[AttemptRecord] = call.history
     if not records and call.attempts == 1:
         records = [
@@ -157,7 +159,7 @@ def _exporter() -> OTLPSpanExporter:
 
 
 class _Once(logging.Handler):
-    """A log handler that passes on each sentence of OpenTelemetry's once, without a traceback."""
+    """A log handler that passes on each different message of OpenTelemetry's once, without a traceback."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -165,7 +167,7 @@ class _Once(logging.Handler):
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a sentence on, unless it was passed on before."""
+        """Pass a message on, unless it was passed on before."""
         if str(record.msg) not in self._said:
             self._said.add(str(record.msg))
             self._tell(record.getMessage().splitlines()[0][:300])

@@ -23,10 +23,9 @@ _PATH = 2048
 
 
 class NumberedCall(NamedTuple):
-    """A call in the form in which it is shown, and in which a worker reports it.
-
-    `number` is the call's place among all calls that have passed there, from 1; `wall` is when it began (seconds since
-    the epoch); `notable`: the call was retried or refused, or did not succeed.
+    """A call in the form in which it is shown, and in which a worker reports it. `number` is the call's place among all
+    calls of its process, from 1; `wall` is when it began (seconds since the epoch); `notable`: the call was retried or
+    refused, or did not succeed.
     """
 
     number: int
@@ -44,7 +43,9 @@ Entry: TypeAlias = CallRecord | NumberedCall
 
 
 class RecentCalls:
-    """Two rings of calls. A call's number is its place among all calls that have passed, from 1."""
+    """The last calls of a process in two rings: notable calls (retried, refused or failed), and those that simply
+    succeeded. A call's number is its place among all calls that have ended, from 1.
+    """
 
     def __init__(self, kept: int = KEPT) -> None:
         self._plain: deque[Entry] = deque(maxlen=kept)
@@ -54,7 +55,7 @@ class RecentCalls:
 
     @property
     def seen(self) -> int:
-        """The number of calls that have passed."""
+        """The number of calls that have ended."""
         self.catch_up()
         return self._seen
 
@@ -72,23 +73,27 @@ class RecentCalls:
         self._seen = number
 
     def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:
-        """The calls after this number in the form in which they are shown: oldest first, the last `limit` at most."""
+        """The kept calls with larger numbers than `number`, in the form in which they are shown: oldest first, the last
+        `limit` at most.
+        """
         return list(self.show(self.choose(number, limit)))
 
     def choose(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """The entries after this number: oldest first, the last `limit` at most."""
+        """The entries of kept calls with larger numbers than `number`: oldest first, the last `limit` at most."""
         self.catch_up()
         entries = [*_after(self._plain, number), *_after(self._notable, number)]
         return _last(sorted(entries, key=_NUMBER), limit)
 
     def choose_notable(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """The entries that `choose` would give, among the calls that were retried or refused, or did not succeed."""
+        """The entries of notable calls (retried, refused or failed) with larger numbers than `number`: oldest first,
+        the last `limit` at most.
+        """
         self.catch_up()
         return _last(_after(self._notable, number), limit)
 
     def choose_news(self, number: int, most: int) -> list[Entry]:
-        """The entries after this number: at most so many, oldest first, notable calls before those that simply
-        succeeded.
+        """The entries of calls with larger numbers than `number`, at most `most`: the newest notable ones (retried,
+        refused or failed), and, if there is room left, the newest others. Oldest first.
         """
         self.catch_up()
         notable = _last(_after(self._notable, number), most)
@@ -96,7 +101,7 @@ class RecentCalls:
         return sorted([*plain, *notable], key=_NUMBER)
 
     def find(self, number: int) -> NumberedCall | None:
-        """The call of this number in the form in which it is shown; None if it is not kept, or no longer."""
+        """The call of this number in the form in which it is shown; None if it was not kept, or is no longer."""
         self.catch_up()
         for ring in (self._plain, self._notable):
             entry = next((each for each in reversed(ring) if each.number <= number), None)
@@ -105,7 +110,9 @@ class RecentCalls:
         return None
 
     def show(self, entries: Iterable[Entry]) -> Iterator[NumberedCall]:
-        """Make the shown form of these entries one by one: a thousand take longer than the loop may be blocked."""
+        """Yield the form in which calls are shown, entry by entry: making a thousand at once would block the loop for
+        too long.
+        """
         return map(_shown, entries)
 
 

@@ -49,10 +49,12 @@ class Sink(Protocol):
 
 
 class Turn(Protocol):
-    """The turn to write, where several processes write to one pipe: their lines must not be mixed."""
+    """The right to write to a pipe to which several processes write, so that their lines are not mixed: one process has
+    it at a time.
+    """
 
     def take(self) -> bool:
-        """Take the turn if it is free, without waiting; whether this process has it now."""
+        """Take the turn if no other process has it, without waiting; whether this process has it now."""
         ...
 
     def give(self) -> None:
@@ -119,7 +121,9 @@ class LineSink:
             self._later(_AGAIN, self._flush)
 
     def close(self) -> None:
-        """Write what is left, and wait at most a second in all for a reader that stands still, or hardly reads."""
+        """Write the lines that are left, and wait at most a second in all for a reader that stands still or hardly
+        reads.
+        """
         if self._gather():
             until = monotonic() + _LAST
             while (not self._may_write() or not self._write()) and monotonic() < until:
@@ -150,7 +154,9 @@ class LineSink:
             self._lost(lines)
 
     def _report(self, why: str) -> None:
-        """Report why lines can't be written, unless that was reported, or ("") that they can again."""
+        """Report why lines can't be written, unless that was reported already; if `why` is "", report that they can be
+        written again.
+        """
         if self._trouble is not None and self._is_in_trouble != bool(why):
             self._is_in_trouble = bool(why)
             self._trouble(why)
@@ -173,7 +179,9 @@ class LineSink:
         return bool(self._rest)
 
     def _write(self) -> bool:
-        """Write what can be written; whether nothing is left (because it was written, or never will be)."""
+        """Write as many queued lines as the descriptor takes; whether no line is left (because all were written, or
+        never will be).
+        """
         rest, sent = self._rest, 0
         while sent < len(rest) and self._poll.poll(0):
             try:
@@ -203,8 +211,8 @@ class LineSink:
         return not rest
 
     def _upto(self, sent: int) -> int:
-        """The end of what is written at once: the end of a line if there is one, so that a kill leaves no line half
-        written.
+        """The index in the queued bytes up to which the next write goes, which begins at index `sent`: the end of a
+        line if there is one, so that a kill leaves no line half written.
         """
         end = sent + self._chunk
         if end >= len(self._rest):

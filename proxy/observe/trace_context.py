@@ -51,8 +51,8 @@ class Trace:
 
 
 def read(sent: Sequence[str]) -> tuple[int, int, int] | None:
-    """The trace, parent and flags of a traceparent; None if there is none, if there are several, or if it is
-    unreadable.
+    """The trace id, parent span id and flags of an app's traceparent; None if `sent` has no such field, has several, or
+    has an unreadable one.
     """
     if len(sent) != 1:
         return None

@@ -27,10 +27,8 @@ _NO_TERMINAL = 10_000
 
 
 def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
-    """Show the upstreams until the user ends it. With `once`, and where standard output is no terminal or can't be
-    drawn on, print them and return.
-
-    `look` says how the upstreams are sorted and which are chosen. Raises AdminError.
+    """Show the upstreams until the user ends it. With `once`, or if standard output is no terminal or can't be drawn
+    on, print them and return. `look` says how the upstreams are sorted and which are shown. Raises AdminError.
     """
     console = Console(highlight=False)
     drawn = console.is_terminal and not console.is_dumb_terminal
@@ -66,7 +64,7 @@ async def _live(port: AdminPort, look: Selection, console: Console) -> None:
 
 
 async def _read(port: AdminPort) -> Board:
-    """Everything that the port reports at first."""
+    """The board, filled with what the admin port reports first: /upstreams and all rows."""
     board = Board()
     async with AdminClient(port) as client:
         board.describe(await client.upstreams())

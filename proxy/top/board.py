@@ -28,7 +28,7 @@ class Level:
 
     @property
     def share(self) -> float:
-        """The share of the capacity that is left, 0 to 1."""
+        """The share of the bucket's capacity that is left, 0 to 1."""
         return self.level / (self.capacity or 1)
 
 
@@ -72,17 +72,17 @@ class Row:
 
     @property
     def per_second(self) -> float | None:
-        """Calls a second; None before anything was measured."""
+        """The upstream's calls a second; None before the window covers any time."""
         return self.calls / self.window if self.window else None
 
     @property
     def success(self) -> float | None:
-        """The share of the calls that succeeded; None without calls."""
+        """The share of the upstream's calls that succeeded, 0 to 1; None without calls."""
         return 1 - self.failed / self.calls if self.calls else None
 
     @property
     def without_retries(self) -> float | None:
-        """The share of the calls that succeeded with the first attempt; None without calls."""
+        """The share of the upstream's calls that succeeded with the first attempt, 0 to 1; None without calls."""
         return self.at_once / self.calls if self.calls else None
 
     @property
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def is_retrying(self) -> bool:
-        """Whether more than one attempt in ten was a retry."""
+        """Whether more than one in ten of the upstream's attempts was a retry."""
         return self.retries > (self.attempts - self.retries) * 0.1
 
     def as_data(self) -> dict[str, Any]:
@@ -142,18 +142,18 @@ class Board:
         self._told: set[str] = set()
 
     def describe(self, upstreams: Iterable[dict[str, Any]]) -> None:
-        """Take what /upstreams reports, of all upstreams or again of some."""
+        """Take entries of the answer of /upstreams: those of all upstreams, or newer ones of some."""
         self._about.update((each["label"], each) for each in upstreams)
 
     def new_cooldowns(self) -> list[str]:
-        """The upstreams whose cooldown began since this was asked last; /upstreams says which call began it."""
+        """The upstreams whose cooldown began since this method was last called; /upstreams says which call began it."""
         cooling = {name for name, live in self._upstreams.items() if live["cooldown"]}
         new = cooling - self._told
         self._told = cooling
         return sorted(new & self._about.keys())
 
     def take(self, message: dict[str, Any]) -> None:
-        """Take a message of the board: all rows, or those that changed."""
+        """Take a message of the admin port's event stream: all rows of the board, or those that changed."""
         if message["full"]:
             self._upstreams, self._buckets, self._states = {}, {}, message["states"]
         self._upstreams.update((each["name"], each) for each in message["upstreams"])
@@ -206,8 +206,8 @@ class Board:
         return Level(found["bucket"], found["kind"], found["level"], found["capacity"], found["drained"])
 
     def _limit(self, live: dict[str, Any], about: dict[str, Any] | None) -> str:
-        """The limits of an upstream in words: attempts a second of an adaptive limiter, tokens of a rate, places of a
-        concurrency limit.
+        """The state of an upstream's limits in words: attempts a second of its adaptive limiter, tokens of its rate,
+        attempts under way of its concurrency limit. `live` is its row, `about` its entry in /upstreams.
         """
         parts = []
         limiter = self._buckets.get(f"{about['limiter']} (limiter)") if about and about["limiter"] else None
@@ -224,7 +224,7 @@ class Board:
 
 
 def chosen(rows: Iterable[Row], text: str) -> list[Row]:
-    """The rows whose name contains this text, in upper or lower case."""
+    """The rows whose upstream's name contains this text, in upper or lower case."""
     return [row for row in rows if text.lower() in (row.name or "(refused)").lower()]
 
 
@@ -246,7 +246,7 @@ def ordered(rows: Iterable[Row], by: str, *, turned: bool = False) -> list[Row]:
 
 
 def total(rows: Sequence[Row], window: float) -> Row:
-    """The sum of the rows, for the figures that can be added."""
+    """One row with the sum of the rows, for the figures that can be added."""
     return Row(
         name="total",
         state="",
@@ -298,7 +298,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def count(number: float) -> str:
-    """A number in at most six characters."""
+    """A number as text of at most six characters."""
     if number < 10_000:
         return f"{number:,.0f}"
     if number < 999_500:
@@ -307,12 +307,12 @@ def count(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """A number per second, rounded to what is of use."""
+    """A number per second as text, rounded to what is of use."""
     if not number:
         return "0"
     return f"{number:.2f}" if number < 0.95 else f"{number:.1f}" if number < 99.5 else count(number)
 
 
 def tokens(level: float) -> str:
-    """A bucket's level, rounded to what is of use."""
+    """A bucket's level as text, rounded to what is of use."""
     return count(level) if level == int(level) or level >= 100 else f"{level:.1f}"

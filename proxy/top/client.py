@@ -23,8 +23,8 @@ CONNECT, SILENT = 3.0, 12.0
 
 
 class AdminError(Exception):
-    """The admin port can't be read; the message is one line for the user. `usage`: the user named something wrong, so
-    another try would not help.
+    """The admin port can't be read; the message is one line for the user. `usage`: the user named something wrong
+    (address, token), so another try would not help.
     """
 
     def __init__(self, message: str, *, usage: bool = False) -> None:
@@ -107,8 +107,8 @@ class AdminClient:
         await self._session.close()
 
     async def upstreams(self, name: str | None = None) -> list[dict[str, Any]]:
-        """The answer of /upstreams, for all upstreams or for the one of this name: the configuration, and which call
-        began a cooldown. Raises AdminError.
+        """The answer of /upstreams, for all upstreams or only for the upstream `name`: its configuration, and which
+        call began its cooldown. Raises AdminError.
         """
         asked = f"{self._port.base}/upstreams" + (f"?{urlencode({'name': name})}" if name else "")
         try:
@@ -121,7 +121,9 @@ class AdminClient:
             raise self._stranger() from None
 
     async def boards(self) -> AsyncGenerator[dict[str, Any]]:
-        """The messages of the board, until the port ends them. Raises AdminError."""
+        """The messages of the admin port's event stream that carry the board (the upstreams' figures), until the port
+        ends the stream. Raises AdminError.
+        """
         try:
             async with self._session.get(f"{self._port.base}/events?board&most=0") as answer:
                 await self._check(answer)
@@ -140,7 +142,7 @@ class AdminClient:
             raise self._stranger() from None
 
     async def _check(self, answer: aiohttp.ClientResponse) -> None:
-        """Raise AdminError unless this is the answer of an admin port."""
+        """Raise AdminError unless this HTTP answer is one of redrive's admin port."""
         if answer.status == 200:
             return
         shown = self._port.shown

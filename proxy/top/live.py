@@ -29,7 +29,7 @@ _MOST = 10
 
 
 class LiveTop:
-    """A live view of an admin port. `look` is the selection that the view begins with."""
+    """A live view of an admin port's upstreams. `look` is how the view is sorted and filtered at first."""
 
     def __init__(self, port: AdminPort, client: AdminClient, console: Console, look: Selection) -> None:
         self._port = port
@@ -72,7 +72,9 @@ class LiveTop:
             self._draw()
 
     async def _boards(self) -> AsyncGenerator[None]:
-        """An iteration for each message, once the board has taken it, and for each loss of the connection."""
+        """Read the admin port, and connect again after a loss; yield after each message that the board has taken, and
+        after each loss of the connection.
+        """
         wait, loads = _AGAIN, -1
         while True:
             try:
@@ -135,7 +137,7 @@ class LiveTop:
         self._screen.update(made, refresh=True)
 
     def _measure(self) -> None:
-        """Read the window's size, which the environment's COLUMNS and LINES don't follow."""
+        """Read the terminal window's present size, which the environment's COLUMNS and LINES don't follow."""
         columns, lines = os.get_terminal_size(self._console.file.fileno())
         if columns and lines:
             self._console.size = ConsoleDimensions(columns, lines)

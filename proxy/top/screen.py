@@ -31,8 +31,8 @@ AROUND = 4
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column: the order by which rows are sorted for it ("" if they can't be), its heading, its text for a row, and
-    how soon it is left out if there is no room (the greatest first; 0: never).
+    """A column of the table: the order by which rows are sorted for it ("" if they can't be), its heading, its text for
+    a row, and how soon it is left out if there is no room (the greatest first; 0: never).
     """
 
     order: str
@@ -44,7 +44,9 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The user's selection. `first`: the number of rows scrolled past. `typing`: the user is typing the filter."""
+    """The user's choice of rows: sorting, filter, and `first`, the number of rows scrolled past. `typing`: the user is
+    typing the filter.
+    """
 
     by: str = "state"
     turned: bool = False
@@ -62,7 +64,7 @@ def _per_second(row: Row) -> str:
 
 
 def _share(part: int, calls: int) -> str:
-    """A share as percent; 100 % only if nothing is missing, 0 % only if there is nothing."""
+    """A share as percent; 100 % only if `part` is all of `calls`, 0 % only if it is none."""
     if not calls:
         return _NONE
     percent = part / calls * 100
@@ -111,7 +113,7 @@ def _seconds(value: float) -> str:
 
 
 def _notes(row: Row) -> str:
-    """The causes that hold calls back, in words."""
+    """The causes that hold an upstream's calls back, in words."""
     said = []
     if row.cooldown:
         until = f"cooldown until {time.strftime('%H:%M:%S', time.localtime(row.until))}"
@@ -185,7 +187,9 @@ def picture(
 
 
 def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row]) -> str:
-    """The line above the table, for the admin port named `shown`."""
+    """The line above the table: the admin port named `shown`, its readiness, the window of the figures, and how many
+    upstreams there are.
+    """
     troubled = sum(row.rank > 0 for row in rows)
     named = sum(bool(row.name) for row in rows)
     state = "draining" if ready.get("draining") else "ready" if ready.get("ready") else "not ready"
@@ -248,7 +252,9 @@ def _table(
 
 
 def _room(columns: Sequence[TableColumn], wanted: dict[str, int], width: int) -> int:
-    """The width that is left for the name."""
+    """The width left for the column of upstream names on a screen `width` wide, beside the other `columns`; `wanted`
+    has the width of each by its heading.
+    """
     return width - sum(wanted[column.head] + _BETWEEN for column in columns if column is not NAME)
 
 
@@ -259,7 +265,7 @@ def _widest(column: TableColumn, rows: Sequence[Row], last: dict[str, str]) -> i
 
 
 def _total_cells(rows: Sequence[Row], window: float) -> dict[str, str]:
-    """The totals, by the headings of their columns."""
+    """The cells of the table's last line, with the totals, by the headings of their columns."""
     added, troubled = total(rows, window), sum(row.rank > 0 for row in rows)
     cells = {column.head: column.cell(added) for column in COLUMNS if column.head in _ADDED}
     return {

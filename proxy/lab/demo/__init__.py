@@ -79,7 +79,9 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
 
 
 async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], None]) -> None:
-    """Play, and call `look` at every sample; its argument says whether that was the last sample."""
+    """Run the demo `play` to its end, for `seconds` (None: until cancelled), and call `look` at every regular sample of
+    its figures; the argument of `look` says whether that was the last one.
+    """
     shown = asyncio.Event()
     running = asyncio.create_task(play.run(seconds, shown))
     running.add_done_callback(lambda _: shown.set())
@@ -95,7 +97,7 @@ async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], N
 
 
 async def _tell(console: Console, play: DemoRun, seconds: float | None) -> None:
-    """Print a line for each spell of weather, and the picture at the end."""
+    """Print a line for each spell of weather that is over, and the demo's picture at the end."""
     before = [app.counts - Counts() for app in play.apps]
     spell = ""
 

@@ -49,7 +49,9 @@ class Counts:
 
 @dataclass(slots=True)
 class App:
-    """An app, with its way to make calls. `retries`: the app retries at once, by itself."""
+    """One of the demo's apps, which makes calls and counts their results. `retries`: the app retries at once, by
+    itself; otherwise it makes one request a call.
+    """
 
     name: str
     url: str
@@ -80,7 +82,9 @@ class App:
         self.seconds.append(asyncio.get_running_loop().time() - began)
 
     async def _attempt(self, session: aiohttp.ClientSession, number: int) -> tuple[int, int]:
-        """The status of one attempt's answer (599 for none), and the number of attempts that it took."""
+        """Make one request; return the status of its answer (599 for none), and the number of attempts that redrive
+        made for it (1 without redrive).
+        """
         try:
             async with session.get(f"{self.url}/{number}") as answer:
                 await answer.read()
@@ -89,21 +93,23 @@ class App:
             return 599, 1
 
     def sample(self) -> None:
-        """Keep the counts since the last sample."""
+        """Add what was counted since the last sample to `samples`."""
         self.counts.requests = self.upstream.requests
         now = self.counts - Counts()
         self.samples.append(now - self._last)
         self._last = now
 
     def quantile(self, share: float) -> float:
-        """The duration in seconds that this share of the calls did not exceed."""
+        """The duration in seconds that this share (0 to 1) of the app's calls did not exceed."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 @dataclass(slots=True)
 class Watched:
-    """The level and the cooldown that redrive reports, now and in recent samples."""
+    """The state that redrive reports of the demo's upstream: its bucket's level and its cooldown, now and in recent
+    samples.
+    """
 
     level: float = 0.0
     capacity: float = 0.0
@@ -119,7 +125,9 @@ class Watched:
 
 
 class DemoRun:
-    """A run. `apps` are in the order in which they are shown; `skies` is the weather at each sample."""
+    """A run of the demo. `apps` are in the order in which they are shown; `skies` has the weather at each sample of the
+    figures.
+    """
 
     def __init__(self, round_seconds: float = ROUND) -> None:
         self.round_seconds = round_seconds
@@ -165,7 +173,9 @@ class DemoRun:
         await asyncio.gather(*(upstream.close() for upstream in self._upstreams))
 
     async def run(self, seconds: float | None, shown: asyncio.Event) -> None:
-        """Play for so many seconds (None: until cancelled); `shown` is set at every sample."""
+        """Let the apps make calls for `seconds` (None: until cancelled); the event `shown` is set at every sample of
+        the figures.
+        """
         self._began = began = self._loop.time()
         beside = asyncio.create_task(self._sample(began, shown))
         try:

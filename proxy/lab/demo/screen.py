@@ -42,7 +42,9 @@ def picture(play: DemoRun, width: int, *, over: bool = False) -> RenderableType:
 
 
 def line(name: str, play: DemoRun, before: Sequence[Counts]) -> str:
-    """A spell of weather that is over, in words, for output that is no terminal."""
+    """A line in words about the spell of weather `name` that is over, for output that is no terminal; `before` are the
+    counts at its beginning.
+    """
     told = []
     for app, earlier in zip(play.apps, before, strict=True):
         now = app.counts - earlier

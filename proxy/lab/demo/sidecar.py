@@ -90,7 +90,7 @@ class Sidecar:
 
 
 def _surroundings() -> dict[str, str]:
-    """The environment, without the variables that would change the policy."""
+    """The environment variables for the demo's redrive, without those that would change its policy."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REDRIVE_"))}
 
 

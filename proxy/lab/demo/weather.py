@@ -50,7 +50,7 @@ ROUND = (
 
 
 def at(elapsed: float, round_seconds: float) -> Weather:
-    """The weather this many seconds after the beginning."""
+    """The weather `elapsed` seconds after the beginning, if a round of weather takes `round_seconds`."""
     return ROUND[_place(elapsed, round_seconds)[0]]
 
 
@@ -82,7 +82,7 @@ class DemoUpstream:
         self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=_END)
 
     async def open(self) -> int:
-        """Listen on a port that the system chooses; the port."""
+        """Listen on a port that the system chooses; return the port."""
         await self._runner.setup()
         await web.TCPSite(self._runner, HOST, 0, backlog=512).start()
         return int(self._runner.addresses[0][1])
@@ -106,7 +106,7 @@ class DemoUpstream:
         return web.Response(status=503, text="out of order\n")
 
     def _admits(self, weather: Weather) -> bool:
-        """Whether a token bucket of one second's worth admits a request."""
+        """Whether the weather's limit, a token bucket of one second's worth of requests, admits a request."""
         now = asyncio.get_running_loop().time()
         rate = self._rate * weather.limit
         self._admitted = min(rate, self._admitted + (now - self._refilled) * rate)

@@ -32,8 +32,8 @@ __all__ = ["explain"]
 def explain(
     config: str | None, *asked: Any, as_json: bool = False, environ: Mapping[str, str] | None = None, **more: Any
 ) -> int:
-    """The verb. `asked` and `more` are the arguments of `read_question`. Exit status: 0 if the question was answered, 2
-    for bad input or a refused configuration.
+    """Run the verb `redrive explain`. `asked` and `more` are the arguments of `read_question`. Exit status: 0 if the
+    question was answered, 2 for bad input or a refused configuration.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -62,10 +62,10 @@ def explain(
 
 @dataclass(slots=True)
 class Explanation:
-    """The explanation of one request, as text or as data (docs/reference/commands/explain.md has its shape).
-
-    `refused` is status, outcome and reason; `applies` are rows of a name and a text; `values` are key, value and place;
-    `usual`: the question names no end, and the ends are those that upstreams usually come to.
+    """The explanation of one request, as text or as data (docs/reference/commands/explain.md has its shape). `refused`
+    is status, outcome and reason if no policy takes the request; `applies` are rows of a name and a text; `values` are
+    key, value and place of the policy's settings; `usual`: the question names no answer or fault, and several usual
+    ones are explained.
     """
 
     request: str
@@ -139,8 +139,8 @@ def explain_chosen(
     fates: Sequence[Fate] | None,
     wall: float,
 ) -> Explanation:
-    """The explanation of a request whose policy is known. `fates`: the ends of its sendings, one explanation for each;
-    None stands for the usual ends.
+    """The explanation of a request whose policy is known. `fates`: the answers and faults in which its sendings may
+    end, each explained separately; None stands for the usual ones.
     """
     told = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if isinstance(chosen, RefusedCall):

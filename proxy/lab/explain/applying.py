@@ -74,7 +74,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
 
 
 def _protocol(chosen: Chosen, ask: AppRequest) -> str:
-    """The protocol spoken upstream, and why."""
+    """The protocol that is spoken to the upstream, and why."""
     if ask.is_grpc:  # its clients speak nothing but HTTP/2
         spoken, why = HTTP2, "its content type is application/grpc"
     else:
@@ -90,7 +90,7 @@ def _protocol(chosen: Chosen, ask: AppRequest) -> str:
 
 
 def _at(settings: Settings, upstream: str, route: str = "") -> str:
-    """The text ` (file:line)` of an upstream's or a route's beginning."""
+    """The text ` (file:line)` with the place where the configuration of an upstream or a route begins."""
     tree = settings.provenance.policies.get((upstream, route))
     return f" ({tree.mark})" if tree is not None and tree.mark.line else ""
 
@@ -124,7 +124,9 @@ def _repeating(one: Play) -> str:
 
 
 def _pattern(upstream: Upstream, host: str, port: int) -> str:
-    """The pattern that the router takes: exact beats glob, longer beats shorter, then file order."""
+    """The pattern among the upstream's hosts by which the router finds it: exact beats glob, longer beats shorter, then
+    file order.
+    """
     matching = [pattern for pattern in upstream.hosts if pattern.matches(host, port)]
     ranked = sorted(matching, key=lambda pattern: (pattern.is_glob, -len(str(pattern))))
     return str(ranked[0]) if ranked else ""
@@ -160,7 +162,7 @@ def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
 
 
 def notes(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[str]:
-    """The notes that a reader should know about this way of asking."""
+    """Sentences that warn if what is explained does not hold for the way in which most clients send such a request."""
     upstream = settings.router.by_name.get(chosen.policy.upstream)
     mode = upstream.connect if upstream is not None else "tunnel"
     if mode == "intercept" or not ask.url.lower().startswith("https://"):

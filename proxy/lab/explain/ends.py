@@ -41,7 +41,7 @@ _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "I
 
 
 class Play(Recorder):
-    """A call whose every sending ends in `fate`."""
+    """The play of a call whose every sending ends in `fate` (an answer or a fault)."""
 
     def __init__(self, clock: Clock, fate: Fate) -> None:
         super().__init__(clock, lambda attempt, now: fate.step.sending(self.longest))
@@ -53,7 +53,9 @@ class Play(Recorder):
 
 
 def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
-    """Play a call to its end. `draw` is the value of every jitter draw, `wall` is in seconds since the epoch."""
+    """Play a call whose every sending ends in `fate`, to its end. `draw` is the value of every jitter draw, `wall` is
+    in seconds since the epoch.
+    """
     stage = Stage(settings, FixedDraws(draw), wall)
     play = Play(stage.clock, fate)
     stage.enter(play, chosen, AppRequest())  # the question does not say what is in a body
@@ -62,7 +64,7 @@ def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: floa
 
 
 def usual_fates(chosen: Chosen) -> list[Fate]:
-    """The ends that are tried if the question names none."""
+    """The answers and faults with which sendings are played if the question names none."""
     limits = chosen.policy.timeouts
     timed = limits.attempt is not None or (limits.first_byte is not None and not chosen.request.is_grpc)
     faults = [fate_of_fault(kind) for kind in FaultKind if timed or kind is not FaultKind.ATTEMPT_TIMEOUT]
@@ -71,7 +73,9 @@ def usual_fates(chosen: Chosen) -> list[Fate]:
 
 
 def _successes_that_fail(chosen: Chosen) -> list[Fate]:
-    """The successes that a rule finds an error in: one of each class, where the rule says what the error looks like."""
+    """Answers with a success status in which one of the policy's rules finds an error: the first for each class, among
+    rules that say exactly what the error looks like.
+    """
     rules, fates = chosen.policy.classify, dict[Class, Fate]()
     if chosen.request.is_grpc or chosen.policy.mode != "enforce":
         return []
@@ -99,8 +103,8 @@ def _successes_that_fail(chosen: Chosen) -> list[Fate]:
 
 
 class End:
-    """A fate, with the plays that bound its consequences. `verdict` is the class; None if a rule needs a body that
-    was not given. `wall` is in seconds since the epoch.
+    """The consequences of one fate (the answer or fault in which all sendings end), between the bounds of two plays.
+    `wall` is in seconds since the epoch.
     """
 
     def __init__(self, settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> None:
@@ -117,7 +121,7 @@ class End:
         self._verdict: Verdict | None = verdict
 
     def as_row(self) -> Row:
-        """Fate, class, attempts, outcome, and the waits, or why there are none: one line among those of other ends."""
+        """A row of a table of ends: fate, class, attempts, outcome, and the waits, or why there are none."""
         one, verdict = self._greatest, self._verdict
         cls = "depends on the body" if verdict is None else wording.briefly(verdict, self._label)
         starts = pairwise(zip(self._least.starts, one.starts, strict=False))
@@ -126,7 +130,7 @@ class End:
         return (self._label, cls, str(one.call.attempts), self._outcome, ", ".join(waits) or why)
 
     def as_lines(self) -> Iterator[str]:
-        """Each judgement, the schedule, and the app's answer."""
+        """The lines for people: each judgement of an answer, the schedule of attempts, and the app's answer."""
         least, greatest = self._least, self._greatest
         yield f"If every attempt ends with {self._label}:"
         yield ""
@@ -181,7 +185,7 @@ class End:
         return str(self._greatest.outcome or Outcome.SUCCESS)
 
     def _class_lines(self) -> Iterator[str]:
-        """The class, the rule that gave it, and whether a repetition is safe."""
+        """The lines about the class of the answer or fault, the rule that gave it, and whether a repetition is safe."""
         verdict, fault, one = self._verdict, self._sent.fault, self._greatest
         if verdict is None:
             yield "  its class depends on the body: give one with --body"
@@ -215,8 +219,8 @@ class End:
             yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
     def _schedule(self) -> Iterator[tuple[Any, ...]]:
-        """The time of each attempt: its number, earliest, latest (None: it may never be sent), and with a bucket the
-        price that it pays and the level that is left after it.
+        """The schedule of attempts: for each its number, its earliest and its latest time (None: it may never be sent),
+        and with a bucket the price that it pays and the level that is left after it.
         """
         least, greatest = self._least, self._greatest
         for place in range(max(len(least.starts), len(greatest.starts))):
@@ -230,7 +234,7 @@ class End:
             yield (place + 1, begun[0], begun[1] if len(begun) > 1 else None, *paid)
 
     def _fields(self, one: Play) -> list[tuple[str, str]]:
-        """The header fields that the proxy adds, made by the code that adds them."""
+        """The header fields that the proxy adds to the app's answer in this play, made by the code that adds them."""
         call, answer, reply = one.call, one.answer, self._sent.reply
         assert one.outcome is not None
         end = CallEnd(one.outcome, call.attempts, call.request.is_grpc, no_place=call.found_no_place)
@@ -263,12 +267,14 @@ class End:
 
 
 def _with_key(record: AttemptRecord) -> str:
-    """The credential that the attempt carried, and why; "" without credentials."""
+    """A clause about the credential that the attempt carried, and why; "" without credentials."""
     return "" if record.key is None else f"with key {record.key + 1}, since {record.key_why}: "
 
 
 def _key_of(one: Play, place: int) -> dict[str, int]:
-    """The number of the credential that a sending carried; None without one."""
+    """A member `key` with the number, from 1, of the credential that the sending at index `place` carried; empty if it
+    carried none.
+    """
     key = one.call.history[place].key if place < len(one.call.history) else None
     return {} if key is None else {"key": key + 1}
 
@@ -298,5 +304,5 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
 
 
 def _price(one: Play, attempt: int) -> float:
-    """The price that the attempt paid."""
+    """The price in tokens that the attempt paid to the bucket."""
     return next((record.price for record in one.call.history if record.attempt == attempt), 0.0)

@@ -53,7 +53,7 @@ def _here(call: KeptCall, attempt: Kept) -> bool:
 
 
 def _fates(call: KeptCall) -> dict[str, Fate]:
-    """The ends of the attempts at the call's own upstream, by label; the last one of each label."""
+    """The answers and faults that attempts at the call's first upstream got, by label; the last one of each label."""
     found: dict[str, Fate] = {}
     for attempt in call.sent:
         fate = result_of(attempt)
@@ -69,7 +69,7 @@ def _had_begun(attempt: Kept) -> bool:
 
 
 def _notes(call: KeptCall) -> list[str]:
-    """The facts about this call that its ends do not show."""
+    """Sentences about facts of this call that the explanation of its answers and faults does not show."""
     kept, notes = call.kept, []
     if not kept["history"]:
         if kept["attempts"] == 0:
@@ -102,7 +102,9 @@ def _notes(call: KeptCall) -> list[str]:
 
 
 def _judged_by_more(end: dict[str, Any], attempt: Kept, notes: list[str]) -> bool:
-    """Whether an attempt was judged by a body or a header, which the record does not have; then a note is added."""
+    """Whether an attempt was judged by a body or a header, which the record does not have; then a sentence about that
+    is added to `notes`.
+    """
     was, now = attempt.get("class"), end["class"]
     if was is None or was == now:
         return False

@@ -22,7 +22,7 @@ _NARROWEST = 24
 
 
 def columns(rows: Iterable[Row]) -> Iterator[str]:
-    """Rows as lines, each column as wide as its widest cell."""
+    """Rows of cells as lines of text, each column as wide as its widest cell."""
     table = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -31,13 +31,15 @@ def columns(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:
-    """Key, value with its secrets masked, and place of every effective value."""
+    """The effective values of the configuration, each as its key, the value with secrets masked, and the place in a
+    file.
+    """
     return [(each.path, masking.place(each.path, each.plain, argument=each.argument), str(each.mark)) for each in found]
 
 
 def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """Every effective value, with the file and line that says so. A long value takes several lines, so that it does not
-    push the places of the others out of sight.
+    """Lines that list effective values of the configuration, each with the file and line that says so. A long value
+    takes several lines, so that it does not push the places of the others out of sight.
     """
     room = max(_NARROWEST, _WIDTH - 6 - sum(max(len(row[place]) for row in rows) for place in (0, 2)))
     folded: list[Row] = []
@@ -48,7 +50,9 @@ def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def fit(line: str, width: int | None) -> Iterator[str]:
-    """A line in pieces that fit the width; later pieces are indented to its last column. None is any width."""
+    """The pieces of a line that fit the `width` of a terminal, broken between words (None is any width); later pieces
+    are indented to the line's last column.
+    """
     if width is None or len(line) <= width:
         yield line
         return

@@ -26,7 +26,7 @@ _PLACE = re.compile(r"[^/?#\s]+")
 
 
 class Fate(NamedTuple):
-    """The end of every sending. `label` is its name in the explanation."""
+    """The answer or fault in which every sending of a call ends. `label` is its name in the explanation."""
 
     label: str
     step: UpstreamStep
@@ -79,7 +79,7 @@ def _read_field(text: str) -> tuple[str, str]:
 
 
 def fate_of_fault(said: str) -> Fate:
-    """The fate in which every sending ends in this fault; a reset may have a code (`reset:CANCEL`)."""
+    """The fate of a call whose every sending ends in the fault `said`; a reset may have a code (`reset:CANCEL`)."""
     kind, _, code = said.partition(":")
     if kind not in list(FaultKind):
         raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}")

@@ -49,7 +49,7 @@ def between(least: float, greatest: float, *, to: str = " to ") -> str:
 
 
 def strategy(made: Strategy) -> str:
-    """A strategy's kind, attempts and waits."""
+    """A strategy in words: its kind, number of attempts and waits."""
     named = made.name != made.kind and "(" not in made.name  # an inline mapping is called by what it says
     kind = f"{made.name} ({made.kind})" if named else made.kind
     if made.custom is not None:
@@ -70,7 +70,9 @@ def strategy(made: Strategy) -> str:
 
 
 def _hedging(made: Strategy) -> str:
-    """The times at which hedges are sent, and their bound. A percentile is measured on calls; there are none here."""
+    """The times at which hedges are sent, and their bound, in words. A percentile of latencies is known only to a
+    running proxy, so it is named and not computed.
+    """
     when = f"every {span(made.hedging_delay)}"
     if made.hedging_percentile is not None:
         when = (
@@ -94,7 +96,7 @@ def backoff(made: Backoff) -> str:
 
 
 def turns(endpoints: Sequence[EndpointShare]) -> str:
-    """The order in which endpoints share the calls; "" for simple turns."""
+    """The order in which endpoints get the calls, in words; "" if they simply take turns."""
     if all(each.weight == 1 and each.priority == 0 for each in endpoints):
         return ""
     levels: dict[int, list[str]] = {}
@@ -105,7 +107,7 @@ def turns(endpoints: Sequence[EndpointShare]) -> str:
 
 
 def breaker(made: BreakerSpec) -> str:
-    """When a circuit breaker opens, and for how long."""
+    """The conditions on which a circuit breaker opens, and for how long, in words."""
     many = f"{made.minimum_attempts} attempts have" if made.minimum_attempts > 1 else "one attempt has"
     return (
         f"an endpoint is passed over once {many} ended within {span(made.window)} and "
@@ -121,7 +123,7 @@ def bucket(ref: BucketRef | None) -> str:
 
 
 def concurrency(limit: Concurrency | None) -> str:
-    """The number of attempts that may be under way, and what happens to other calls; "" without a limit."""
+    """The number of attempts that may be under way, and what happens to calls beyond it; "" without a limit."""
     if limit is None:
         return ""
     others = (
@@ -131,7 +133,9 @@ def concurrency(limit: Concurrency | None) -> str:
 
 
 def drains(policy: Policy) -> str:
-    """The share of failures at which a quota drains; "" if it drains at none."""
+    """The share of attempts that must fail for a quota bucket to run empty, in words; "" if it does not run empty at
+    any.
+    """
     made, spec = policy.strategy, policy.bucket.spec if policy.bucket is not None else None
     if not isinstance(spec, QuotaSpec) or made.custom is not None or made.hedging_delay is not None:
         return ""
@@ -169,7 +173,7 @@ def first_byte(policy: Policy, within: float | None) -> str:
 
 
 def looks(policy: Policy) -> str:
-    """The part of a success that is looked at before it is passed on; "" if nothing is."""
+    """The part of a successful answer that rules look at before it is passed on, in words; "" if none does."""
     if policy.mode != "enforce" or not policy.classify.looks_below_400:
         return ""
     packs = [("", policy.classify.rules), *((each.name, each.rules) for each in policy.classify.dialects)]
@@ -184,13 +188,13 @@ def _asking(names: list[str]) -> str:
 
 
 def codes(found: Iterable[int]) -> str:
-    """The gRPC codes that a service config names as retryable."""
+    """The gRPC codes that a service config names as retryable, in words."""
     named = sorted(GRPC_STATUS_NAMES[code] for code in found)
     return f"{', '.join(named)}, by its service config instead of the lists of classify"
 
 
 def store(spec: BucketSpec) -> str:
-    """A bucket's definition."""
+    """The definition of a bucket in words: kind, prices, and where it is kept."""
     where = ", in Redis" if spec.store == "redis" else ""
     match spec.kind:
         case "quota":
@@ -217,14 +221,18 @@ def store(spec: BucketSpec) -> str:
 
 
 def scope(policy: Policy, value: str) -> str:
-    """The scope by which the own bucket, the limiter and the cooldown are kept."""
+    """The scope (upstream, host or header value) for which the policy's own bucket, limiter and cooldown are kept, in
+    words.
+    """
     if policy.scope.by == "header":
         return f"each value of {policy.scope.header}"
     return f"host {value}" if policy.scope.by == "host" else "the whole upstream"
 
 
 def credentials(policy: Policy) -> str:
-    """The number of credentials, their field, and which one is taken; "" without credentials."""
+    """The number of credentials, the header field that carries them, and which one is taken, in words; "" without
+    credentials.
+    """
     made = policy.credentials
     if made is None:
         return ""
@@ -235,7 +243,7 @@ def credentials(policy: Policy) -> str:
 
 
 def briefly(verdict: Verdict, label: str) -> str:
-    """A class, and what gave it, unless that was a list that has this very word."""
+    """A class, and in brackets what gave it; without that if a list gave it that contains `label` itself."""
     listed = verdict.because in (f"{verdict.cls}: {label}", f"not named: {label}")
     return str(verdict.cls) if listed else f"{verdict.cls} ({verdict.because})"
 

@@ -61,7 +61,7 @@ def print_table(results: Sequence[TestResult], console: Console) -> None:
 
 
 def _summary(values: Iterator[str]) -> str:
-    """The values of a test's calls, cut if there are many, once if they are all the same."""
+    """The values of one result of a test's calls, as text: cut if there are many, once if they are all the same."""
     several = list(values)
     if len(set(several)) == 1:
         return several[0]
@@ -128,7 +128,9 @@ _UNSAID = object()
 
 
 def _said(expect: dict[str, Any], key: str, index: int) -> Any:
-    """The expectation at this place of a list: nothing (None) if the list is shorter, _UNSAID without the list."""
+    """The expectation at an index of the list that `expect` has for this key: None (nothing) if the list is shorter,
+    _UNSAID if there is no list.
+    """
     if key not in expect:
         return _UNSAID
     return _got(expect[key], index)
@@ -139,7 +141,9 @@ def _got(values: Sequence[Any], index: int) -> Any:
 
 
 def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key: str) -> None:
-    """Add a row, with a mark if the two values are not the same by `key`'s way of comparing."""
+    """Add a row about one expected and one actual value to the transcript, with a mark if they are not the same by
+    `key`'s way of comparing.
+    """
     if expected is _UNSAID:
         table.add_row(label, what, "", Text(shown(key, happened)), "")
         return

@@ -54,7 +54,7 @@ class PlayedCall:
 
 
 def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
-    """Play one test against fresh buckets. One result for each call, in order."""
+    """Play one test against fresh buckets; return a result for each call, in order."""
     script, settings = suite.script, suite.settings
     chance: Chance = FixedDraws(script.draw)
     if script.seed is not None:
@@ -101,14 +101,14 @@ class _ScriptedCall(Recorder):
         return step.sending(self.longest)
 
     def _is_for(self, step: UpstreamStep) -> bool:
-        """Whether an entry of the script is for attempts with this one's credential and endpoint."""
+        """Whether an entry of the script applies to the credential and endpoint of the attempt that is being sent."""
         if step.endpoint is not None and step.endpoint != self._place:
             return False
         return step.key is None or (self.key is not None and step.key == self.key + 1)
 
     @property
     def _place(self) -> str:
-        """The endpoint of the latest attempt; "" if the call did not choose it."""
+        """The endpoint of the latest attempt; "" if the call does not choose among endpoints."""
         endpoints = self.call.policy.endpoints
         return endpoints[self.endpoint].label if self.endpoint is not None and endpoints else ""
 
@@ -132,7 +132,9 @@ class _ScriptedCall(Recorder):
             self.played.measured_rate = pacing.measured_rate
 
     def cancelled(self, attempt: int) -> None:
-        """Note the end of an attempt that the deadline ended; a hedge that lost has no end."""
+        """Record the bucket's level after an attempt that the deadline ended; nothing for a call with hedges, since a
+        hedge that lost has no end.
+        """
         if not self.call.hedged:
             self.levels.append(self.level)
 
@@ -180,7 +182,9 @@ def fields_of_attempt(
 
 
 def _kept(pairs: list[tuple[str, str]], out: set[str] | frozenset[str]) -> list[tuple[str, str]]:
-    """The request's own fields that are forwarded, among them `te: trailers`, which gRPC asks for."""
+    """The request's own header fields that are forwarded: all but those whose names are in `out`, and `te: trailers`,
+    which gRPC asks for.
+    """
     return [pair for pair in pairs if pair[0] not in out or (pair[0] == "te" and pair[1].lower() == "trailers")]
 
 
@@ -205,7 +209,7 @@ class Mismatch:
 
 
 def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
-    """Every expectation that does not hold."""
+    """The expectations of a call that do not hold."""
     found = [
         Mismatch(key, expected, getattr(played, key))
         for key, expected in expect.items()
@@ -221,14 +225,14 @@ def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
 
 
 def as_data(key: str, got: Any) -> Any:
-    """A result in its JSON form: seconds to the nanosecond."""
+    """The result for a key of `expect`, for JSON: seconds rounded to the nanosecond."""
     if key not in _TIMES or got is None:
         return got
     return [round(seconds, 9) for seconds in got] if isinstance(got, list) else round(got, 9)
 
 
 def shown(key: str, value: Any) -> str:
-    """A value for people: seconds as durations, lists in brackets."""
+    """The value of a key of `expect` for people: seconds as durations, lists in brackets."""
     if value is None:
         return "nothing"
     if isinstance(value, list):
@@ -273,7 +277,9 @@ def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str | int]]
 
 
 def _field_of(fields: dict[str, str | int], name: str) -> str | None:
-    """A field in the form in which a test expects it: `key` is a number."""
+    """The value of a header field of an attempt as text, the form in which a test expects it; None if there is no such
+    field.
+    """
     return str(fields[name]) if name in fields else None
 
 

@@ -84,7 +84,7 @@ class ScriptFile:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A file, ready to be played."""
+    """A file of policy tests, ready to be played: its script, and the settings of its configuration."""
 
     script: ScriptFile
     settings: Settings
@@ -203,7 +203,7 @@ EXPECT = Section(
 
 
 class _JsonOrText:
-    """A text as it is; a mapping or a list is written as JSON."""
+    """A body in a script: text is taken as it is; a mapping or a list is written as JSON."""
 
     def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
         if isinstance(tree, Map | Seq):
@@ -218,7 +218,7 @@ _JSON_OR_TEXT = _JsonOrText()
 
 
 def _event_name(value: Any) -> str:
-    """The name of an event that has only its data."""
+    """The name of an event that the script gives as a text alone, without data of its own."""
     name = _text(value)
     if any(each in name for each in "\n\r"):
         raise ValueError("an event's name is one line: write the event as {event: NAME, data: …}")
@@ -324,7 +324,7 @@ _FILE = Section(
 
 
 def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, list[Problem]]:
-    """A file's suite, with its configuration compiled; no suite if there is an error."""
+    """The tests of a file with their configuration compiled, and the problems found; no suite if there is an error."""
     script, problems = read_script(path)
     if script is None:
         return None, problems
@@ -338,7 +338,7 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
 
 
 def read_script(path: Path) -> tuple[ScriptFile | None, list[Problem]]:
-    """A file's script; no script if there is an error."""
+    """The script in a file, and the problems found; no script if there is an error."""
     file, problems = str(path), Problems()
     text = read_text(file, problems)
     tree: Any = None if text is None else parse(text, file, problems)
@@ -400,7 +400,7 @@ def _step(found: dict[str, Any]) -> UpstreamStep:
 
 
 def _written(event: Any) -> tuple[float, bytes]:
-    """An event as its stream has it, and the seconds since the event before it."""
+    """The seconds since the event before, and the bytes that an event of the script has in an event stream."""
     if not isinstance(event, dict):
         event = {"event": event}
     full = _EVENT.filled(event)
@@ -411,7 +411,9 @@ def _written(event: Any) -> tuple[float, bytes]:
 
 
 def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:
-    """Header fields; a list of values is a field that repeats."""
+    """The header fields at a key of a script's entry, as names and values; a list of values makes a field that
+    repeats.
+    """
     fields = found.get(key, {}).items()
     return tuple((name, each) for name, value in fields for each in (value if isinstance(value, tuple) else (value,)))
 
@@ -428,8 +430,8 @@ def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -
 
 
 def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """Report each `attempt_timeout` without `after` whose policy sets no `timeouts.attempt`, which would have to end
-    it.
+    """Report each scripted `attempt_timeout` that has no `after`, and whose policy has no timeout that could end the
+    attempt.
     """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):

@@ -29,8 +29,8 @@ _PLACE = "http://upstream.example"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A way to retry. `deaf`: the column ignores the upstream's pushback. `others`: the request and the policy at the
-    scenario's other upstreams, by name.
+    """A way to retry that is compared with others, and is a column of the result. `deaf`: it ignores the upstream's
+    pushback. `others`: the request and the policy for each of the scenario's other upstreams, by name.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Column:
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:
-    """The columns of a scenario, the policy's first; none if anything is wrong."""
+    """The ways to retry that a scenario compares, the configuration's policy first; none if anything is wrong."""
     problems: list[Problem] = []
     policies: dict[str, Policy] = {}
     if scenario.policy is None:
@@ -68,7 +68,9 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
 
 
 def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
-    """The fault of a policy whose endpoints are not alike, and not as many as the scenario's."""
+    """The problem, if there is one: the policy's endpoints have weights or priorities, and are not as many as the
+    scenario's. `where` is the policy's path in the file.
+    """
     count = len(policy.endpoints)
     if count in (0, scenario.endpoints) or all(each.weight == 1 and each.priority == 0 for each in policy.endpoints):
         return []
@@ -77,7 +79,9 @@ def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
 
 
 def _fitted(scenario: Scenario, policy: Policy) -> Policy:
-    """The policy with the scenario's number of endpoints, if it chooses among endpoints."""
+    """The policy with as many endpoints as the scenario's upstream has, if it chooses among endpoints; else the policy
+    as it is.
+    """
     if not policy.chooses or len(policy.endpoints) == scenario.endpoints:
         return policy
     numbered = (EndpointShare(f"endpoint {number}") for number in range(1, scenario.endpoints + 1))
@@ -85,7 +89,9 @@ def _fitted(scenario: Scenario, policy: Policy) -> Policy:
 
 
 def _plain(chosen: Column) -> list[Column]:
-    """Two more columns: no retries; and as many retries as the policy allows, at once, after every failure, unpaid."""
+    """Two columns to compare with: no retries; and as many retries as the policy allows, at once, after every failure,
+    paid from no bucket.
+    """
     policy = chosen.policy
     alone = replace(policy.pushback, cooldown="off")
     none = replace(
@@ -110,7 +116,7 @@ def _plain(chosen: Column) -> list[Column]:
 
 
 def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """The configuration's policy for the scenario's request."""
+    """The column of the policy that the configuration has for the scenario's request."""
     result = load(find(config, environ), environ)
     settings = result.settings
     if settings is None:
@@ -147,7 +153,9 @@ def _of(settings: Settings, upstream: Upstream, scenario: Scenario) -> Column:
 
 
 def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """The policy that is written in the scenario: a configuration of one upstream, whose keys keep their places."""
+    """Return the column of a policy that is written in the scenario itself, at the path `where`; or the policy's
+    problems, with their places in the scenario's file.
+    """
     name = where.rpartition(".")[2]
     if not isinstance(policy, Map):
         return [Problem(*scenario.compare.values_at[name], where, "must be a policy, a mapping of keys")]

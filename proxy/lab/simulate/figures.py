@@ -42,24 +42,24 @@ class Figures:
 
     @property
     def attempts_per_call(self) -> float:
-        """The average number of attempts, as the calls count them."""
+        """The average number of attempts of a call."""
         return self.attempts / self.calls if self.calls else 0.0
 
     @property
     def hedge_share(self) -> float:
-        """Hedges per call."""
+        """The average number of hedges of a call."""
         return self.hedges / self.calls if self.calls else 0.0
 
     @property
     def recovery(self) -> float | None:
-        """The longest recovery; 0 without an outage."""
+        """The seconds of the longest recovery from an outage; 0 without an outage."""
         if any(each is None for each in self.recoveries):
             return None
         return max((each for each in self.recoveries if each is not None), default=0.0)
 
 
 def figures(scenario: Scenario, played: Played) -> Figures:
-    """The figures of a column's play."""
+    """The figures of a column, from the results of its play."""
     last = max([int(scenario.duration), *played.requests], default=0)
     series = tuple(
         (played.begun.get(second, 0), played.succeeded.get(second, 0), played.requests.get(second, 0))
@@ -86,7 +86,7 @@ def figures(scenario: Scenario, played: Played) -> Figures:
 
 
 def _load(scenario: Scenario, series: tuple[tuple[int, int, int], ...]) -> tuple[float, float]:
-    """The highest load of any window, in requests a second and as a multiple of the calls."""
+    """The highest load in any stretch of WINDOW seconds: in requests a second, and as a multiple of the calls."""
     usual = scenario.calls * WINDOW
     peak = amplification = 0.0
     for start in range(len(series)):

@@ -53,7 +53,7 @@ def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -> None:
-    """Print a table with a column for each way to retry."""
+    """Print a table of the figures, with a column for each way to retry."""
     fleet = f"{scenario.sidecars:,} sidecar{'' if scenario.sidecars == 1 else 's'}"
     pace = f"{scenario.calls:g} calls a second for {_time(scenario.duration)}, seed {scenario.seed}"
     table = Table(title=f"{scenario.name}: {fleet}, {pace}", title_justify="left", box=box.SIMPLE_HEAD)
@@ -131,8 +131,8 @@ def _stroke(index: int, name: str) -> str:
 
 
 def _lines(each: Figures, seconds: int) -> tuple[_Line, _Line]:
-    """The share of calls that succeed, for stretches in which any begin, and the requests a second, at each stretch's
-    middle.
+    """The two lines of a chart for one column: the share of calls that succeed (only for stretches of time in which
+    calls begin), and the requests a second. Each point is at the middle of its stretch.
     """
     step = max(1, seconds // _POINTS)
     shares, loads = [], []
@@ -184,7 +184,9 @@ _PACE = 0.1
 
 @contextlib.contextmanager
 def shown(columns: Sequence[Column]) -> Iterator[Watch]:
-    """A progress bar for each column on standard error, if that is a terminal; it is removed at the end."""
+    """Show a progress bar for each column on standard error, if that is a terminal, until the context ends. Gives the
+    function that takes a column's number and the share that has been played.
+    """
     if not sys.stderr.isatty():
         yield lambda number, share: None
         return

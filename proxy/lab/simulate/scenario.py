@@ -136,8 +136,9 @@ SCENARIO = Section(
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage; see OUTAGE. Seconds, and shares from 0 to 1. `capacity`, `latency` and `limit` are those of the
-    upstream if the outage names none; `key` and `endpoint` count from 0, None for all.
+    """An outage of the simulated upstream; its keys in the file are described in OUTAGE. Times are in seconds, shares
+    from 0 to 1. `capacity`, `latency` and `limit` are those of the upstream if the outage names none; `key` and
+    `endpoint` are the index of the API key or endpoint that it concerns, from 0, None for all.
     """
 
     at: float
@@ -154,13 +155,13 @@ class Outage:
     endpoint: int | None
 
     def is_about(self, key: int, endpoint: int) -> bool:
-        """Whether the outage concerns requests with this key to this endpoint."""
+        """Whether the outage concerns requests with this API key to this endpoint."""
         return (self.key is None or self.key == key) and (self.endpoint is None or self.endpoint == endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """Another upstream; see OTHER."""
+    """Another upstream, to which calls may go on as their fallback; its keys in the file are described in OTHER."""
 
     latency: float
     failing: float
@@ -173,8 +174,8 @@ class Other:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scenario; see SCENARIO, UPSTREAM and the request. `policy` and `compare` are trees, with the places of their
-    keys.
+    """A scenario; its keys in the file are described in SCENARIO and UPSTREAM. `policy` and `compare` are parsed YAML
+    trees, which know the file's lines of their keys.
     """
 
     file: str
@@ -206,7 +207,9 @@ class Scenario:
 
 
 def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
-    """The scenario, and everything that is wrong with the file; None instead of the scenario if there is an error."""
+    """The scenario in a file, and all problems of the file; None instead of the scenario if there is an error among
+    them.
+    """
     problems = Problems()
     scenario = _read(file, problems)
     return (None if problems.fatal else scenario), problems.sorted()

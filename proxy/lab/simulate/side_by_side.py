@@ -25,8 +25,9 @@ Watch = Callable[[int, float], None]
 
 
 def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores: int | None = None) -> list[Figures]:
-    """Play every column, as many at a time as there are cores (None: as many as this process may use). Gives their
-    figures in the columns' order. Raises ChildProcessError if a process ended before its column's end.
+    """Play every column (a way to retry), as many at a time as there are `cores` (None: as many as this process may
+    use). Gives their figures in the columns' order; `watch` takes the progress. Raises ChildProcessError if a process
+    ended before its column's end.
     """
     at_a_time = min(len(columns), processes(cores))
     if at_a_time < 2 or "fork" not in multiprocessing.get_all_start_methods():
@@ -35,7 +36,9 @@ def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores:
 
 
 def _play(scenario: Scenario, column: Column, tell: Callable[[float], None]) -> Figures:
-    """Play one column. `tell` is called with each hundredth that has been played."""
+    """Play one column and return its figures. `tell` is called with the share of the scenario that has been played,
+    after each hundredth.
+    """
     told = 0
 
     def at(now: float) -> None:
@@ -51,8 +54,8 @@ def _play(scenario: Scenario, column: Column, tell: Callable[[float], None]) -> 
 
 
 class _Apart:
-    """The processes, and what they have reported. They are forked, because a policy may hold a user's objects, which
-    need not be picklable.
+    """The processes that play the columns, and what these have reported. They are forked, because a policy may hold a
+    user's objects, which need not be picklable.
     """
 
     def __init__(self, scenario: Scenario, columns: Sequence[Column], watch: Watch) -> None:
@@ -64,7 +67,7 @@ class _Apart:
         self._done: dict[int, Figures] = {}
 
     def play(self, at_a_time: int) -> list[Figures]:
-        """Play all columns, so many at a time. No process outlives this method, however it ends."""
+        """Play all columns, `at_a_time` of them at one time. No process outlives this method, however it ends."""
         waiting = iter(range(len(self._columns)))
         try:
             self._begin(waiting, at_a_time)
@@ -89,7 +92,7 @@ class _Apart:
             self._playing[receiving] = number, process
 
     def _hear(self, receiving: Connection) -> bool:
-        """Take a process's report; whether it was the last."""
+        """Take a process's report, its progress or its figures; whether it was the last one (the figures)."""
         number, process = self._playing[receiving]
         try:
             said = receiving.recv()
@@ -108,7 +111,9 @@ class _Apart:
 
 
 def _play_here(scenario: Scenario, column: Column, sending: Connection) -> None:
-    """Play a column in this process. The parent handles Ctrl-C; if the parent is gone, the figures are not wanted."""
+    """Play a column in this child process, and report through `sending`. The parent handles Ctrl-C; if the parent is
+    gone, the figures are not wanted.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sending.send(_play(scenario, column, sending.send))

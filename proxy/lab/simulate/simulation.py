@@ -72,7 +72,9 @@ class World:
         self._replies: dict[tuple[int, int], Reply] = {}
 
     def fate(self, now: float, key: int, endpoint: int, size: int = 1) -> Sending:
-        """The end of a request with this key that is sent to this endpoint now; it takes `size` of the limit."""
+        """The answer or fault that a request gets which is sent `now` to this endpoint; it counts with `size` against
+        the limit of its `key`.
+        """
         scenario, rng = self._scenario, self._rng
         second = int(now)
         self.requests[second] = self.requests.get(second, 0) + 1
@@ -105,8 +107,8 @@ class World:
         return Sending(wait + latency * math.exp(_SIGMA * rng.gauss(0.0, 1.0)), _FINE)
 
     def _look_up(self, now: float) -> None:
-        """Find the outages of this time, in the order of the file, and the one that the capacity is still recovering
-        from.
+        """Find the outages that are in force `now`, in the order of the file, and the past outage from which the
+        capacity is still recovering.
         """
         outages = self._scenario.outages
         self._outages = tuple(each for each in outages if each.at <= now < each.until)
@@ -123,7 +125,7 @@ class World:
         return has_room
 
     def _capacity_again(self, outage: Outage, now: float) -> float | None:
-        """The capacity during a recovery, in which it grows evenly."""
+        """The upstream's capacity during the recovery from an outage, in which it grows evenly."""
         usual = self._scenario.capacity
         if usual is None or outage.capacity is None:
             return usual
@@ -147,11 +149,10 @@ class World:
 
 @dataclass(slots=True)
 class Played:
-    """The results of a column's calls. Counts are by the second in which a call began; `requests` by the second in
-    which one came. `hedges` are attempts that were sent while another attempt of their call was in flight.
-
-    `cooled_until` is when a cooldown last held a call, `longest_pushback` the longest delay that the upstream named;
-    both in seconds.
+    """The results of a column's calls. Calls are counted by the second in which they began, `requests` by the second in
+    which they reached the upstream. `hedges` are attempts that were sent while another attempt of their call was in
+    flight. `cooled_until` is the last time at which a cooldown held a call, `longest_pushback` the longest delay that
+    the upstream named; both in seconds.
     """
 
     name: str
@@ -167,25 +168,29 @@ class Played:
 
 
 class _Fleet(Factory):
-    """The factory of buckets in Redis, which all sidecars share: as exact as if Redis answered at once."""
+    """The factory of the sidecars' buckets. Those that the policy keeps in Redis are shared by all sidecars, as exactly
+    as if Redis answered at once.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[Key, Bucket] = {}
         self._rates: dict[Key, RateBucket] = {}
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """A bucket: one for each sidecar, or one for all."""
+        """Make a bucket for one sidecar, or return the bucket that all share if the policy keeps it in Redis."""
         made = super().bucket(key, spec, before, now)
         return made if spec.store == "memory" else self._buckets.setdefault(key, made)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """A rate: one for each sidecar, or one for all."""
+        """Make a rate for one sidecar, or return the rate that all share if the policy keeps it in Redis."""
         made = super().rate(key, spec, before, now)
         return made if spec.store == "memory" else self._rates.setdefault(key, made)
 
 
 class _Sidecar:
-    """A redrive: its policy, the state that its calls share, its waiting room, and the endpoint whose turn it is."""
+    """A simulated redrive: its policy, the state that its calls share, its waiting room, and the endpoint whose turn it
+    is.
+    """
 
     __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
 
@@ -207,7 +212,7 @@ class _Sidecar:
 
 
 class _Simulated(Driver):
-    """A call with one of the keys, at one sidecar; the column is notified when the call is over."""
+    """A call at one sidecar, made with one of the apps' API keys; the run is notified when the call is over."""
 
     def __init__(self, run: _Run, key: int, sidecar: _Sidecar, size: int) -> None:
         super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)
@@ -241,7 +246,9 @@ class _Simulated(Driver):
         return Call(request, policy, scope, self._sidecar.env, self.set_alarm)
 
     def watch(self, deadline: float) -> None:
-        """Watch the deadline only if the call still lasts when the next sweep comes: few do."""
+        """Schedule the end of the call's time. A distant deadline is scheduled only by a later sweep, if the call still
+        lasts then: few do.
+        """
         if deadline - self.clock.now <= 2 * _SWEEP:
             super().watch(deadline)
         else:
@@ -257,7 +264,7 @@ class _Simulated(Driver):
 
 
 class _Run:
-    """The play of one column."""
+    """The play of one column: the scenario's calls under that column's way to retry."""
 
     def __init__(self, scenario: Scenario, column: Column, tell: Callable[[float], None]) -> None:
         self.clock = Clock()
@@ -308,7 +315,7 @@ class _Run:
         driver.begin(call)
 
     def _size(self) -> int:
-        """The amount of its key's limit that the next call takes."""
+        """Draw the amount by which the next call counts against its key's limit."""
         middle = self._scenario.tokens
         return 1 if middle is None else max(1, round(middle * math.exp(_SIGMA * self._sizes.gauss(0.0, 1.0))))
 
@@ -337,13 +344,13 @@ class _Run:
 
 
 def _alone(scenario: Scenario, said: Other) -> Scenario:
-    """Another upstream as a world of its own."""
+    """The scenario of another upstream (a fallback), as `said` describes it, without outages and limits."""
     can = {name: getattr(said, name) for name in ("latency", "failing", "capacity", "queue", "overload", "retry_after")}
     return replace(scenario, **can, slow=0.0, limit=None, tokens=None, endpoints=1, outages=())
 
 
 def _requests(column: Column, keys: int) -> list[Request]:
-    """The scenario's request, once with each of the keys."""
+    """The scenario's request, once with each of so many API keys."""
     if keys == 1:
         return [column.request]
     fields = [MappingFields([("authorization", f"Bearer {key}")]) for key in range(keys)]
@@ -352,5 +359,5 @@ def _requests(column: Column, keys: int) -> list[Request]:
 
 
 def play(scenario: Scenario, column: Column, tell: Callable[[float], None] = lambda now: None) -> Played:
-    """Play one column. `tell` is called with the scenario's time every few seconds of that time."""
+    """Play one column, a way to retry. `tell` is called with the time in the scenario, every few seconds of it."""
     return _Run(scenario, column, tell).play()

@@ -21,7 +21,9 @@ __all__ = ["shown", "tried"]
 
 
 def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
-    """The part of an upstream's policy that may be tried, as the file has it; None if the file has no such upstream."""
+    """The part of an upstream's policy that may be changed in a draft, as the file has it; None if the file has no such
+    upstream.
+    """
     written = None if file is None else find_written(file, upstream)
     if written is None:
         return None
@@ -59,7 +61,9 @@ def tried(
 
 
 def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list[Ending | str]]:
-    """Whether more calls play as they went if buckets begin empty, as in a long outage; and the plays."""
+    """The replays of recorded calls under the configuration in force, and whether buckets begin empty in them, as in a
+    long outage: they do if more calls then end as they were recorded.
+    """
     full = play_kept(settings, calls)
     if all(call["outcome"] != Outcome.BUCKET_EMPTY.value for call in calls):
         return False, full
@@ -73,7 +77,9 @@ def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list
 
 
 def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequence[Ending | str]) -> dict[str, Any]:
-    """Each call under both policies, the newest first, and sums over those that play as they went."""
+    """Each recorded call with its ends under both policies (`before`, `after`), the newest first, and sums over the
+    calls whose first replay ends as recorded.
+    """
     rows, sums = [], dict.fromkeys(("played", "otherwise", "unknown", "left_out"), 0)
     attempts, waited = [0, 0], [0.0, 0.0]
     for kept, was, would in zip(calls, before, after, strict=True):
@@ -105,8 +111,8 @@ def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequ
 
 
 def _differs(kept: Kept, played: Ending) -> str:
-    """The reason why a call can't be judged (under the configuration in force it does not play as it went); "" if it
-    can.
+    """The reason why a recorded call can't be judged: replayed under the configuration in force, it does not end as it
+    was recorded; "" if it does.
     """
     recorded = tuple(attempt["class"] for attempt in kept["history"] if "class" in attempt)
     known = tuple(cls for cls in played.classes if cls is not None)

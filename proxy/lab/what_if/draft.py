@@ -38,7 +38,7 @@ _MAY_BE_CODE = frozenset({"strategy", "bucket", "rate"})
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An upstream's part of the file. `locked` are the keys of it that a draft can't change."""
+    """An upstream's part of the configuration file. `locked` are its keys that a draft can't change."""
 
     upstream: str
     tree: Map
@@ -46,16 +46,16 @@ class Written:
 
     @property
     def locked(self) -> list[str]:
-        """The keys of the upstream that can't be tried."""
+        """The keys of the upstream that a draft can't change."""
         return [key for key in self.tree if key not in TRIED]
 
     def as_yaml(self) -> str:
-        """The part that may be tried, as YAML, secrets masked."""
+        """The keys that a draft may change, as YAML, secrets masked."""
         return _dumped(_shown(self.tree, TRIED))
 
 
 def find_written(file: str, upstream: str) -> Written | None:
-    """An upstream's part of a file, or of a file that it includes; None if none has the upstream."""
+    """The upstream's part of the configuration file, or of a file that it includes; None if none has the upstream."""
     for tree in trees(file):
         upstreams = tree.get("upstreams")
         if isinstance(upstreams, Map) and upstream in upstreams:
@@ -76,7 +76,7 @@ def _shown(tree: Map, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _dumped(data: dict[str, Any]) -> str:
-    """Plain data as YAML whose scalars keep their types when they are read again: a key decides here how a scalar is
+    """Plain data as YAML that keeps each scalar as text: when it is read again, the key decides how its value is
     read.
     """
     import yaml
@@ -95,8 +95,8 @@ def _dumped(data: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A draft that was loaded in its place. If there are no errors, `result` has settings: only the upstream itself,
-    and those that it may lead to, are in them.
+    """The result of checking a draft. If there are no errors, `result` has settings, with only the upstream itself and
+    those that its calls may go on to.
     """
 
     errors: list[str]
@@ -143,13 +143,15 @@ def check(file: str, environ: Mapping[str, str], written: Written, text: str) ->
 
 
 def _line(problem: Problem, inside: str) -> str:
-    """A problem as a line; a problem of the draft is named by its path in the draft."""
+    """A problem as a line of text; the place of a problem in the draft is given as a path inside the draft, without
+    `inside`, the path of the upstream.
+    """
     line = str(problem)
     return line.replace(f"{inside}.", "", 1) if problem.file == NAME else line
 
 
 def _values(tree: Any) -> Iterator[Any]:
-    """Every value of a tree, again for each alias."""
+    """Every value of a parsed YAML tree; a value with aliases comes once more for each alias."""
     yield tree
     if isinstance(tree, Map):
         for value in tree.values():
@@ -160,7 +162,9 @@ def _values(tree: Any) -> Iterator[Any]:
 
 
 def _reachable(file: str, upstream: str, merged: Map) -> set[str]:
-    """The upstreams that calls of this one may get to: itself, and those that its fallbacks name."""
+    """The upstreams that calls of this upstream may go to: itself, and those that its fallbacks, or the file's
+    defaults, lead to, directly or not.
+    """
     parts: dict[str, Any] = {}
     shared: list[Any] = []
     for tree in trees(file):
@@ -188,12 +192,12 @@ def _fallbacks(tree: Any) -> list[Any]:
 
 
 def _named(trees: list[Any], names: Mapping[str, Any]) -> set[str]:
-    """The names that occur anywhere in these trees."""
+    """Those of `names` that occur as a value anywhere in these parsed YAML trees."""
     return {value for tree in trees for value in _values(tree) if isinstance(value, str) and value in names}
 
 
 def _inside(tree: Any, step: str | int) -> Any:
-    """The value at a key or a position; None if there is none."""
+    """The value at a key of a mapping or an index of a list; None if there is none."""
     if isinstance(tree, dict):
         return tree.get(step)
     return tree[step] if isinstance(tree, list) and isinstance(step, int) and step < len(tree) else None
@@ -206,7 +210,9 @@ class _Merger:
         self._problems = problems
 
     def merge(self, draft: Map, under: Map, keys: tuple[str, ...], path: Path) -> Map:
-        """The draft's values for the keys that may be tried; the file's for the others."""
+        """Return a mapping with the draft's values for the keys that may be tried (`keys`), and the file's values
+        (`under`) for all others. A draft's other keys are reported as problems.
+        """
         merged = Map(draft.mark)
         for key in under:
             if key not in keys:
@@ -232,7 +238,9 @@ class _Merger:
         return merged
 
     def _routes(self, draft: Seq, under: Any, path: Path) -> Seq:
-        """The routes: each one of the draft laid over the file's route that matches the same."""
+        """The upstream's routes: each route of the draft laid over the route of the file that matches the same
+        requests.
+        """
         routes, written = Seq(draft.mark), [each for each in under or () if isinstance(each, Map)]
         for number, (route, mark) in enumerate(zip(draft, draft.marks, strict=True)):
             where = (*path, number)
@@ -245,7 +253,9 @@ class _Merger:
         return routes
 
     def _dialects(self, draft: Any, under: Any, path: Path) -> Any:
-        """The dialects. A pack of the user's own is a file, found from the folder of the configuration."""
+        """The dialect packs that the draft names. A pack of the user's own is a file, and may be named only if the
+        file's configuration names it too.
+        """
         if not isinstance(draft, Seq):
             return self._value(draft, under, under, Mark(NAME, 1, 1), path)
         dialects = Seq(draft.mark)
@@ -262,7 +272,9 @@ class _Merger:
         return dialects
 
     def _value(self, draft: Any, under: Any, shown: Any, mark: Mark, path: Path) -> Any:
-        """A value, with the file's secrets in the place of their masks. `shown` is the file's value, masked."""
+        """A value of the draft, with the file's secrets put in the place of their masks. `under` is the file's value,
+        `shown` the same, masked.
+        """
         if isinstance(draft, Map):
             made = Map(draft.mark)
             for key, value in draft.items():

@@ -36,13 +36,13 @@ _NEVER = 1e9
 
 
 class TooMuchError(Exception):
-    """A run that takes more steps than MOST_STEPS."""
+    """The replay of calls takes more than MOST_STEPS steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a call. `outcome` is None if it is unknown, and `unknown` says why. `waited`: the seconds in which no
-    attempt was under way; `took`: until its end, or for as long as anything is known.
+    """The end of a replayed call. `outcome` is None if it is unknown, and `unknown` says why. `waited`: the seconds in
+    which no attempt was under way; `took`: the seconds until the call's end, or as long as anything is known.
     """
 
     outcome: str | None
@@ -102,7 +102,9 @@ class _CountedStage(Stage):
         return scope
 
     def _take_all(self, bucket: Bucket | None) -> None:
-        """Take the tokens of a quota or a throttle that no call has used before, if buckets begin empty."""
+        """Take all tokens of a quota or a throttle, when a call uses it for the first time, if buckets are to begin
+        empty.
+        """
         if not self._empty or bucket is None or any(bucket is each for each in self._emptied):
             return
         self._emptied.append(bucket)
@@ -114,7 +116,7 @@ class _CountedStage(Stage):
                 bucket.failed(now)
 
     def step(self) -> None:
-        """Count one step."""
+        """Count one step of the replay; raise TooMuchError if there are more than MOST_STEPS."""
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise TooMuchError
@@ -131,7 +133,9 @@ class _KeptPlayer(Recorder):
         self._unknown = ""
 
     def come(self, at: float) -> None:
-        """Let the app ask, so many seconds into the run, and leave when it left."""
+        """Schedule the app's request, `at` seconds into the run, and, if the app left before the recorded call ended,
+        its leaving.
+        """
         self.clock.at(at, BEGIN, self._ask)
         kept = self.kept_call.kept
         if kept["outcome"] == Outcome.CLIENT_GONE.value:
@@ -149,7 +153,9 @@ class _KeptPlayer(Recorder):
         super().set_alarm(at)
 
     def _next(self, attempt: int, now: float) -> Sending:
-        """The next recorded result at this upstream, for a sending."""
+        """The next recorded answer or fault of this upstream, as the end of a sending of `attempt`; if none is left,
+        the call's end is unknown.
+        """
         self._stage.step()
         here, first = self.call.policy.upstream, self.kept_call.kept["upstream"]
         kept = next((each for each in self._results if each.get("upstream", first) == here), None)
@@ -166,7 +172,9 @@ class _KeptPlayer(Recorder):
         return Sending(_NEVER)
 
     def _stop(self, at: float, why: str, attempt: int | None = None) -> None:
-        """End what is known of the call at this time, unless `attempt` has ended by then."""
+        """Stop the replay of the call at the time `at`, because what follows is unknown (`why`); do nothing if
+        `attempt` has ended by then.
+        """
 
         def stop() -> None:
             if self.finished is None and (attempt is None or attempt in self._flying):
@@ -177,7 +185,7 @@ class _KeptPlayer(Recorder):
 
     @property
     def ending(self) -> Ending:
-        """The end of the call."""
+        """The end of the replayed call."""
         took, history = self.elapsed, self.call.history
         outcome = None if self._unknown or self.outcome is None else self.outcome.value
         if not history and self.starts:  # nothing had to be decided
@@ -191,7 +199,7 @@ class _KeptPlayer(Recorder):
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of several stretches of time."""
+    """The length of the union of several stretches of time, in seconds."""
     covered, until = 0.0, 0.0
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, until))
