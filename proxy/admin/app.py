@@ -104,7 +104,9 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
     )
 
     async def sampling(app: web.Application) -> AsyncIterator[None]:
-        """Take samples for the board as long as the application runs, and report an error that ended this."""
+        """Take samples of counters and levels for the dashboard's charts as long as the application runs, and report an
+        error that ended this early.
+        """
         task = asyncio.create_task(board.keep_sampling(app[CLOSING]))
         yield
         (error,) = await asyncio.gather(task, return_exceptions=True)

@@ -152,7 +152,9 @@ class Handlers:
         return await _json(request, lambda: shown)
 
     async def buckets(self, request: web.Request) -> web.StreamResponse:
-        """`/buckets`: the level of each bucket, a page at a time: at most `?limit`, without the first `?after`."""
+        """`/buckets`: the level of each bucket, in parts: `?limit` is the most that are listed, `?after` the number of
+        buckets to skip at the beginning.
+        """
         limit, after = request.query.get("limit", str(BUCKETS)), request.query.get("after", "0")
         if not is_count(limit) or not 0 < int(limit) <= MOST_BUCKETS or not is_count(after):
             return refusal(400, f"limit must be a whole number from 1 to {MOST_BUCKETS}, and after a whole number.")
@@ -163,7 +165,10 @@ class Handlers:
         return await _json(request, lambda: {"total": len(every), "next": following, "buckets": shown})
 
     async def requests(self, request: web.Request) -> web.StreamResponse:
-        """`/requests`: the last calls, the newest first; `?limit`, `?since` (a number), `?only=notable`."""
+        """`/requests`: the last calls, the newest first. `?limit` is the most that are listed, `?since` the number of a
+        call: only later ones are listed; `?only=notable` lists only calls that were retried or refused, or did not
+        succeed.
+        """
         limit, since = request.query.get("limit", str(KEPT)), request.query.get("since", "0")
         if not is_count(limit) or not is_count(since):
             return refusal(400, "limit and since must be whole numbers.")

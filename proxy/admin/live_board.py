@@ -106,7 +106,7 @@ class LiveBoard:
         timeline.end()
 
     async def look(self) -> None:
-        """Update the rows, unless that was done less than `wait` seconds ago."""
+        """Update the rows of the board, unless that was done less than `wait` seconds ago."""
         async with self._looking:
             began = self._clock()
             if began - self._looked < self.wait * 0.9:
@@ -252,8 +252,8 @@ _SUFFIXES = {"adaptive limiter": " (limiter)", "hedging": " (hedges)"}
 
 
 async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lowest bucket of each label and kind, of all the scopes that a definition has, with the number of these
-    scopes.
+    """One row for each label and kind of bucket: of all the scopes that a bucket definition has, the bucket with the
+    lowest level, with the number of these scopes.
     """
     lowest: dict[str, dict[str, Any]] = {}
     async for bucket in gradually(buckets):

@@ -325,8 +325,8 @@ class Upstreams:
         return (rest.policy, fine) if rest is not None and len(fine) == len(routes) + len(methods) else None
 
     def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
-        """Make the routes of a policy: one, or under a service config one for each of its methods, and last one for all
-        other calls.
+        """Make the routes of a policy for the calls that `match` describes: one route or, under a gRPC service config,
+        one for each of its methods, and last one for all other calls.
         """
         found: list[Route | None] = []
         self._look_at_fallbacks(tree, place)
@@ -418,7 +418,9 @@ def _is_refused(tree: Map, key: str) -> bool:
 
 
 def _several(typed: Mapping[str, Any], key: str) -> tuple[Any, ...]:
-    """The typed values of a key that takes a word or a list of words."""
+    """The typed values of a key of an upstream that takes one value or a list of them (such as `url` or `hosts`), as a
+    tuple; empty if the key is absent.
+    """
     found = typed.get(key, ())
     return found if isinstance(found, tuple) else (found,)
 
@@ -456,7 +458,9 @@ def _endpoint_labels(endpoints: Sequence[Endpoint]) -> list[str]:
 
 
 def _unique(label: str, taken: dict[str, int]) -> str:
-    """The label, or the label with the first number that is free; `taken` counts those given so far."""
+    """The label or, if it is given already, the label with the first number that makes it different. `taken` counts the
+    labels given so far.
+    """
     number = taken.get(label, 0) + 1
     found = label if number == 1 else f"{label} #{number}"
     while found in taken:

@@ -137,7 +137,9 @@ def _patterns(tree: Map) -> list[tuple[str, Mark]]:
 def _read(
     file: str, form: Section, environ: Mapping[str, str], problems: Problems, edit: Edit | None = None
 ) -> _Read | None:
-    """Read and check a file; None if it cannot be read at all."""
+    """Read a file, replace its ${NAME} references and check it by `form`; None if it cannot be read at all. `edit`
+    changes the tree before.
+    """
     text = read_text(file, problems)
     if text is None:
         return None
@@ -230,8 +232,8 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
     seen: set[int] = set()
 
     def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
-        """The value with its references replaced; None if that fails, which is reported here, so that it is reported
-        once.
+        """The value `tree` with its ${NAME} references replaced. If that fails, the error is reported here, and None
+        returned, so that it is reported once.
         """
         if isinstance(tree, Text) and "${" in tree:
             replaced, wrong = _replaced(tree, environ)

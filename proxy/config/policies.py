@@ -237,7 +237,9 @@ class Policies:
         *,
         credentials: bool,
     ) -> Classify:
-        """Compile lists, rules and packs; the same ones are compiled once."""
+        """Compile a policy's lists of failures, its classification rules and its dialect packs. Equal ones are compiled
+        once, and shared by policies.
+        """
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
         timed = method is not None and method.timed
@@ -274,8 +276,8 @@ class Policies:
         return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])
 
     def _concurrency(self, tree: Map, typed: str | dict[str, Any], place: PolicyPlace) -> Concurrency | None:
-        """The limit of attempts under way; None if there is none. A route that sets any key of it has a limit of its
-        own, besides its upstream's.
+        """The concurrency limit (on attempts under way) of a policy; None if there is none. A route that sets any key
+        of the limit has one of its own, besides its upstream's.
         """
         if isinstance(typed, str):
             return None
@@ -303,7 +305,9 @@ def _is_chosen(share: EndpointShare) -> bool:
 
 
 def _without_overruled(over: Map, under: Map) -> Map:
-    """`under` without the header fields that `over` removes or spells differently; merging would set them again."""
+    """The lower layer `under`, without those of its header fields to set that the upper layer `over` removes or spells
+    differently; merging would set them again.
+    """
     for side in ("request", "response"):
         edits = over.sub("headers").sub(side)
         names = {name.lower() for name in (*(edits.get("remove") or ()), *edits.sub("set"))}
@@ -318,8 +322,8 @@ def _without_overruled(over: Map, under: Map) -> Map:
 
 
 def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -> Map:
-    """The tree that `explain` shows of a policy. `shown` has for each key the name of its strategy or bucket, and its
-    whole mapping.
+    """The tree that `explain` shows of a policy. `shown` has for each key of a strategy or bucket the name that it was
+    set by, if any, and the whole mapping that the name stands for.
     """
     result = tree.without("routes", "match", "service_config")
     for key, name, found in shown:

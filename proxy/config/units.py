@@ -49,7 +49,9 @@ def written(value: Any) -> str:
 
 
 def scalar(value: Any, wanted: str) -> str:
-    """The text of a scalar. Raises ValueError for a mapping, a list or nothing at all."""
+    """The text of a scalar. Raises ValueError, which says that `wanted` is expected, for a mapping, a list or nothing
+    at all.
+    """
     if not isinstance(value, str):
         raise ValueError(f"must be {wanted}, not {written(value)}")
     return value
@@ -61,7 +63,9 @@ def is_off(value: Any) -> bool:
 
 
 def is_flag(value: Any) -> bool:
-    """Whether a value is a switch, for a key that can also have other values."""
+    """Whether a value is a switch (true, false, yes, no, on or off), for a key that can also have values of another
+    kind.
+    """
     return isinstance(value, str) and value.lower() in _TRUE | _FALSE
 
 
@@ -97,7 +101,9 @@ word = checked(text, str.strip, "must not be empty")
 
 
 def spelling(value: Any) -> str:
-    """A pack's spelling of a code at some place of an answer: a text in which {} stands for the code."""
+    """The form in which a code is spelled at some place of an answer (a dialect pack's key): a text in which {} stands
+    for the code.
+    """
     found = word(value)
     if "{}" not in found:
         raise ValueError(f"{written(value)} must contain {{}}, which stands for the code")

@@ -51,7 +51,9 @@ class Watcher:
         self._seen_empty: _Stamp | None = None
 
     async def reload(self, why: str) -> LoadResult:
-        """Load now, whatever the content. A call while another load runs waits for it and then loads again."""
+        """Load the configuration now, whether or not its content has changed, for the reason `why`. A call while
+        another load runs waits for that, and then loads again.
+        """
         async with self._one_at_a_time:
             result, known, _ = await self._read()
             await self._take(result, known, why)
@@ -73,7 +75,9 @@ class Watcher:
             stood = stands
 
     async def look(self) -> None:
-        """Load if the content has changed. An empty file counts only when a second look finds it unchanged."""
+        """Load the configuration again if its content has changed. An empty file counts as changed only if the next
+        poll finds it still empty.
+        """
         async with self._one_at_a_time:
             if await asyncio.to_thread(digest, self._files, self._patterns) == self._digest:
                 return
@@ -118,7 +122,7 @@ def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResul
 
 
 def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """The files to watch: these, and those that the patterns find."""
+    """The files to watch: the given ones, and those that the include globs `patterns` find."""
     matched = (each for pattern in patterns for each in glob.glob(pattern, recursive=True))  # noqa: PTH207
     return sorted({*files, *matched})
 

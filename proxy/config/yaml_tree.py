@@ -32,7 +32,9 @@ class Text(str):
 
     @classmethod
     def make(cls, value: str, *, plain: bool = True, raw: str | None = None) -> Text:
-        """Make a text with its two attributes."""
+        """Make a text of `value`. `plain`: it was written without quotes; `raw`: its text before ${NAME} was
+        replaced.
+        """
         text = cls(value)
         text.plain = plain
         text.raw = value if raw is None else raw
@@ -65,7 +67,7 @@ class Map(dict[str, Any]):
         self.values_at[key] = key_at if value_at is None else value_at
 
     def take(self, key: str, other: Map) -> None:
-        """Set a key as another mapping has it, places included."""
+        """Set a key to the value that it has in the mapping `other`, with the places recorded there."""
         self.put(key, other[key], other.keys_at[key], other.values_at[key])
 
     def copy(self) -> Map:
@@ -77,14 +79,14 @@ class Map(dict[str, Any]):
         return new
 
     def without(self, *keys: str) -> Map:
-        """A shallow copy without some keys; their places are kept."""
+        """A shallow copy of this mapping without the given keys; all places are kept."""
         new = self.copy()
         for key in keys:
             new.pop(key, None)
         return new
 
     def sub(self, key: str) -> Map:
-        """The mapping inside this one; an empty one if the key is missing."""
+        """The mapping that is the value of `key`; an empty one if the key is missing or its value is no mapping."""
         found = self.get(key)
         return found if isinstance(found, Map) else Map(self.mark)
 
@@ -356,7 +358,9 @@ class _Builder:
         return bool(self._open) and self._open[-1].key_at is None and isinstance(self._open[-1].tree, Map)
 
     def _counted(self, event: Any, mark: Mark) -> None:
-        """Check a value that is not an alias: its depth, its number, its tag."""
+        """Check a value that is not an alias: report a tag that has no meaning, and refuse a document that is nested
+        too deeply or contains too many values.
+        """
         if len(self._open) > DEEPEST:
             raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
         self._count_in(1, mark)

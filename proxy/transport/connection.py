@@ -298,8 +298,8 @@ class Connection:
         )
 
     def _usual_body(self, data: bytes) -> bytes:
-        """The body of an answer with the usual head. Both ends of the slice are given because `text` is a pointer when
-        compiled.
+        """The body of an answer whose bytes are `data` and whose head is the usual one (that of the last success). Both
+        ends of the slice are given because `text` is a pointer when compiled.
         """
         text = data
         return text[len(self._usual.raw) : self._usual_size]

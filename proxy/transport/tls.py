@@ -52,11 +52,13 @@ def place_of(endpoint: Endpoint, parent: str | None) -> str:
 
 
 class ResumingContext(ssl.SSLContext):
-    """A client context that offers the last session of a place. Everything else that decides whether a session fits
-    (trusted roots, the client certificate, ALPN) is the same for all connections of a context.
+    """A client context that offers the TLS session kept last for the server ("place", see `place_of`) that is connected
+    to.
 
-    `files` are those that the context was made from. It is `stale` once their contents were found to have changed:
-    connections that were made with it are then not what the configuration asks for.
+    Everything else that decides whether a session fits (trusted roots, the client certificate, ALPN) is the same for
+    all connections of a context. `files` are those that the context was made from. The context is `stale` once their
+    contents were found to have changed: connections that were made with it are then not what the configuration asks
+    for.
     """
 
     sessions: OrderedDict[str, ssl.SSLSession]
