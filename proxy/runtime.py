@@ -211,7 +211,9 @@ class DataPath:
             self.means.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
 
     def _tell_of_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
-        """Report that a call opened or closed a circuit breaker; `left` seconds remain until a probe."""
+        """Report that a call opened (`is_open`) or closed the circuit breaker of an endpoint; `left` seconds remain
+        until a probe.
+        """
         if is_open:
             line = f"{upstream}: {endpoint} failed too often: its circuit breaker is open, a probe goes in {left:g} s"
             self._tell("circuit_open", [line], upstream=upstream, endpoint=endpoint, seconds=round(left, 3))
@@ -220,7 +222,7 @@ class DataPath:
             self._tell("circuit_closed", [line], upstream=upstream, endpoint=endpoint)
 
     def _tell_of_credential(self, upstream: str, key: int) -> None:
-        """Report that a call put a credential aside."""
+        """Report that a call put one of the upstream's credentials aside; `key` is its number."""
         line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
         self._tell("credential_aside", [line], upstream=upstream, key=key)
 
@@ -242,8 +244,9 @@ class DataPath:
         await self.close_listener(await self.leave(site))
 
     async def leave(self, site: web.SockSite, *, gone: bool = True) -> socket.socket:
-        """Stop accepting on a listener, and return its socket, on which connections may still be waiting
-        (`close_listener`). Unless it is `gone`, the address stays ours, because another process serves there.
+        """Stop accepting on a listener (`site`), and return its socket, on which connections may still be waiting
+        (`close_listener`). With `gone` the address is released; without it calls still may not go there, because
+        another process of redrive serves at the address.
         """
         address, sock = self._opened.pop(site)
         rest = sock.dup()

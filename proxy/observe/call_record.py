@@ -93,7 +93,7 @@ class CallRecord:
         self.was_sent_once = was_sent_once(attempts, outcome, history)
 
     def with_path(self, path: str) -> CallRecord:
-        """The same record with another path."""
+        """A copy of this record with another request path."""
         made = copy(self)
         made.path = path
         return made

@@ -55,7 +55,7 @@ def at(elapsed: float, round_seconds: float) -> Weather:
 
 
 def left(elapsed: float, round_seconds: float) -> float:
-    """The seconds until the weather changes."""
+    """The seconds until the weather changes, `elapsed` seconds after the beginning."""
     return _place(elapsed, round_seconds)[1]
 
 

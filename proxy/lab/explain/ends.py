@@ -199,7 +199,7 @@ class End:
         yield ""
 
     def _rule_at(self, verdict: Verdict) -> str:
-        """The text `, file:line` of the user's rule that gave the class."""
+        """The text `, file:line` with the place of the user's rule that gave the class."""
         policy = self._chosen.policy
         rules = policy.classify.rules
         number = next((place for place, rule in enumerate(rules) if rule.because == verdict.because), None)
@@ -210,7 +210,7 @@ class End:
         return f", {marks[number]}" if number < len(marks) else ""
 
     def _judgements(self) -> Iterator[tuple[str, str]]:
-        """A row for each sending: why another one followed, or did not."""
+        """A row of a name and a text for each sending: why another attempt followed it, or did not."""
         one, least = self._greatest, self._least.call.history
         for place, record in enumerate(one.call.history):
             wait = least[place].delay if place < len(least) else None

@@ -48,7 +48,7 @@ def _label(attempt: Kept) -> str | None:
 
 
 def _here(call: KeptCall, attempt: Kept) -> bool:
-    """Whether an attempt went to the upstream that took the call first."""
+    """Whether a recorded attempt went to the upstream that took the call first, not to a fallback."""
     return bool(attempt.get("upstream", call.kept["upstream"]) == call.kept["upstream"])
 
 
@@ -64,7 +64,9 @@ def _fates(call: KeptCall) -> dict[str, Fate]:
 
 
 def _had_begun(attempt: Kept) -> bool:
-    """Whether the attempt's answer had begun to go to the app when it broke."""
+    """Whether the attempt could not be followed by another one, because its answer had begun to go to the app or the
+    request was larger than its buffer.
+    """
     return attempt.get("decision") == Outcome.COMMITTED.value
 
 

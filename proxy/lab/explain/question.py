@@ -101,8 +101,8 @@ def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: 
 
 
 def through_listener(settings: Settings, ask: AppRequest) -> AppRequest:
-    """The request that the proxy sees: a url that names one of our own listeners is a base URL, whose path is what
-    counts (reverse use).
+    """The app's request as the proxy sees it. A url that names one of the proxy's own listeners is a base URL (reverse
+    use): the request is then for the url's path, with the listener as Host.
     """
     match = re.fullmatch(r"http://([^/?#@]+)([^#]*)", ask.url, re.IGNORECASE)
     if match is None:

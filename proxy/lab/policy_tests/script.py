@@ -60,7 +60,7 @@ class CallScript:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """A test: calls in order of time, against one fresh set of buckets."""
+    """A policy test: calls in order of time, whose attempts share one fresh set of buckets."""
 
     name: str
     line: int
