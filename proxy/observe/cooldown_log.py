@@ -79,7 +79,7 @@ class CooldownLog:
         return sorted(self._begun.get(upstream, ()), key=lambda begun: begun.began.at)
 
     def in_force(self, upstream: str, now: float) -> Begun | None:
-        """Of an upstream's cooldowns, the one that ends last; None if all have ended by `now`."""
+        """The cooldown that ends last among those of an upstream; None if all have ended by `now`."""
         last = max(self._begun.get(upstream, ()), key=lambda begun: begun.began.until, default=None)
         return last if last is not None and last.began.until > now else None
 

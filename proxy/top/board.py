@@ -246,7 +246,7 @@ def ordered(rows: Iterable[Row], by: str, *, turned: bool = False) -> list[Row]:
 
 
 def total(rows: Sequence[Row], window: float) -> Row:
-    """One row with the sum of the rows, for the figures that can be added."""
+    """A row with the sum of the rows, for the figures that can be added."""
     return Row(
         name="total",
         state="",

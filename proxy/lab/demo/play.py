@@ -49,8 +49,8 @@ class Counts:
 
 @dataclass(slots=True)
 class App:
-    """One of the demo's apps, which makes calls and counts their results. `retries`: the app retries at once, by
-    itself; otherwise it makes one request a call.
+    """An app of the demo, which makes calls and counts their results. `retries`: the app retries at once, by itself;
+    otherwise it makes one request a call.
     """
 
     name: str

@@ -192,7 +192,7 @@ def _fallbacks(tree: Any) -> list[Any]:
 
 
 def _named(trees: list[Any], names: Mapping[str, Any]) -> set[str]:
-    """Those of `names` that occur as a value anywhere in these parsed YAML trees."""
+    """The members of `names` that occur as a value anywhere in these parsed YAML trees."""
     return {value for tree in trees for value in _values(tree) if isinstance(value, str) and value in names}
 
 
