@@ -1,4 +1,6 @@
-"""The penalty of an endpoint that refuses connections (contract, section 6): passed over for 5 s, doubling to 60 s."""
+"""The penalty of an endpoint that refuses connections (contract, section 6): it is passed over for 5 s, and for twice
+as long each further time, up to 60 s.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ class Penalty:
         self._seconds = self.until = 0.0
 
     def refused(self, now: float) -> None:
-        """Note that the endpoint could not be connected to. Attempts that fail together count once."""
+        """Note that the endpoint could not be connected to, and begin a penalty. Attempts that fail during a penalty do
+        not prolong it, so attempts that fail together count once.
+        """
         if now >= self.until:
             self._seconds = min(_LAST, self._seconds * 2 or _FIRST)
             self.until = now + self._seconds

@@ -48,10 +48,9 @@ _THROTTLING, _ATTEMPTS_EXHAUSTED, _NEVER_SENT = Class.THROTTLING, Outcome.ATTEMP
 
 
 class Next:
-    """The attempt that comes next, if nothing holds it.
-
-    `due`: when (seconds); `price`: what it costs, in tokens of the bucket; `until`: the time after which it is not safe
-    any more; `gated`: `due` was named by a gate, which may have changed it since.
+    """The attempt that comes next, if no gate holds it. `due`: when (seconds); `price`: what it costs, in tokens of the
+    bucket; `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a
+    gate, which may have changed it since.
     """
 
     __slots__ = ("due", "gated", "price", "until")
@@ -64,8 +63,8 @@ class Next:
 
 
 class CallView:
-    """The view of a call that plans have. `earlier` attempts of it were made at other upstreams; `reply`: the answer
-    that is judged.
+    """The view of a call that plans have. `earlier`: the number of its attempts that were made at other upstreams;
+    `reply`: the answer that is judged.
     """
 
     __slots__ = ("attempts", "committed", "deadline", "earlier", "hints", "policy", "reply", "request")
@@ -104,32 +103,38 @@ class CallView:
         return bool(rules.reads) and read_by(rules, self.request) is not None
 
     def may_be_hedged(self) -> bool:
-        """Whether the request is idempotent without a dialect's word, which alone makes no call fit for hedging."""
+        """Whether the request is idempotent by its method or its key. That a dialect calls it a read is not enough for
+        hedging.
+        """
         if self.request.method in IDEMPOTENT_METHODS:
             return True
         key = self.policy.idempotency_key
         return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def hedging_delay(self, now: float) -> float | None:
-        """Seconds from one hedge to the next; None while a percentile is asked for and too few times are known."""
+        """Seconds from one hedge to the next; None if the strategy asks for a percentile of measured times, and too few
+        are known.
+        """
         raise NotImplementedError
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
         """Whether the next attempt is sent at once (with another credential, or on another connection); and if not, the
-        delay that was named for it, in seconds, None if none was.
+        delay in seconds that the upstream named for it, None if it named none.
         """
         raise NotImplementedError
 
 
 def goes_on(call: CallView, failure: Failure) -> bool:
-    """Whether the failure is retryable, by its class or, under hedging, by `non_fatal` (contract)."""
+    """Whether the failure is one after which another attempt may follow: by its class or, under hedging, by the list
+    `non_fatal`.
+    """
     if call.policy.strategy.hedging_delay is None:
         return failure.verdict.cls.retryable
     return is_non_fatal(call, failure.fault)
 
 
 def is_non_fatal(call: CallView, fault: Fault | None) -> bool:
-    """Whether `non_fatal` names this fault or, without one, the answer that is judged."""
+    """Whether hedging's list `non_fatal` names this fault or, if `fault` is None, the answer that is being judged."""
     policy = call.policy
     return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
 
@@ -146,8 +151,8 @@ def failure_of(call: CallView, attempt: int, reply: Reply, verdict: Verdict, sen
 
 
 def _pushback_of(call: CallView, reply: Reply, cls: Class, wall: float) -> Pushback:
-    """The pushback of an answer. Under hedging a non-fatal failure is read as a retryable one whatever its class, so
-    that a hedge is never sent sooner than a pushback says either.
+    """The pushback of an answer whose class is `cls`. Under hedging, any failure that `non_fatal` names is read like a
+    retryable one, so that a hedge too is never sent sooner than a pushback says.
     """
     policy = call.policy
     if reply.plain and not policy.classify.resets:
@@ -178,9 +183,10 @@ def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_meth
 
 
 def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
-    """The time until which another attempt is safe (seconds): minus infinity if it is not safe, else infinity. A time
-    between them results only if it is safe because the provider's own client repeats the call, and that client does so
-    for a while only (AWS: its signature expires).
+    """The time (seconds) until which another attempt is safe: minus infinity if it is not safe, infinity if it always
+    is. A time between them results only if it is safe because the provider's own client repeats the call too, which
+    that client does for a while only (AWS: its signature expires). `first_sent`: when the call's first attempt was
+    sent.
     """
     verdict, fault = failure.verdict, failure.fault
     if not is_safe(verdict, fault, idempotent, unsafe_methods):
@@ -192,9 +198,9 @@ def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_met
 
 
 def first_no(call: CallView, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
-    """The first check that refuses another attempt, from the stop pushback to the attempts left; None if all pass.
-
-    `disabled`: by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
+    """The outcome of the first check that refuses another attempt, of the checks from the pushback that forbids a retry
+    to the number of attempts left; None if all pass. `goes_on`: the failure is retryable; `disabled`: retries are ruled
+    out by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
     """
     if failure.pushback.stop:
         return Outcome.PUSHBACK_STOP
@@ -211,7 +217,7 @@ def first_no(call: CallView, failure: Failure, goes_on: bool, disabled: bool, sa
 
 
 def too_long(delay: float | None, policy: Policy) -> bool:
-    """Whether the delay, as it was named (seconds), is above `max_delay`."""
+    """Whether the delay (seconds) that an upstream named is above the policy's `max_delay`."""
     return delay is not None and delay > policy.pushback.max_delay
 
 
@@ -221,7 +227,7 @@ def too_long(delay: float | None, policy: Policy) -> bool:
 class Sequential(WaitSeries):
     """The plan of attempts that follow one after another: after a failure the strategy's wait comes, and no attempt is
     sent beside another. `due`: when the attempt that was last considered would begin, even if it was refused; `plugin`:
-    the call's token of a user's own strategy.
+    the token that a user's own strategy gave the call, None without such a strategy.
     """
 
     __slots__ = ("due", "plugin")
@@ -234,8 +240,8 @@ class Sequential(WaitSeries):
     def after_failure(
         self, call: CallView, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
-        """The retry, or the outcome of the first check that refuses it. `goes_on`: see the function; `disabled`: by the
-        mode, or by X-Retry-Disable.
+        """The retry after this failure, or the outcome of the first check that refuses it. `goes_on`: the failure is
+        retryable; `disabled`: retries are ruled out by the mode, or by X-Retry-Disable.
         """
         policy, deadline, strategy = call.policy, call.deadline, self.strategy
         first_sent = failure.sent
@@ -282,7 +288,8 @@ class Sequential(WaitSeries):
 
 class Hedged:
     """The plan of several attempts in flight. `due`: when the attempt that was last considered would begin; `stopped`:
-    why no more are sent, None while they are; `shared`: the body outgrew its buffer, but all attempts share its stream.
+    the outcome for which no more attempts are sent, None while more are; `shared`: the request's body outgrew its
+    buffer, but all attempts share its stream.
     """
 
     __slots__ = ("_pushed_until", "due", "shared", "stopped")
@@ -294,8 +301,8 @@ class Hedged:
         self._pushed_until = -NEVER  # the end of the latest pushback: no hedge is sent sooner
 
     def after_launch(self, call: CallView, now: float) -> Next | None:
-        """The next hedge, `hedging_delay` later, at the price after a transient failure; None if no hedge is to
-        follow.
+        """The next hedge after a launched attempt: `hedging_delay` later, at the price of a retry after a transient
+        failure; None if no hedge is to follow.
         """
         strategy = call.policy.strategy
         if call.hints.disabled:
@@ -311,8 +318,9 @@ class Hedged:
     def after_failure(
         self, call: CallView, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
-        """The next hedge, now or exactly when a pushback says; or the outcome that refuses it, which ends hedging
-        unless all attempts have been made anyway.
+        """The next hedge after this failure, due now or exactly when its pushback says; or the outcome that refuses it,
+        which ends hedging unless all attempts have been made anyway. `goes_on`: the failure is non-fatal; `disabled`:
+        hedges are ruled out by the mode, or by X-Retry-Disable.
         """
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)

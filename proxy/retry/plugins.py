@@ -36,7 +36,7 @@ class ErrorRetryInfo(Protocol):
 
 @runtime_checkable
 class HasFault(Protocol):
-    """An exception that says whose fault it is, the client's or the server's; None if unknown."""
+    """An exception whose attribute `fault` says whose fault it is, the client's or the server's; None if unknown."""
 
     fault: Literal["client", "server"] | None
 
@@ -105,7 +105,9 @@ class RetryStrategy(Protocol):
 
 
 class AttemptFailed(Exception):  # noqa: N818 - an argument for a strategy, never raised
-    """A failed attempt as an exception with `ErrorRetryInfo` and `HasFault`, to ask a strategy about."""
+    """A failed attempt as an exception with `ErrorRetryInfo` and `HasFault`, which a user's own strategy is asked
+    about.
+    """
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.verdict.because)
@@ -117,7 +119,7 @@ class AttemptFailed(Exception):  # noqa: N818 - an argument for a strategy, neve
 
 
 class CustomToken:
-    """The token of one call under a custom strategy."""
+    """The token that one call holds under a user's own strategy."""
 
     __slots__ = ("_strategy", "_token", "initial_delay")
 
@@ -132,7 +134,9 @@ class CustomToken:
             self._token = None
 
     def next_delay(self, failure: Failure) -> float | Outcome:
-        """Seconds to wait before the next attempt, or the outcome of a refusal."""
+        """Seconds to wait before the next attempt, as the user's own strategy says; or, if the strategy refuses the
+        attempt or fails, the outcome that ends the call.
+        """
         if self._token is None:
             return Outcome.BUCKET_EMPTY
         try:

@@ -146,8 +146,9 @@ COUNTS_AS = 503
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """A rule's condition on the first event of a stream that counts: its name (a glob; None: any), and the values at
-    JSON paths of its data.
+    """A rule's condition on the first event, in a stream of server-sent events, that is not one of the dialect's empty
+    events. `name`: a glob of the event's name, None for any; `json`: the JSON paths in the event's data, each with a
+    glob of its value.
     """
 
     name: str | None = None
@@ -181,8 +182,8 @@ class Rule:
 
     @property
     def looks_into_success(self) -> bool:
-        """Whether the rule may look at the body of an answer below 400: it names such a status, and asks for JSON or an
-        event (contract, section 13).
+        """Whether the rule may look at the body of an answer below 400: the rule names such a status, and asks for JSON
+        or an event (contract, section 13).
         """
         return self.statuses is not None and min(self.statuses, default=400) < 400 and bool(self.json or self.event)
 
@@ -363,9 +364,9 @@ class PushbackPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """The limit on the attempts of a scope under way: at most `max`; others wait, at most `queue` of them, for at most
-    `wait` seconds. `group` distinguishes the limits of one upstream: a route with keys of its own for it has its own
-    limit.
+    """The limit on the attempts of a scope that are under way: at most `max`; others wait, at most `queue` of them, for
+    at most `wait` seconds. `group` names the limit, since an upstream may have several: a route that sets a limit of
+    its own has its own name.
     """
 
     max: int
@@ -387,7 +388,9 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class HeaderEdits:
-    """The edits of one head: `set` replaces or adds fields; `remove` takes out fields of these lower-case names."""
+    """The edits of the header fields of a request or an answer: `set` replaces or adds fields; `remove` takes out the
+    fields of these lower-case names.
+    """
 
     set: tuple[tuple[str, str], ...] = ()
     remove: frozenset[str] = frozenset()
@@ -457,8 +460,8 @@ class BreakerSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndpointShare:
-    """An endpoint as the core chooses among them. `label` is its circuit breaker's name: host:port, with the path if
-    several endpoints of the upstream share that.
+    """An endpoint of an upstream, as far as the core chooses among endpoints. `label` is the name of its circuit
+    breaker: host:port, with the path if several endpoints of the upstream have that host:port.
     """
 
     label: str

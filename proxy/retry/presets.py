@@ -1,6 +1,5 @@
-"""The built-in strategies: the contract's table, as definitions. Every default names its source.
-
-The `kind:` of a configuration and the classes of `proxy.retry.smithy` both start from this one table.
+"""The built-in strategies: the contract's table of strategies, as definitions. Every default names its source. The
+`kind:` of a configuration and the classes of `proxy.retry.smithy` both start from this one table.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _PushbackReader:
-    """The reading of one answer: its fields, and the longest delay found so far."""
+    """Reads the pushback of one answer: keeps its fields, and the longest delay found so far."""
 
     fields: Fields
     trailers: Fields | None
@@ -181,7 +181,9 @@ class _PushbackReader:
         return whole if whole is not None else self.until(read_http_date(value, self.wall))
 
     def until(self, moment: float | None) -> float | None:
-        """Seconds until a moment, by the sender's clock; None for a moment in the past."""
+        """Seconds until a moment, given in seconds since the epoch, by the sender's clock; None for a moment in the
+        past.
+        """
         if moment is None:
             return None
         ours = moment - self.wall
@@ -193,7 +195,9 @@ class _PushbackReader:
         return min(theirs, LONGEST) if theirs >= 0 else None
 
     def rate_limit(self) -> Iterator[tuple[str, float]]:
-        """The delays in the IETF's RateLimit fields, of each generation, if nothing remains."""
+        """The delays in the IETF's RateLimit fields, of each generation of its drafts, for quotas of which nothing
+        remains.
+        """
         for value in self.values("ratelimit"):
             for delay in _quotas_used_up(value):
                 yield "ratelimit", delay
@@ -206,8 +210,8 @@ class _PushbackReader:
                     yield "ratelimit-reset", seconds
 
     def reset(self, field: ResetField) -> Iterator[float]:
-        """The delays in a dialect's own reset field, if nothing remains or the body says that this limit was
-        exceeded.
+        """The delays in a dialect's own reset field, if nothing remains of the quota or the body says that its limit
+        was exceeded.
         """
         used_up = field.remaining is None or any(_is_zero(value) for value in self.values(field.remaining.lower()))
         if not used_up and not self.is_met(field):
@@ -218,15 +222,17 @@ class _PushbackReader:
                 yield delay
 
     def is_met(self, field: ResetField) -> bool:
-        """Whether the body of a 429 names this limit: then the next request would not fit, whatever remains."""
+        """Whether the body of a 429 names the limit of this reset field as exceeded: then the next request would not
+        fit, whatever its field says remains.
+        """
         evidence = self.evidence
         if evidence is None or self.status != 429:
             return False
         return any(any_matches(evidence.json(path), glob) for path, glob in field.limit)
 
     def moment(self, format_: TimeFormat, value: str) -> float | None:
-        """Seconds from now until the moment that a value names; None if the value is unreadable or the moment has
-        passed.
+        """Seconds from now until the moment that `value` names in this format (one of `ResetField`'s); None if the
+        value is unreadable or the moment has passed.
         """
         if format_ in ("seconds", "duration"):
             return _whole(value) if format_ == "seconds" else _duration(value)
@@ -276,10 +282,9 @@ def _duration(value: str) -> float | None:
 
 
 def _quotas_used_up(value: str) -> Iterator[float]:
-    """The seconds until reset of each quota of a RateLimit field of which nothing remains.
-
-    The list form has one member for each quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the older dictionary was one
-    quota over several members (`limit=100, remaining=0, reset=30`).
+    """The seconds until the reset of each quota, in a RateLimit field's value, of which nothing remains. In the list
+    form each member is a quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the older dictionary is one quota over
+    several members (`limit=100, remaining=0, reset=30`).
     """
     if len(value) > _LONGEST_LIST:
         return

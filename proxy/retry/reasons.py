@@ -39,10 +39,9 @@ SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 def why_not(
     no: Outcome, failure: Failure, call: CallView, now: float, *, due: float, goes_on: bool, delivered: bool = False
 ) -> str:
-    """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success.
-
-    `due`: when the next attempt would have begun; `goes_on`: the failure is retryable; `delivered`: the answer had
-    begun to go to the app. Times are seconds on the driver's clock.
+    """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success, in a
+    clause. `no`: the outcome that ends the call; `due`: when the next attempt would have begun; `goes_on`: the failure
+    is retryable; `delivered`: the answer had begun to go to the app. Times are seconds on the driver's clock.
     """
     why = _why_not(no, failure, call, now, due, goes_on, delivered)
     own = own_success(failure, call)
@@ -122,7 +121,9 @@ def _why_not(
 
 
 def held_too_long(gate: str, wait: float, left: float | None) -> str:
-    """Why a held call is answered at once: its gate would hold it until after its deadline."""
+    """Why a call is answered at once and not held: the gate `gate` would hold it for `wait` seconds, but its deadline
+    is in `left` seconds (None counts as 0).
+    """
     return f"{GATES[gate]} lets it go in {seconds(wait)}, {_left(left)}"
 
 
@@ -139,8 +140,8 @@ def held_in_vain(wait: float, hold: float | None, left: float | None = None) -> 
 
 
 def no_place(rules: Concurrency, *, waited: bool) -> str:
-    """Why a call that got no place among the attempts under way is answered. `waited`: it waited for as long as it
-    may.
+    """Why a call that got no place under the concurrency limit is answered. `rules`: that limit; `waited`: the call
+    waited for as long as it may, else the queue was full.
     """
     if waited:
         return f"no place became free within concurrency.wait, {seconds(rules.wait)} (concurrency.max is {rules.max})"
@@ -149,7 +150,7 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
 
 
 def circuit_open(left: float) -> str:
-    """Why a call is answered at once while no endpoint's circuit breaker lets a call pass for `left` seconds."""
+    """Why a call is answered at once: for `left` seconds, no endpoint's circuit breaker will let a call pass."""
     return f"{CIRCUIT_OPEN}; the next call may go in {seconds(left)}"
 
 

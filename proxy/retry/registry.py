@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 
 class KeyFields:
-    """The caller's fields as a cooldown sees them if the credential is one of the policy's own: the credential's hash
-    alone.
+    """The fields that identify the caller to a cooldown, if the credential is one of the policy's own: they have the
+    credential's hash and nothing else.
     """
 
     __slots__ = ("_values",)
@@ -63,14 +63,13 @@ class KeyFields:
 
 
 class ScopeState:
-    """The state that the calls of one policy and one scope value share.
-
-    `hedges` is the state of hedging with a bound, None if the strategy needs none. `rate` and `limiter` are the gates
-    of `rate_bucket` and `pacing`; `places` is the limit on attempts under way. `endpoints` is set if the core chooses
-    among them. `ungated`: there is none of these gates, so that only a cooldown, or an endpoint's circuit breaker,
-    could hold a call. `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the
-    policy has credentials: it chooses one, and the call continues with the state of the credential that its attempt
-    carries (`KeyRing.lane`); in that state `who` identifies the caller.
+    """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
+    None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate bucket and of the adaptive
+    strategy; `places` is the limit on attempts under way. `endpoints` is set if the core chooses among them. `ungated`:
+    the scope has none of these gates, so that only a cooldown, or an endpoint's circuit breaker, could hold a call.
+    `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
+    credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
+    (`KeyRing.lane`); in that state `who` identifies the caller.
     """
 
     __slots__ = (
@@ -113,19 +112,23 @@ class ScopeState:
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
 
     def found_by(self, policy: Policy, authority: str, epoch: int) -> None:
-        """Note the policy, and the host of the requests ("": any host), for which this state was looked up."""
+        """Note for which policy, for requests to which host ("": any host), and in which epoch of the registry this
+        state was looked up.
+        """
         self._policy, self._epoch = policy, epoch
         self._authority = authority or None
 
     def is_of(self, policy: Policy, request: Request, epoch: int) -> bool:
-        """Whether the registry would still find this state for this request."""
+        """Whether the registry, whose epoch is `epoch` now, would still find this state for this policy and request."""
         if self._policy is not policy or self._epoch != epoch:
             return False
         authority = self._authority
         return authority is None or authority is request.authority or authority == request.authority
 
     def admits(self, now: float) -> bool:
-        """Whether a call may be sent now without asking any gate: there is none except a cooldown, and that is over."""
+        """Whether a call may be sent now without asking any gate: the scope has no gate but a cooldown, and no cooldown
+        is in force.
+        """
         return self.ungated and now >= self.cooldown.quiet_from
 
     def is_ready(self, now: float) -> bool:
@@ -155,7 +158,7 @@ class ScopeState:
             self.bucket.begin(now)
 
     def succeeded(self, now: float) -> None:
-        """Refund such a call, whose first attempt was a success."""
+        """Refund a call that was admitted without a `Call`, and whose first attempt was a success."""
         if self.bucket is not None:
             self.bucket.succeeded(None, now)
 
@@ -170,7 +173,7 @@ class ScopeState:
         return self.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now) if delay > 0 else None
 
     def take_mark(self) -> bool:
-        """Whether a call has used this state since the last time this was asked."""
+        """Whether a call has used this state since the last call of this method."""
         marked, self.marked = self.marked, False
         return marked
 
@@ -207,7 +210,7 @@ class SeenKeys:
         self._seen: OrderedDict[bytes, float] = OrderedDict()
 
     def again(self, key: str, now: float) -> bool:
-        """Remember the key. Returns whether it was known already."""
+        """Remember the idempotency key or invocation id. Returns whether it was known already."""
         digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).digest()
         while self._seen and next(iter(self._seen.values())) < now - KEY_SECONDS:
             self._seen.popitem(last=False)
@@ -218,31 +221,35 @@ class SeenKeys:
         return known
 
     def is_over(self, now: float) -> bool:
-        """Whether no key is remembered any more."""
+        """Whether all keys that were remembered have expired."""
         return not self._seen or next(reversed(self._seen.values())) < now - KEY_SECONDS
 
 
 class Factory:
-    """Makes the objects that the registry keeps. `before` is the object that this process has under the key so far."""
+    """Makes the objects that the registry keeps. Its methods' parameter `before` is the object that this process has
+    had under the key so far, None for none.
+    """
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """The bucket of this key and definition."""
+        """The bucket of this key and definition. The key is (upstream, strategy definition, scope value), or "" and the
+        name of a bucket that `buckets:` defines.
+        """
         if before is not None and before.spec == spec:
             return before
         return make_bucket(spec, instead_of=before, now=now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The rate bucket of this key and definition."""
+        """The rate bucket of this key and definition. The key is as in `bucket`."""
         if before is not None and before.spec == spec:
             return before
         return RateBucket(spec, instead_of=before, started=now)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
-        """The adaptive limiter of this key."""
+        """The adaptive limiter of this key (upstream, strategy definition, scope value)."""
         return CubicLimiter(now)
 
     def hedges(self, key: Key, now: float) -> Hedges:
-        """The state of hedging of this key."""
+        """The hedges, calls and success times of this key (upstream, strategy definition, scope value)."""
         return Hedges()
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
@@ -258,7 +265,9 @@ class Factory:
         return SeenKeys()
 
     def places(self, key: Key, most: int) -> Places:
-        """The places under the concurrency limit of this key, `most` of them."""
+        """The places under the concurrency limit of this key (upstream, the limit's name, scope value), `most` of
+        them.
+        """
         return Places(most)
 
     def roster(self, upstream: str) -> Roster:
@@ -293,8 +302,8 @@ class Registry:
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
-        """The shared state for this policy and this request's scope value. `now`: the time at which new objects begin;
-        `last`: the state of another call, which is often this one's too.
+        """The shared state for this policy and the scope value of this request. `now`: the time at which objects that
+        are new begin; `last`: the state that another call got, which is tried first, since it is often the right one.
         """
         if last is not None and last.is_of(policy, request, self._epoch):
             last.marked = True
@@ -348,13 +357,13 @@ class Registry:
         return forgotten
 
     def _note_use(self, upstream: str, value: str, now: float) -> None:
-        """Note that a scope is in use; if there are too many, forget the one noted first."""
+        """Note that a scope is in use at `now`; if too many scopes are noted, drop the note that was made first."""
         self.last_used[upstream, value] = now
         if len(self.last_used) > _MOST_USED:
             del self.last_used[next(iter(self.last_used))]
 
     def forget_states(self) -> None:
-        """Have every call look its scope up again, since some were forgotten."""
+        """Make every call look up the state of its scope again, since some states were forgotten."""
         self._epoch += 1
 
     def announce(self, upstream: str, value: str) -> None:
@@ -367,9 +376,8 @@ class Registry:
 
     def shared(self, now: float) -> Iterator[Shared]:
         """Every bucket that has been used, as the configuration in force defines it, with a label that identifies it.
-
-        A changed definition takes effect here, bucket by bucket, if no call has come since the reload. More buckets may
-        appear during the iteration.
+        If a bucket's definition was changed by a reload and no call has used the bucket since, the change takes effect
+        here. More buckets may appear during the iteration.
         """
         tables: dict[str, Mapping[Key, Bucket | RateBucket]] = {"bucket": self._buckets, "rate": self._rates}
         for role, table in tables.items():
@@ -379,7 +387,9 @@ class Registry:
                     yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
-        """Replace the object of this key, if its definition in force has changed."""
+        """Replace the bucket of this key by one as the configuration in force defines it, if its definition is
+        outdated. `role`: "bucket" or "rate".
+        """
         if key not in self._outdated[role]:
             return
         self._outdated[role].discard(key)
@@ -388,7 +398,9 @@ class Registry:
             self.mirror(role, key, spec, now, outdated=False)
 
     def _spec_in_force(self, role: str, key: Key) -> BucketSpec | None:
-        """The definition of a key in the configuration in force; None if it has none."""
+        """The definition of the object with this role and key in the configuration in force; None if that does not
+        define it.
+        """
         upstream = str(key[0])
         if not upstream:
             named = self._named.get(str(key[1]))
@@ -403,9 +415,9 @@ class Registry:
         return specs.get((role, *key[:2]))
 
     def mirror(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
-        """Make the object that another process has under this key, so that it can be observed. `sort` is as in
-        `proxy.stores`. The definition may be `outdated`: a worker that still has an older configuration may have made
-        the object.
+        """Make the object that another process has under this key, so that it can be observed. `sort` is the object's
+        sort, as in `proxy.stores`. `outdated`: its definition `spec` may be that of an older configuration, which the
+        other process still has.
         """
         if outdated and sort != "breaker" and key[0]:
             value = str(key[2] if len(key) > 2 else key[1]).partition(" ")[0]
@@ -439,7 +451,7 @@ class Registry:
                 yield upstream, cooldown
 
     def under_way(self) -> Iterator[tuple[Key, Places]]:
-        """The places under every concurrency limit, with its key: upstream, group, scope value."""
+        """The places under every concurrency limit, with its key: upstream, the limit's name, scope value."""
         yield from list(self._under_way.items())
 
     def breakers(self) -> Iterator[tuple[str, str, CircuitBreaker]]:
@@ -496,8 +508,9 @@ class Registry:
     def _gated(
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
     ) -> ScopeState:
-        """The state of a scope value. `kept_by`: the scope value under which its gates are kept, which may include a
-        credential.
+        """The state that calls of a policy with one scope value share. `kept_by`: the value under which its gates are
+        kept: the scope value, with a credential's hash if the gates are that credential's own. `who`: the fields that
+        identify the caller, if it is a credential of the policy.
         """
         own = (policy.upstream, self._definition(policy), kept_by)
         rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
@@ -538,7 +551,8 @@ class Registry:
         return self._rosters[upstream]
 
     def _definition(self, policy: Policy) -> str:
-        """The name by which a strategy definition of an upstream is kept: the strategy's, numbered if several share it.
+        """The name under which the registry keeps a policy's strategy definition: the strategy's name, with a number if
+        several definitions of the upstream share it.
 
         The number is the order in the file, or of first use, not a digest: so an edited definition finds its state
         again.
@@ -576,7 +590,9 @@ class Registry:
         return self._hedges[own]
 
     def _places_of(self, key: Key, most: int, now: float = 0.0) -> Places:
-        """The places of this key. `most` is used only if the configuration in force does not say how many there are."""
+        """The places under the concurrency limit of this key (upstream, the limit's name, scope value). `most`, their
+        number, is used only if the configuration in force does not say it.
+        """
         most = self._limits_of(str(key[0])).get(str(key[1]), most)
         places = self._under_way.get(key)
         if places is None:
@@ -599,7 +615,9 @@ class Registry:
                 places.resize(self._limits_of(str(upstream)).get(str(group), UNLIMITED), now)
 
     def _limits_of(self, upstream: str) -> dict[str, int]:
-        """The number of places of each group of an upstream, by the configuration in force."""
+        """The concurrency limits of an upstream in the configuration in force: the number of places under each limit,
+        by the limit's name (`Concurrency.group`).
+        """
         limits = self._limits.get(upstream)
         if limits is None:
             found = (policy.concurrency for policy in self._policies_of(upstream) if policy.mode == "enforce")
@@ -614,12 +632,14 @@ class Registry:
 
 
 def _unknown(upstream: str) -> Iterable[Policy]:
-    """No policies: the default while no configuration says what an upstream's policies are."""
+    """Return no policies for an upstream: used until a configuration has said which policies the upstreams have."""
     return ()
 
 
 def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
-    """The index of a strategy among those of its name; a new one is appended."""
+    """The index of a strategy's definition among those in `defined` that have its name; a new definition is
+    appended.
+    """
     alike = defined.setdefault(strategy.name, [])
     if strategy not in alike:
         alike.append(strategy)
@@ -638,6 +658,8 @@ def _label(key: Key) -> str:
 
 
 def _keep(table: OrderedDict[K, T], key: K, kept: T) -> Key:
-    """Put an object into a table of at most MOST_SCOPES. Returns the key that was evicted, () if none was."""
+    """Put the object `kept` into a table of at most MOST_SCOPES objects. Returns the key of the oldest if that had to
+    be evicted, else ().
+    """
     table[key] = kept
     return table.popitem(last=False)[0] if len(table) > MOST_SCOPES else ()

@@ -38,7 +38,9 @@ NO_HINTS = RequestHints()
 
 
 def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: float) -> RequestHints:
-    """Read the hints in the fields of a request's head."""
+    """Read the hints in the header fields of a request. `seen`: the idempotency keys and invocation ids that mark an
+    app's own retry if they come again.
+    """
     fields = request.fields
     disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
     timeout = read_grpc_timeout(first(fields, "grpc-timeout"))
@@ -53,10 +55,10 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
 
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
-    """Whether a driver may send the request before it makes a `Call`: `Call.start` would only ask whether the scope
-    admits the call, and `Call.head` would end it with a plain success (`classification.is_plain_success`). The driver
-    then makes the `Call` when anything else happens, with `flown` in place of `start`. The result holds for as long as
-    policy and request do.
+    """Whether a driver may send this request before it makes a `Call` for it, because `Call.start` would only ask
+    whether the scope admits the call, and `Call.head` would end it with a plain success
+    (`classification.is_plain_success`). If anything but a plain success happens, the driver makes the `Call` then, and
+    begins it with `flown` in place of `start`. The result holds for as long as policy and request do.
     """
     return (
         (request.plain or request.timed)

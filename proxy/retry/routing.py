@@ -44,7 +44,7 @@ Protocol = Literal["auto", "http/1.1", "http/2"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A place of an upstream. `host` is a name or address without brackets; `path` is the url's path, prepended to
+    """An endpoint of an upstream. `host` is a name or address without brackets; `path` is the url's path, prepended to
     the request's path in prefix use only, without a trailing "/" ("" if the url has none). `unix` is a socket's path,
     else None. `private`: part of the path came from the environment, so it is not shown.
     """
@@ -69,17 +69,15 @@ class Endpoint:
 
     @property
     def shown_path(self) -> str:
-        """The url's path as it is shown to people: without what is private."""
+        """The url's path as it is shown to people: without the part that came from the environment."""
         return "/***" if self.private else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The places of an upstream's attempts, and how they are reached. `endpoints` is empty if the request itself names
-    the place.
-
-    `verify` is a CA file's path if it is a str. `client_cert` is (cert file, key file). `via_proxy` is
-    "http://host:port" of a parent proxy, or None.
+    """The endpoints to which an upstream's attempts go, and how they are reached. `endpoints` is empty if the request's
+    own authority names the endpoint. `verify` is a CA file's path if it is a str. `client_cert` is (cert file, key
+    file). `via_proxy` is "http://host:port" of a parent proxy, or None.
     """
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -90,7 +88,9 @@ class Target:
 
     @property
     def reach(self) -> Reach:
-        """The settings by which any of the endpoints is connected to."""
+        """The settings by which every one of the endpoints is connected to: CA file, client certificate and parent
+        proxy.
+        """
         return self.verify, self.client_cert, self.via_proxy
 
 
@@ -98,7 +98,7 @@ class Target:
 
 
 class ClimbsOut(Exception):  # noqa: N818 - the name states the fact about the path
-    """A `..` in the path would lead above the prefix that the request named."""
+    """The error for a request path in which a `..` would lead above the prefix that it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class HostPattern:
 
     @property
     def is_glob(self) -> bool:
-        """Whether the pattern may match more than one host."""
+        """Whether the pattern contains a wildcard, so that it may match more than one host."""
         return "*" in self.host
 
     def matches(self, host: str, port: int) -> bool:
@@ -156,10 +156,9 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class Upstream:
-    """A named destination. `label` is its name in metrics (`unmatched` for places that no upstream names).
-
-    `policy` applies if no route does. `prefix` is None if it has none. `connect` says how a CONNECT to its hosts is
-    handled. `services` are globs of the gRPC services that lead here if no upstream has the authority.
+    """A named destination. `label` is its name in metrics (`unmatched` if it was made for a host that no configured
+    upstream names). `policy` applies if no route does. `prefix` is None if it has none. `connect` says how a CONNECT to
+    its hosts is handled. `services` are globs of the gRPC services that lead here if no upstream has the authority.
     """
 
     name: str
@@ -186,7 +185,7 @@ class Upstream:
 
     @cached_property
     def begins(self) -> bytes:
-        """The prefix followed by a slash."""
+        """The upstream's prefix followed by a slash, as bytes."""
         return (self.prefix or "").rstrip("/").encode() + b"/"
 
     @cached_property
@@ -253,8 +252,8 @@ class Router:
         return exact.get(service) or next(fits, None)
 
     def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
-        """The rest of a raw path after the prefix, if `by_prefix` finds this upstream for it and does not raise; else
-        None.
+        """The rest of a raw path after the prefix of this upstream, if `by_prefix` finds this upstream for the path and
+        does not raise; else None.
         """
         prefix = upstream.begins
         if self._is_flat and path.startswith(prefix) and not climbs(path[len(prefix) :]):
@@ -266,13 +265,15 @@ class Router:
         return found[1] if found is not None and found[0] is upstream else None
 
     def sure_prefix(self, upstream: Upstream) -> bytes | None:
-        """The upstream's prefix followed by a slash, if every path that begins with it leads to this upstream, since no
-        prefix is beneath another; None if one may be, or if the upstream has no prefix.
+        """The prefix of this upstream followed by a slash, if every path that begins with it leads to this upstream,
+        which is so if no prefix is beneath another; None if one may be, or if the upstream has no prefix.
         """
         return upstream.begins if self._is_flat and upstream.prefix is not None else None
 
     def unmatched(self, authority: str) -> Upstream:
-        """An upstream of its own, under `defaults`, for a place that none names. The 1,000 used last are kept."""
+        """An upstream made for this authority, with the policy of `defaults`, because no configured upstream names it.
+        The 1,000 most recently used of these are kept.
+        """
         name = authority.lower()
         found = self._unmatched.get(name)
         if found is None:
@@ -305,7 +306,9 @@ class Router:
     # -- tables, computed when first needed ------------------------------------------------------------------------
 
     def lay_out(self) -> tuple[object, ...]:
-        """Compute all tables now; else the first call that needs a table computes it."""
+        """Compute the look-up tables (hosts, prefixes, services, names, ports) now; else the first call that needs a
+        table computes it.
+        """
         return self._hosts, self._prefixes, self._services, self.by_name, self.named_ports
 
     def _look_up(self, authority: str, default_port: int) -> Upstream | None:
@@ -318,7 +321,9 @@ class Router:
 
     @cached_property
     def _hosts(self) -> tuple[dict[str, list[tuple[HostPattern, Upstream]]], list[tuple[HostPattern, Upstream]]]:
-        """Exact patterns by their hosts, and the globs. Longer beats shorter, then file order (the sort is stable)."""
+        """The hosts of upstreams as look-up tables: exact patterns by their hosts, and the globs. Longer beats shorter,
+        then file order (the sort is stable).
+        """
         pairs = [(pattern, upstream) for upstream in self.upstreams for pattern in upstream.hosts]
         pairs.sort(key=lambda pair: -len(str(pair[0])))
         exact: dict[str, list[tuple[HostPattern, Upstream]]] = {}
@@ -375,7 +380,9 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 
 def climbs(rest: bytes) -> bool:
-    """Whether a `..` in the path part of `rest` leads above its start, as written or as decoded."""
+    """Whether a `..` in `rest`, the part of a path after a prefix, leads above its start, as written or as
+    percent-decoded.
+    """
     if (
         rest.find(b".") < 0 and rest.find(b"%2") < 0
     ):  # a fast test for most paths; `find`, since `in` raises and catches an error inside
@@ -420,7 +427,9 @@ def plain_path(path: bytes) -> str:
 
 
 def shadows(earlier: Match, later: Match) -> bool:
-    """Whether `earlier` matches every call that `later` matches. True is certain; False may be wrong."""
+    """Whether the route conditions `earlier` match every call that `later` matches, so that a route with `later` after
+    one with `earlier` would never apply. True is certain; False may be wrong.
+    """
     if earlier.methods is not None and (later.methods is None or not later.methods <= earlier.methods):
         return False
     if not set(earlier.headers) <= set(later.headers) | {(name, "*") for name, _ in later.headers}:

@@ -37,8 +37,9 @@ _UNREAD = object()
 
 
 class ReplyEvidence:
-    """The parts of an answer that rules can look at. `body` is what was peeked of it, None if nothing was. What was
-    looked up is kept, since packs ask for many values of one place. `empty`: the names of events that do not count.
+    """The parts of an answer that rules can look at. `body` is what was peeked of it, None if nothing was. The result
+    of each look-up is kept, since packs ask for many values in the same place. `empty`: the names of events that do not
+    count as a stream's first.
     """
 
     def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:
@@ -59,13 +60,15 @@ class ReplyEvidence:
 
     @property
     def may_look(self) -> bool:
-        """Whether a failure's body may decide: it has no content coding, or gzip or deflate."""
+        """Whether the body of a failure (status 400 and above) can be looked at: it has no content coding, or gzip or
+        deflate.
+        """
         return self._reply.status >= 400 and coding_of(self._reply.fields) in READABLE
 
     def is_open_to(self, rule: Rule) -> bool:
-        """Whether the parts of a body that this rule asks for can be looked up: on status 400 and above, or, if the
-        rule names a status below that, in the first event of a stream of events or in JSON that is whole within the
-        part that is peeked at.
+        """Whether this rule may look at the answer's body: on status 400 and above for any part but an event; below
+        that only if the rule names a status, and only at the first event of a stream of events, or at JSON that is
+        whole within the part that is peeked at.
         """
         if self._reply.status >= 400:
             return rule.event is None and self.may_look
@@ -73,7 +76,7 @@ class ReplyEvidence:
 
     @cached_property
     def _streams(self) -> bool:
-        """Whether the body is a stream of events that can be read."""
+        """Whether the body is a stream of server-sent events that can be read."""
         return is_event_stream(self._reply) and coding_of(self._reply.fields) in READABLE
 
     @cached_property
@@ -82,13 +85,13 @@ class ReplyEvidence:
         return not is_event_stream(reply) and coding_of(reply.fields) in READABLE and may_be_whole_json(reply)
 
     def header(self, name: str) -> list[str]:
-        """All values of a field."""
+        """All values of the header field (or trailer) with this name."""
         if name not in self._found:
             self._found[name] = list(self._reply.fields.get_all(name))
         return self._found[name]
 
     def json(self, path: tuple[str, ...]) -> list[str]:
-        """The scalars at a path of the body, as JSON writes them."""
+        """The scalars at a path of the body's JSON, as JSON writes them."""
         if path not in self._found:
             self._found[path] = self._scalars(path)
         return self._found[path]
@@ -107,14 +110,14 @@ class ReplyEvidence:
         return found
 
     def has_event(self, rule: EventRule) -> bool:
-        """Whether the first event that counts is one that the rule names."""
+        """Whether the first event of the body that counts is one that the rule names."""
         if self._event is _UNREAD:
             read = SseReader().feed(self.body or b"")
             self._event = next((event for event in read if event.name not in self._empty), None)
         return isinstance(self._event, Event) and is_named(rule, self._event)
 
     def xml(self, element: str) -> list[str]:
-        """The texts of all elements of this name."""
+        """The texts of all elements of the body's XML that have this name."""
         key = "", element
         if key not in self._found:
             if self._text is None:
@@ -142,7 +145,7 @@ def is_named(rule: EventRule, event: Event) -> bool:
 
 
 def _resolved(text: str) -> str:
-    """The text with its entities resolved; the table of thousands of them is loaded only if the text has any."""
+    """The XML text with its entities resolved; the table of thousands of them is loaded only if the text has any."""
     if "&" not in text:
         return text
     from html import unescape
@@ -172,7 +175,9 @@ def _element(name: str) -> re.Pattern[str]:
 
 
 def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
-    """Append the scalars at a path, as JSON writes them; "" for an object or a list, which only "*" matches."""
+    """Append to `found` the scalars at a path in the JSON document, as JSON writes them; "" for an object or a list,
+    which only the glob "*" matches.
+    """
     if path:
         key, rest = path[0], path[1:]
         if isinstance(document, dict):
@@ -201,7 +206,7 @@ Place = TypeVar("Place")
 
 
 class NeedsBody(Enum):
-    """The answer's body must be peeked at before its class is known."""
+    """The type of NEEDS_BODY: the answer's body must be peeked at before its class is known."""
 
     NEEDS_BODY = "needs body"
 
@@ -210,10 +215,9 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 
 class Ruleset:
-    """The rules of a policy, prepared for matching: the user's, then each dialect's.
-
-    `steps` come with the name of their dialect, "" for the user's own. `looking` are the steps that may look into a
-    success; `looks_at_events`: all of these look at events alone.
+    """The rules of a policy, prepared for matching: the user's, then each dialect's. `steps` are single rules and
+    groups of rules in order, each with the name of its dialect ("" for the user's own); `looking` are the steps that
+    may look into a success; `looks_at_events`: all of these look at events alone.
     """
 
     __slots__ = ("looking", "looks_at_events", "steps")
@@ -239,7 +243,7 @@ def ruleset(classify: Classify) -> Ruleset:
 
 
 class SingleRule:
-    """A rule by itself, with any parts."""
+    """A rule that is matched by itself, whatever parts it has, not in a group."""
 
     __slots__ = ("looks_into_success", "rule")
 
@@ -268,7 +272,9 @@ class SingleRule:
         return rule if matches else None
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """The rule if it names the kind of the fault, and nothing of an answer; else None."""
+        """The rule if it names the kind of this fault (or its grpc-status) and asks for no part of an answer; else
+        None.
+        """
         rule = self.rule
         if rule.statuses is not None or rule.headers or rule.needs_body:
             return None
@@ -316,7 +322,9 @@ class RuleGroup:
 
 
 class _Choice:
-    """Rules that look at one place: values without a wildcard are looked up, the others matched by one expression."""
+    """Rules that look at one part of an answer (a header, say) for different values: values without a wildcard are
+    looked up, the others matched by one regular expression.
+    """
 
     __slots__ = ("_any", "_exact", "_globs")
 
@@ -331,7 +339,7 @@ class _Choice:
         self._any = re.compile("|".join(translate(glob) for glob, _ in self._globs)) if self._globs else None
 
     def find(self, values: Sequence[str]) -> Rule | None:
-        """The rule that one of the values matches; None if none does."""
+        """The rule that matches one of these values; None if none does."""
         for value in values:
             found = self._exact.get(value)
             if found is not None:
@@ -342,7 +350,9 @@ class _Choice:
 
 
 def _reaches(rule: Rule, status: int, grpc: int | None) -> bool:
-    """Whether the parts of a rule that are sets (faults, statuses, gRPC statuses) match the answer."""
+    """Whether a rule's conditions on the HTTP status and the grpc-status hold for an answer; never for a rule that
+    names faults.
+    """
     if rule.faults is not None or (rule.statuses is not None and status not in rule.statuses):
         return False
     return rule.grpc is None or grpc in rule.grpc

@@ -25,7 +25,9 @@ class _Slice:
 
 
 class SlidingCount:
-    """The number of events within the last `window` seconds. `late` as in the module's law."""
+    """The number of events within the last `window` seconds. `late`: events that were merged into a slice leave the
+    window when the newest of them does, else when the oldest does.
+    """
 
     __slots__ = ("_late", "_slices", "_total", "_width", "window")
 
@@ -59,7 +61,7 @@ class SlidingCount:
         return now
 
     def count(self, now: float) -> int:
-        """The number of events within the window that ends now."""
+        """The number of events within the window that ends at `now`."""
         if self._slices and self._slices[0].first + self.window <= now:
             self._expire(now)
         return self._total

@@ -38,10 +38,9 @@ _TOO_MANY = 429
 
 @dataclass(slots=True, eq=False)
 class SlowStart:
-    """A group of callers and the cooldown that holds them. Times are seconds on the callers' clock.
-
-    `grown` is how many places successes have added, in all. `queue` is in order of arrival, with the time from which
-    each call waits.
+    """A group of callers, the cooldown that holds them, and the slow start by which they return. Times are seconds on
+    the callers' clock. `grown` is the number of places that successes have added in all. `queue` has the held calls in
+    order of arrival, each with the time from which it waits.
     """
 
     until: float = -_NEVER  # when the delay is over
@@ -119,8 +118,8 @@ class SlowStart:
             self.share = 0.0
 
     def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-        """Set the places of the whole fleet, and this process's `share` of them. Up to `threshold` they double with a
-        round trip. `elsewhere`: whether another machine holds calls.
+        """Set the number of places of the whole fleet, and this process's `share` of them. Up to `threshold` places,
+        the number doubles with each round trip. `elsewhere`: whether another machine holds calls.
         """
         self.elsewhere = elsewhere
         self.places, self.share, self._threshold = max(1.0, places), share, threshold
@@ -252,8 +251,8 @@ class SlowStart:
         return len(self._taken) + len(self.queue)
 
     def _let_go(self, now: float, asking: Waiter | None = None) -> None:
-        """Give the free places to the first calls in the queue, and set the alarm of the one that is first after
-        them.
+        """Give the free places to the first calls in the queue, and set the alarm of the call that is then first.
+        `asking`: the waiter that is asking, whose alarm needs no setting.
         """
         if now >= self.until and self.queue:
             self._expire(now)
@@ -271,7 +270,9 @@ class SlowStart:
             first.retime(now if now < self.until else self._next(now))
 
     def _next(self, now: float) -> float:
-        """The time at which the first in the queue may be sent, unless something changes before."""
+        """The time at which the first call in the queue may be sent, unless a place becomes free sooner or the delay
+        changes.
+        """
         if now < self.until:
             return self.until
         if not self._taken and self.share < _NEVER:

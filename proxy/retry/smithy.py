@@ -38,7 +38,9 @@ Shared = tuple[Bucket | None, CubicLimiter | None]
 
 
 class _Waits(WaitSeries):
-    """The waits of one call by the core's rules, with the backoffs that any backoff strategy computes."""
+    """The waits between one call's attempts: the core's rules for pushbacks, with the backoffs that `backoff_strategy`
+    computes.
+    """
 
     __slots__ = ("_compute", "_keywords")
 
@@ -67,11 +69,10 @@ class IssuedToken:
 
 
 class _BuiltInStrategy:
-    """The base of all kinds; a kind is a definition (presets.py), and at most one rule of its own.
-
-    `bucket`: what each scope's retries are paid from; "own" is the kind's, None is no bucket. `clock` returns seconds,
-    of which only differences matter; `random` a uniform draw from [0, 1). Raises ValueError for an invalid argument. A
-    deep copy is the strategy itself: a copied client configuration shares its buckets.
+    """The base of the built-in strategies; each is a definition (presets.py), with at most one rule of its own.
+    `bucket`: what the retries of each scope are paid from; "own" is the definition's bucket, None is no bucket. `clock`
+    returns seconds, of which only differences matter; `random` a uniform draw from [0, 1). Raises ValueError for an
+    invalid argument. A deep copy is the strategy itself: a copied client configuration shares its buckets.
     """
 
     definition: ClassVar[Strategy] = presets.STANDARD
@@ -169,7 +170,9 @@ class _BuiltInStrategy:
             return bucket.level(now) if bucket is not None else None
 
     def _is_retryable(self, error: Exception) -> bool:
-        """Whether `is_retry_safe` allows a retry or, if that is None or absent, the fault is the server's."""
+        """Whether the error may be retried: as its `is_retry_safe` says or, if that is None or absent, if the fault is
+        the server's.
+        """
         if isinstance(error, ErrorRetryInfo) and error.is_retry_safe is not None:
             return bool(error.is_retry_safe)
         return isinstance(error, HasFault) and error.fault == "server"
@@ -191,17 +194,23 @@ class _BuiltInStrategy:
 
 
 class StandardRetryStrategy(_BuiltInStrategy):
-    """AWS SDK for Java 2.x, standard: 3 attempts, 100 ms doubling to 20 s with full jitter, a quota of 500 at 5."""
+    """AWS SDK for Java 2.x, standard: 3 attempts, 100 ms doubling to 20 s with full jitter, a quota of 500 tokens of
+    which a retry costs 5.
+    """
 
 
 class Standard2026RetryStrategy(_BuiltInStrategy):
-    """AWS SDKs' retry 2.1: 50 ms (1 s after throttling), cost 14 (5); a pushback is clamped to d(n) .. d(n) + 5 s."""
+    """AWS SDKs' retry 2.1: a base of 50 ms (1 s after throttling), a retry costs 14 tokens (5 after throttling); a
+    pushback is clamped to between the backoff and the backoff + 5 s.
+    """
 
     definition = presets.STANDARD_2026
 
 
 class LegacyRetryStrategy(_BuiltInStrategy):
-    """AWS SDK for Java 2.x, legacy: 4 attempts, 500 ms after throttling, which costs nothing."""
+    """AWS SDK for Java 2.x, legacy: 4 attempts, a base of 500 ms after throttling; a retry after throttling costs no
+    tokens.
+    """
 
     definition = presets.LEGACY
 
@@ -215,28 +224,33 @@ class AdaptiveRetryStrategy(_BuiltInStrategy):
 
 
 class SmithyRetryStrategy(_BuiltInStrategy):
-    """Smithy's example: 6 attempts, 1 s doubling to 20 s, timeouts cost 10, +1 on every success."""
+    """Smithy's example: 6 attempts, 1 s doubling to 20 s; a retry after a timeout costs 10 tokens, and every success
+    earns 1.
+    """
 
     definition = presets.SMITHY
 
     def _is_retryable(self, error: Exception) -> bool:
-        """Whether a retry is not declared unsafe; an error that is silent about it is retried, whatever its fault."""
+        """Whether the error may be retried: unless its `is_retry_safe` is False. An error that does not say is retried,
+        whatever its fault.
+        """
         if isinstance(error, ErrorRetryInfo):
             return error.is_retry_safe is not False
         return super()._is_retryable(error)
 
 
 class GrpcRetryStrategy(_BuiltInStrategy):
-    """gRPC A6: 4 attempts, 1 s tripling to 5 s; a named delay is waited exactly and starts the series again."""
+    """gRPC A6: 4 attempts, 1 s tripling to 5 s; a delay that the error names is waited exactly, and starts the series
+    of backoffs again.
+    """
 
     definition = presets.GRPC
 
 
 class HedgingRetryStrategy(_BuiltInStrategy):
-    """gRPC A6's hedging policy with attempts in sequence: `hedging_delay` seconds, or the named delay, before each
-    retry.
-
-    Attempts that overlap need a driver (proxy.retry.machine); this interface handles one attempt at a time.
+    """gRPC A6's hedging policy with attempts in sequence: before each retry it waits `hedging_delay` seconds, or the
+    delay that the error names. Attempts that overlap need a driver (proxy.retry.machine); this interface handles one
+    attempt at a time.
     """
 
     definition = replace(presets.HEDGING, hedging_delay=None)  # the delay is in its own backoff strategy

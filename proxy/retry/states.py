@@ -1,7 +1,5 @@
-"""The states of a call, and the moves between them.
-
-`proxy.retry.plans.Next` is a state too: no attempt is in flight, and that one is waited for; the last answer, if any,
-is held.
+"""The states of a call, and the moves between them. `proxy.retry.plans.Next` is a state too: no attempt is in flight,
+and the attempt that it describes is waited for; the last answer, if any, is held.
 """
 
 from __future__ import annotations
@@ -59,13 +57,15 @@ class Flight:
 
 
 class New:
-    """The request's head has not come."""
+    """The first state of a call: the request's head has not come."""
 
     __slots__ = ()
 
 
 class Flying:
-    """Attempts are in flight, by their numbers; `planned` is the hedge that is to be sent beside them."""
+    """The state in which attempts are in flight, kept by their numbers; `planned` is the hedge that is to be sent
+    beside them, None for none.
+    """
 
     __slots__ = ("flights", "planned")
 
@@ -75,7 +75,9 @@ class Flying:
 
 
 class Delivering:
-    """An answer is going to the app. `outcome` is that of the call, unless the answer breaks off."""
+    """The state in which an answer is going to the app. `outcome` is the call's outcome, unless the answer breaks
+    off.
+    """
 
     __slots__ = ("attempt", "outcome")
 
@@ -85,7 +87,7 @@ class Delivering:
 
 
 class Done:
-    """The call is over, with an outcome."""
+    """The last state of a call: it is over, with this outcome."""
 
     __slots__ = ("outcome",)
 

@@ -17,8 +17,8 @@ from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 
 
 class StreamWatch:
-    """A reader of a stream of events that is going to the app. The work is small for a stream without errors: JSON is
-    parsed only of events whose data contain the names that the rules ask for.
+    """A reader of a stream of events that is going to the app, which finds errors in it. The work is small for a stream
+    without errors: JSON is parsed only of events whose data contain the names that the rules ask for.
     """
 
     __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules")
@@ -32,8 +32,8 @@ class StreamWatch:
         self._decoder = Decoder(coding) if coding else None
 
     def feed(self, data: bytes) -> list[str]:
-        """The names of the rules by which the events that these bytes complete are errors; they reveal nothing of the
-        content.
+        """Take the next bytes of the stream. Returns the names of the rules that find errors in the events which these
+        bytes complete; the names reveal nothing of the content.
         """
         if self._decoder is not None:
             data = self._decoder.feed(data, DECODED)
@@ -51,7 +51,7 @@ class StreamWatch:
 
 
 def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
-    """A watch for a success that goes to the app; None if no rule could find an error in it."""
+    """A `StreamWatch` for a success that goes to the app; None if no rule could find an error in it."""
     if not rules.looks_below_400 or reply.status >= 400 or not is_event_stream(reply):
         return None
     coding = coding_of(reply.fields)
@@ -69,13 +69,15 @@ def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
 
 
 def _plain_name(rule: EventRule) -> str | None:
-    """The name of the only events that a rule matches; None if it matches several names."""
+    """The event name that the rule asks for, if it has no wildcard; None if the rule matches events of several
+    names.
+    """
     return rule.name if rule.name is not None and not set("*?[") & set(rule.name) else None
 
 
 def _mark(rule: EventRule) -> bytes:
-    """The bytes that an event's data must contain for a rule to match, b"" if any may: the name of a member, as it is
-    written in JSON.
+    """The bytes that an event's data must contain for the rule to match: the name of a JSON member that the rule asks
+    for, as JSON writes it; b"" if there is no such name.
     """
     names = [path[0] for path, _ in rule.json if path[0].isalnum() and path[0].isascii() and not path[0].isdecimal()]
     return b'"%s"' % names[0].encode() if names else b""

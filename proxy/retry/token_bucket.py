@@ -25,10 +25,9 @@ STEP = 1e-6
 
 class TokenBucket:
     """Tokens that accrue with time: `rate` a second, at most `capacity`. The classic token bucket, at which calls may
-    wait.
-
-    A shortfall of less than a microsecond's worth counts as none (a wait that was slept to its end must not lead to
-    another of zero length, as smithy-rs found); the debt is kept, so that over time no token is given twice.
+    wait. A shortfall of less than a microsecond's worth counts as none (a wait that was slept to its end must not lead
+    to another of zero length, as smithy-rs found); that shortfall is kept as a debt, so that over time no token is
+    given twice.
     """
 
     __slots__ = ("_at", "_level", "capacity", "rate")
@@ -68,7 +67,7 @@ class TokenBucket:
         return True
 
     def withheld(self) -> str:
-        """Why no token is given at the moment whatever the level; "" if the level decides."""
+        """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
         return ""
 
     def give_back(self, now: float) -> None:

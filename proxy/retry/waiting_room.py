@@ -39,8 +39,8 @@ class WaitingRoom:
         return self._held.get(upstream, 0)
 
     def _enter(self, upstream: str, held: bool, waiting: int, holding: int) -> bool:
-        """Do what `enter` does if other processes use `waiting` places, `holding` of them for held calls of this
-        upstream.
+        """Take a place as `enter` does, given that other processes use `waiting` places of the room, `holding` of them
+        for held calls of this upstream.
         """
         if self.waiting + waiting >= self.capacity:
             return False
