@@ -252,7 +252,7 @@ _SUFFIXES = {"adaptive limiter": " (limiter)", "hedging": " (hedges)"}
 
 
 async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each label and kind of bucket: of all the scopes that a bucket definition has, the bucket with the
+    """A row for each label and kind of bucket: of all the scopes that a bucket definition has, the bucket with the
     lowest level, with the number of these scopes.
     """
     lowest: dict[str, dict[str, Any]] = {}

@@ -57,7 +57,7 @@ class Ways:
 
 @dataclass(slots=True)
 class Leg:
-    """One more upstream to which a call goes on, and what is sent there. `body`: the body, if it differs from what the
+    """Another upstream to which a call goes on, and what is sent there. `body`: the body, if it differs from what the
     app sent; `left`: the fields to leave out; `edits`: whether the fallback entry changed the body.
     """
 
