@@ -348,7 +348,9 @@ def fault(value: Any) -> Failures:
 
 
 def grpc_status(value: Any) -> Failures:
-    """The gRPC status that a word names, OK too. Other failures are refused."""
+    """The gRPC status that a word names, OK included. Raises ValueError for any other word, also for a fault's or a
+    class's.
+    """
     found = scalar(value, "the name of a gRPC status such as UNAVAILABLE")
     if found not in _GRPC_STATUSES and found != "OK":
         number = next((name for name, number in GRPC_STATUS_NUMBERS.items() if str(number) == found), None)

@@ -315,7 +315,9 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:
-    """Count, for a successful attempt whose head was kept until its first byte that counts, the time to that byte."""
+    """Add the time to the first byte of an answer's body to its histogram, for a successful attempt whose head was held
+    back until that byte came (`timeouts.first_byte`).
+    """
     if record.first_byte is not None and record.cls in (None, _SUCCESS):
         series.first_byte_seconds.add(record.first_byte)
 

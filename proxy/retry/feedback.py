@@ -97,8 +97,8 @@ def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: floa
 
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
-    """Report that an answer goes to the app: to its endpoint and, for the percentile of hedging, the time until its
-    first byte that counts.
+    """Report an attempt whose answer is delivered to the app. The attempt's endpoint learns that it was reached;
+    hedging learns the time until the first byte of the answer, for its percentile.
     """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":

@@ -131,8 +131,9 @@ class SlowStart:
         self.allot(self.places, _NEVER, self._threshold, False, now)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
-        """Reserve the first place for the call whose answer began the cooldown, and which tries again at `due`
-        (seconds). Returns whether it got the place: it does if it tries again before the delay is over.
+        """Reserve the first place for the call whose answer began the cooldown, and whose retry is due at `due`
+        (seconds). Returns whether the call has the place: only if its retry is due before the cooldown's delay is over,
+        and no other call has it.
         """
         if self._starter is None and due <= self.until:
             self._starter, self._own_until = waiter, self._word_until

@@ -195,7 +195,7 @@ class _BuiltInStrategy:
 
 class StandardRetryStrategy(_BuiltInStrategy):
     """AWS SDK for Java 2.x, standard: 3 attempts, 100 ms doubling to 20 s with full jitter, a quota of 500 tokens of
-    which a retry costs 5.
+    which each retry takes 5.
     """
 
 

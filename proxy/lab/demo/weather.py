@@ -23,8 +23,9 @@ _END = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """A spell of weather. `share` is its part of a round; `failing`, `reset` and `hanging` are shares of requests,
-    `latency` is in seconds, `limit` is the number of requests a second that are admitted, as a multiple of the calls.
+    """The behaviour of the demo's upstream during one part of a round, for example an outage. `share` is the part's
+    share of the round; `failing`, `reset` and `hanging` are shares of requests, `latency` is in seconds, `limit` is the
+    rate of requests that are admitted, as a multiple of the rate of calls.
     """
 
     name: str

@@ -103,8 +103,9 @@ def _successes_that_fail(chosen: Chosen) -> list[Fate]:
 
 
 class End:
-    """The consequences of one fate (the answer or fault in which all sendings end), between the bounds of two plays.
-    `wall` is in seconds since the epoch.
+    """The course of a call whose sendings all end in one fate (the same answer or fault). The call is played twice,
+    with the least and with the greatest jitter; every real course lies between the two. `wall` is in seconds since the
+    epoch.
     """
 
     def __init__(self, settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> None:

@@ -50,8 +50,8 @@ def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def fit(line: str, width: int | None) -> Iterator[str]:
-    """The pieces of a line that fit the `width` of a terminal, broken between words (None is any width); later pieces
-    are indented to the line's last column.
+    """The pieces of a line of aligned columns that fit the `width` of a terminal, broken between words (None is any
+    width); later pieces are indented to where the line's last column begins.
     """
     if width is None or len(line) <= width:
         yield line
