@@ -145,7 +145,7 @@ def test_a_circuit_breaker_spares_calls_the_wait_for_an_endpoint_that_hangs() ->
     assert broken.latency["p90"] < 0.1
     assert broken.attempts - broken.calls < 0.2 * (without.attempts - without.calls)
     assert broken.success_rate == without.success_rate == 1.0
-    told = f"of {without.calls:,} calls, nine in ten come back within {seconds(without.latency['p90'])} without a "
+    told = f"{without.calls:,} calls, nine in ten come back within {seconds(without.latency['p90'])} without a "
     told += f"breaker and within {seconds(broken.latency['p90'])} with one"
     assert told in " ".join((ROOT / "docs/reference/endpoints.md").read_text().split())
 
