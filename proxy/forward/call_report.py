@@ -15,7 +15,7 @@ from proxy.retry.facts import Class, Outcome
 from proxy.retry.machine import Call
 from proxy.retry.registry import ScopeState
 
-#: A name for the member: access through the enumeration takes several times as long (until Python 3.13).
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS_CLASS = Class.SUCCESS
 
 

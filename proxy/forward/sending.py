@@ -34,9 +34,9 @@ class Sender:
     """
 
     __slots__ = (
-        *("_app", "_avoided", "_elsewhere", "_failed", "_key", "_started"),
-        *("call", "context", "endpoint", "owner", "plan", "replay"),
-    )
+        "_app", "_avoided", "_elsewhere", "_failed", "_key", "_started",
+        "call", "context", "endpoint", "owner", "plan", "replay",
+    )  # fmt: skip
 
     def __init__(
         self,
