@@ -10,7 +10,7 @@ from proxy.forward.sending cimport Sender
 from proxy.forward.streams cimport ConnectionStream
 from proxy.forward.timers cimport Alarm
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.actions cimport Ask, Deliver, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
 from proxy.retry.registry cimport ScopeState
@@ -46,6 +46,8 @@ cdef class Exchange(AttemptOwner):
     cpdef Decider decider(self)
     cpdef Decider _decide(self)
     cpdef notify(self, double now, event, tuple facts, Decider call=*)
+    cpdef report_ended(self, long attempt, double now, trailers)
+    cpdef report_failed(self, Decider call, Attempt attempt, fault, double now)
     cpdef carry_out(self, tuple actions, double now)
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(record=CallRecord, direct=ConnectionStream)
@@ -70,4 +72,3 @@ cpdef _drop(Exchange exchange, action, double now)
 cpdef _peek(Exchange exchange, Peek action, double now)
 cpdef _ask(Exchange exchange, Ask action, double now)
 cpdef _wake_at(Exchange exchange, WakeAt action, double now)
-cpdef _finish(Exchange exchange, Finish action, double now)

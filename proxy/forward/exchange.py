@@ -325,12 +325,19 @@ class Exchange(AttemptOwner):
             self.delivery.app.pin(stream, attempt.origin)
         elif reply.status == 421 and stream is not None and not self.delivery.app.has_pinned:
             reply.follows = not stream.is_first
-        self.notify(attempt.arrived, Call.head, (attempt.number, reply, attempt.arrived))
+        now = attempt.arrived
+        try:
+            self.carry_out(self.decider().head(attempt.number, reply, now), now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
         """Report that the part of an answer's body that was to be examined has come, or all of it."""
         now = monotonic()
-        self.notify(now, Call.peeked, (attempt.number, body, now))
+        try:
+            self.carry_out(self.decider().peeked(attempt.number, body, now), now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
         """Report that an attempt ended without a whole answer."""
@@ -344,7 +351,7 @@ class Exchange(AttemptOwner):
         if fault.error == faults.PROHIBITED:
             self.notify(now, Call.denied, (attempt.number, fault.detail, now), call)
         else:
-            self.notify(now, Call.failed, (attempt.number, fault, now), call)
+            self.report_failed(call, attempt, fault, now)
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """Forward more of the delivered answer."""
@@ -365,7 +372,7 @@ class Exchange(AttemptOwner):
             attempt.state, attempt.ended, attempt.trailers = FLYING, False, None  # as the next call finds it
             self._succeed(now)
         else:
-            self.notify(now, Call.ended, (attempt.number, now, trailers))
+            self.report_ended(attempt.number, now, trailers)
 
     def upstream_ended(self) -> None:
         """End a tunnel's direction to the app: the upstream sends no more."""
@@ -398,18 +405,40 @@ class Exchange(AttemptOwner):
     def notify(
         self, now: float, event: Callable[..., Actions], facts: tuple[Any, ...], call: Call | None = None
     ) -> None:
-        """Report an event to the call (to `call`, if given, which may be the former one), and carry out the actions
-        that it returns. A defect ends the call, and never hangs it.
+        """Report a rare event to the call (to `call`, if given, which may be the former one), and carry out the actions
+        that it returns. A defect ends the call, and never hangs it. Frequent events are reported in the same way
+        without this method, which costs a tuple and a call through the interpreter.
         """
         try:
             self.carry_out(event(self.decider() if call is None else call, *facts), now)
         except Exception as error:
             self.break_down(error, now)
 
+    def report_ended(self, attempt: int, now: float, trailers: Trailers | None) -> None:
+        """Report to the call that the delivered answer has ended well, and carry out its actions."""
+        try:
+            self.carry_out(self.decider().ended(attempt, now, trailers), now)
+        except Exception as error:
+            self.break_down(error, now)
+
+    def report_failed(self, call: Call, attempt: Attempt, fault: Fault, now: float) -> None:
+        """Report to `call`, which may be the former one, that an attempt failed, and carry out its actions."""
+        try:
+            self.carry_out(call.failed(attempt.number, fault, now), now)
+        except Exception as error:
+            self.break_down(error, now)
+
     def carry_out(self, actions: Actions, now: float) -> None:
         """Carry out the call's actions, in order."""
         for action in actions:
-            _CARRIED_OUT[type(action)](self, action, now)
+            if type(action) is Launch:
+                _launch(self, action, now)
+            elif type(action) is Deliver:
+                _deliver(self, action, now)
+            elif type(action) is Finish:
+                self.finish(action.outcome, now)
+            else:
+                _CARRIED_OUT[type(action)](self, action, now)
 
     def _elsewhere(self, entry: Fallback) -> str:
         """Prepare the request for the upstream of this fallback entry; return "" if that succeeds, else why the call
@@ -444,7 +473,7 @@ class Exchange(AttemptOwner):
         if pipe is not None and pipe.is_over:
             now = monotonic()
             for number in self.flights:
-                self.notify(now, Call.ended, (number, now, None))
+                self.report_ended(number, now, None)
                 return
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -604,7 +633,10 @@ class Exchange(AttemptOwner):
         self._alarm.set(at)
 
     def _ring(self, now: float) -> None:
-        self.notify(now, Call.woke, (now,))
+        try:
+            self.carry_out(self.decider().woke(now), now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def attend(self, now: float) -> float:
         """Handle deadlines and timeouts; return when the next one is due. A defect ends the call, and never hangs
@@ -662,15 +694,15 @@ def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
     if plan.is_grpc and delivery.lacks_grpc_status(attempt.head, plan, call, outcome):
         delivery.give_up(attempt, plan, call, exchange.journey, outcome)
         attempt.drop()
-        exchange.notify(now, Call.ended, (attempt.number, now, None))
+        exchange.report_ended(attempt.number, now, None)
         return
     ended, trailers = attempt.ended, attempt.trailers
     delivery.deliver(attempt, plan, call, exchange.journey, outcome, now)
     if ended:
-        exchange.notify(now, Call.ended, (attempt.number, now, trailers))
+        exchange.report_ended(attempt.number, now, trailers)
     elif attempt.fault is not None:
         delivery.break_off(attempt.fault, grpc=plan.is_grpc)
-        exchange.notify(now, Call.failed, (attempt.number, attempt.fault, now), call)
+        exchange.report_failed(call, attempt, attempt.fault, now)
     else:
         exchange.stream_on(attempt, now)
 
@@ -742,16 +774,8 @@ def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
     exchange.carry_out(actions, now)
 
 
-def _finish(exchange: Exchange, action: Finish, now: float) -> None:
-    """End the call."""
-    exchange.finish(action.outcome, now)
-
-
-#: How each action is carried out, by its type.
+#: How each action that `Exchange.carry_out` does not name is carried out, by its type.
 _CARRIED_OUT: dict[type[Action], Callable[[Exchange, Any, float], None]] = {
-    Launch: _launch,
-    Deliver: _deliver,
-    Finish: _finish,
     WakeAt: _wake_at,
     Hold: _hold,
     Discard: _drop,

@@ -1,6 +1,6 @@
-from proxy.retry.call_history cimport CallHistory
-from proxy.retry.facts cimport Failure
-from proxy.retry.feedback cimport Feedback
+from proxy.retry.attempt_record cimport AttemptRecord
+from proxy.retry.call_history cimport note
+from proxy.retry.facts cimport Failure, Reply
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.plans cimport Next, CallView
 from proxy.retry.states cimport Flight
@@ -13,9 +13,7 @@ cdef class CallState(CallView):
     cdef public object fallbacks
     cdef public Flight delivered
     cdef public object plan
-    cdef public CallHistory notes
     cdef public NextAttempt upcoming
-    cdef public Feedback feedback
 
     cpdef tuple launch(self, double now)
     cpdef tuple admit(self, Next planned, double now)
@@ -28,6 +26,7 @@ cdef class CallState(CallView):
     cpdef tuple keep(self, Failure failure)
     cpdef tuple discard(self)
     cpdef tuple wait(self, Next planned, double now, place=*)
+    cpdef AttemptRecord note(self, Flight flight, double now, decision, Failure failure=*, Reply reply=*)
     cpdef plan_no_more(self, double now)
     cpdef why_not(self, no, Failure failure, double now, bint delivered=*)
     cpdef note_no(self, Failure failure, Flight flight, no, double now, bint delivered=*)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from proxy.retry.actions import Actions, Cancel, Discard, Hold, WakeAt
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
-from proxy.retry.call_history import CallHistory
+from proxy.retry.call_history import note
 from proxy.retry.classification import MISDIRECTED
 from proxy.retry.credentials import CallKeys
 from proxy.retry.environment import Env
-from proxy.retry.facts import Failure, Outcome
+from proxy.retry.facts import Failure, Outcome, Reply
 from proxy.retry.fallback import Fallbacks
-from proxy.retry.feedback import Feedback
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.plans import CallView, Hedged, Next, Sequential, goes_on
 from proxy.retry.reasons import why_not
@@ -31,7 +30,7 @@ class CallState(CallView):
     this one.
     """
 
-    __slots__ = ("delivered", "env", "failure", "fallbacks", "feedback", "notes", "plan", "state", "upcoming")
+    __slots__ = ("delivered", "env", "failure", "fallbacks", "plan", "state", "upcoming")
 
     env: Env
     state: State
@@ -39,9 +38,7 @@ class CallState(CallView):
     fallbacks: Fallbacks | None
     delivered: Flight | None
     plan: Sequential | Hedged | None
-    notes: CallHistory
     upcoming: NextAttempt
-    feedback: Feedback
 
     # -- what drivers set and read ------------------------------------------------------------------------------------
 
@@ -121,11 +118,6 @@ class CallState(CallView):
     # -- what a plan may know -----------------------------------------------------------------------------------------
 
     @property
-    def history(self) -> list[AttemptRecord]:
-        """The records of the attempts that have ended."""
-        return self.notes.records
-
-    @property
     def scope(self) -> ScopeState:
         """The state that calls of this scope share."""
         return self.upcoming.scope
@@ -186,7 +178,7 @@ class CallState(CallView):
         for flight in losers:
             del state.flights[flight.attempt]
             flight.cancel(now)
-            self.notes.note(flight, now, decision)
+            self.note(flight, now, decision)
         return tuple([Cancel(flight.attempt) for flight in losers])
 
     def keep(self, failure: Failure) -> Actions:
@@ -223,6 +215,15 @@ class CallState(CallView):
 
     # -- what is written down -----------------------------------------------------------------------------------------
 
+    def note(
+        self, flight: Flight, now: float, decision: str, failure: Failure | None = None, reply: Reply | None = None
+    ) -> AttemptRecord:
+        """Record the end of an attempt, and the decision after it. `reply`: the last answer that was judged."""
+        record = note(self.history, flight, now, decision, failure, reply)
+        if self.fallbacks is not None and self.fallbacks.has_gone:
+            record.upstream, record.route = self.policy.upstream, self.policy.route
+        return record
+
     def why_not(self, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
         """Why no other attempt follows this failure, in words for people. `no`: the outcome that ends the call;
         `delivered`: the failed attempt's answer went to the app.
@@ -233,4 +234,4 @@ class CallState(CallView):
     def note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False) -> None:
         """Record the last attempt, and in words why no other follows it; `no` is the outcome that refuses one."""
         why = self.why_not(no, failure, now, delivered)
-        self.notes.note(flight, now, no.value, failure, self.reply).why = why
+        self.note(flight, now, no.value, failure, self.reply).why = why

@@ -11,6 +11,7 @@ from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.facts import Class, Failure
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.plans import CallView
+from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -19,57 +20,48 @@ _THROTTLING = Class.THROTTLING
 _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 
-class Feedback:
-    """The reports about one call's attempts. `paid`: the tokens that the last retry that was sent had paid, None if it
-    paid nothing; `app_paid`: the tokens that a call which is an app's own retry was charged.
+def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None:
+    """Report to the bucket that the call begins, and charge an app's own retry."""
+    bucket = upcoming.bucket
+    if bucket is not None:
+        bucket.begin(now)
+        if hints.retries_itself:
+            upcoming.app_paid = bucket.charge_app_retry(now)
+
+
+def report_failure(
+    call: CallView, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
+) -> bytes | None:
+    """Report a failed attempt. `on`: the failure is retryable. Returns the name of the group of calls whose cooldown
+    began with it, or None.
     """
+    learn(upcoming, failure.verdict.cls is _THROTTLING, now)
+    if upcoming.bucket is not None and (on or failure.pushback.stop):
+        upcoming.bucket.failed(now)
+    began = None
+    if upcoming.cools:
+        began = upcoming.scope.cool_down(failure, call.policy.pushback, upcoming.scope.caller(call.request), now)
+        if began is not None:
+            _report_cooldown(upcoming, failure, flight, began, now)
+    if upcoming.admission is not None:
+        upcoming.landed(flight, now, failure.status is not None and not failure.verdict.cls.retryable)
+    keys = upcoming.keys
+    if keys is not None:
+        refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
+        flight.aside = keys.failed(failure, refused=refused, now=now)
+        if flight.aside:
+            upcoming.env.credential_aside(call.policy.upstream, keys.key + 1)
+    return began
 
-    __slots__ = ("app_paid", "paid")
 
-    def __init__(self) -> None:
-        self.paid: float | None = None
-        self.app_paid: float | None = None
-
-    def began(self, call: CallView, upcoming: NextAttempt, now: float) -> None:
-        """Report to the bucket that the call begins, and charge an app's own retry."""
-        bucket = upcoming.bucket
-        if bucket is not None:
-            bucket.begin(now)
-            if call.hints.retries_itself:
-                self.app_paid = bucket.charge_app_retry(now)
-
-    def failed(
-        self, call: CallView, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
-    ) -> bytes | None:
-        """Report a failed attempt. `on`: the failure is retryable. Returns the name of the group of calls whose
-        cooldown began with it, or None.
-        """
-        learn(upcoming, failure.verdict.cls is _THROTTLING, now)
-        if upcoming.bucket is not None and (on or failure.pushback.stop):
-            upcoming.bucket.failed(now)
-        began = None
-        if upcoming.cools:
-            began = upcoming.scope.cool_down(failure, call.policy.pushback, upcoming.scope.caller(call.request), now)
-            if began is not None:
-                _report_cooldown(upcoming, failure, flight, began, now)
-        well = failure.status is not None and not failure.verdict.cls.retryable
-        upcoming.landed(flight, now, well)
-        keys = upcoming.keys
-        if keys is not None:
-            refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
-            flight.aside = keys.failed(failure, refused=refused, now=now)
-            if flight.aside:
-                upcoming.env.credential_aside(call.policy.upstream, keys.key + 1)
-        return began
-
-    def succeeded(self, upcoming: NextAttempt, is_first: bool, now: float) -> None:
-        """Report that the call has succeeded. `is_first`: with its first attempt at this upstream."""
-        learn(upcoming, False, now)
-        bucket = upcoming.bucket
-        if bucket is not None and self.app_paid is not None and is_first:
-            bucket.app_succeeded(self.app_paid, now)
-        elif bucket is not None:
-            bucket.succeeded(None if is_first else self.paid, now)
+def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
+    """Report that the call has succeeded. `is_first`: with its first attempt at this upstream."""
+    learn(upcoming, False, now)
+    bucket = upcoming.bucket
+    if bucket is not None and upcoming.app_paid is not None and is_first:
+        bucket.app_succeeded(upcoming.app_paid, now)
+    elif bucket is not None:
+        bucket.succeeded(None if is_first else upcoming.paid, now)
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
@@ -83,7 +75,7 @@ def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
 
 def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
     """Report a failed attempt to its endpoint, and to the endpoint's circuit breaker."""
-    if flight.endpoint is not None and upcoming.picker is not None:
+    if upcoming.picker is not None and flight.endpoint is not None:
         upcoming.picker.failed(flight, failure.fault, now)
         upcoming.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now)
 
@@ -104,8 +96,9 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
     if hedges is not None and upcoming.policy.mode == "enforce":
         at = now if flight.look is None else flight.look.counted or now
         hedges.answered(at - min([each.since for each in state.flights.values()]), now)
-    upcoming.landed(flight, now, True)
-    if flight.endpoint is not None and upcoming.picker is not None:
+    if upcoming.admission is not None:
+        upcoming.landed(flight, now, True)
+    if upcoming.picker is not None and flight.endpoint is not None:
         upcoming.picker.endpoints.reached(flight.endpoint)
         upcoming.picker.report_to_breaker(flight, ill=False, now=now)
 

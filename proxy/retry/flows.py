@@ -155,7 +155,7 @@ class SequentialFlow:
             return call.end(decided, now)
         upcoming = call.upcoming
         self._change_key(call, failure, decided, began, now)
-        call.notes.note(flight, now, "retried", failure, call.reply).delay = decided.due - now
+        call.note(flight, now, "retried", failure, call.reply).delay = decided.due - now
         payment = upcoming.payment
         assert payment is not None  # the price was paid, or is owed
         if payment.owed is None and decided.due <= now:
@@ -195,7 +195,7 @@ class SequentialFlow:
         flight.cancel(now)
         learn(call.upcoming, False, now)
         call.upcoming.landed(flight, now, False)
-        call.notes.note(flight, now, no.value).because = because
+        call.note(flight, now, no.value).because = because
         if flight.reply is not None and flight.look is None:
             unnamed = Verdict(Class.UNNAMED, "its body did not arrive in time")
             call.failure = Failure(attempt, unnamed, NO_PUSHBACK, status=flight.reply.status)
@@ -343,7 +343,7 @@ class HedgedFlow(SequentialFlow):
     def _go_on(self, call: CallState, failure: Failure, flight: Flight, planned: Next, now: float) -> Actions:
         state, payment = call.state, call.upcoming.payment
         assert type(state) is Flying
-        call.notes.note(flight, now, "hedged on", failure, call.reply)
+        call.note(flight, now, "hedged on", failure, call.reply)
         kept = call.keep(failure)
         state.planned = planned
         if payment is not None and payment.owed is not None:  # the hedge owed for is due

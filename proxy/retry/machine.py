@@ -32,14 +32,22 @@ from collections.abc import Iterable
 
 from proxy.retry.actions import Actions, Cancel, Deliver, FallBack, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.admission import Alarm
-from proxy.retry.call_history import CallHistory
+from proxy.retry.call_history import note_fallback, note_never_sent, revise
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
 from proxy.retry.credentials import CallKeys
 from proxy.retry.environment import Env
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.fallback import GOES_ON, Elsewhere, Fallbacks
-from proxy.retry.feedback import Feedback, learn, report_answer, report_to_endpoint, report_trailers
+from proxy.retry.feedback import (
+    learn,
+    report_answer,
+    report_failure,
+    report_start,
+    report_success,
+    report_to_endpoint,
+    report_trailers,
+)
 from proxy.retry.first_byte import Look, first_byte_of
 from proxy.retry.flows import HEDGED, OBSERVED, PASSIVE, SEQUENTIAL, SequentialFlow
 from proxy.retry.next_attempt import NextAttempt
@@ -95,17 +103,18 @@ class Call(CallState):
         self.fallbacks = None
         self.delivered = None
         self.plan = None
-        self.notes = CallHistory()
-        self.feedback = Feedback()
-        self.upcoming = NextAttempt(request, policy, scope, env, alarm)
+        self.history = []
+        mode = policy.mode
+        bucket = scope.bucket if mode == "enforce" else scope.shadow if mode == "observe" else None
+        self.upcoming = NextAttempt(request, policy, scope, env, alarm, bucket)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = _AVAILABLE
-        if policy.mode == "enforce":
+        if mode == "enforce":
             if elsewhere is not None:
                 self.fallbacks = Fallbacks(policy, request, elsewhere)
             self._flow: SequentialFlow = HEDGED if _may_hedge(self) else SEQUENTIAL
         else:
-            self._flow = OBSERVED if policy.mode == "observe" else PASSIVE
+            self._flow = OBSERVED if mode == "observe" else PASSIVE
 
     @property
     def hedged(self) -> bool:
@@ -141,18 +150,19 @@ class Call(CallState):
             refusal = self._read_hints(now)
             if refusal:
                 return refusal
-        upcoming.cools = self._flow.cools(self)
-        self.feedback.began(self, upcoming, now)
+        if upcoming.bucket is not None:
+            report_start(self.hints, upcoming, now)
         if scope.keys is not None:
             upcoming.carry(CallKeys(scope.keys, now))
         if policy.mode != "enforce":
             return self.launch(now)
         if upcoming.scope.hedges is not None:
             upcoming.scope.hedges.began(now)
+        if policy.strategy.custom is None and upcoming.picker is None and upcoming.scope.admits(now):
+            return self.launch(now)
+        upcoming.cools = self._flow.cools(self)
         if policy.strategy.custom is not None:
             return self._flow.start_plugin(self, now)
-        if upcoming.picker is None and upcoming.scope.admits(now):
-            return self.launch(now)
         return self.admit(Next(now), now)
 
     def go_on(self, before: Call, now: float) -> Actions:
@@ -161,8 +171,7 @@ class Call(CallState):
         """
         self.attempts = self.earlier = before.attempts
         self.deadline, self.failure, self.reply = before.deadline, before.failure, before.reply
-        self.notes, self.fallbacks = before.notes, before.fallbacks
-        self.notes.went_on(self.policy)
+        self.history, self.fallbacks = before.history, before.fallbacks
         return self.start(now)
 
     def flown(self, since: float) -> None:
@@ -173,7 +182,6 @@ class Call(CallState):
             self.deadline = since + self.policy.timeouts.total
         if self.request.timed:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
-        self.upcoming.cools = self._flow.cools(self)
         self.attempts = 1
         flight, keys = Flight(1, since), self.upcoming.keys
         if keys is not None:
@@ -211,7 +219,8 @@ class Call(CallState):
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply
-            self.upcoming.landed(flight, now, None)
+            if self.upcoming.admission is not None:
+                self.upcoming.landed(flight, now, None)
             return (Peek(attempt, PEEK_LIMIT),)
         return self._answered(flight, reply, verdict, now)
 
@@ -323,7 +332,7 @@ class Call(CallState):
         if type(state) is Flying:
             actions = self.cancel_all_but(0, now, gone.value)
         elif self.attempts > self.earlier:
-            self.notes.revise(gone.value)
+            revise(self.history, gone.value)
         self.upcoming.give_back(now)
         return (*actions, *self.discard(), *self._finish(gone, now))
 
@@ -348,7 +357,7 @@ class Call(CallState):
         others = self.cancel_all_but(attempt, now)
         if flight.payment is not None:
             flight.payment.give_back(now)
-        self.notes.note(flight, now, Outcome.DENIED.value).because = detail
+        self.note(flight, now, Outcome.DENIED.value).because = detail
         self.upcoming.give_back(now)
         self.attempts -= 1
         answer = own_answer(Outcome.DENIED, None, detail=detail)
@@ -392,9 +401,6 @@ class Call(CallState):
     def launch(self, now: float) -> Actions:
         """Send the next attempt, with the payment that was taken for it."""
         attempt = self.attempts = self.attempts + 1
-        payment = self.upcoming.payment
-        if payment is not None:
-            self.feedback.paid = payment.price
         return self._flow.launched(self, self.upcoming.take(attempt, self.state, now), now)
 
     def _is_transparent(self, fault: Fault) -> bool:
@@ -413,7 +419,7 @@ class Call(CallState):
         """Make the transparent retry: send the same attempt again on a fresh connection."""
         keys, picker = self.upcoming.keys, self.upcoming.picker
         self._transparent = _USED
-        self.notes.note_transparent(flight, fault, now)
+        self.note(flight, now, "transparent").record_fault(fault)
         if self.fallbacks is not None:
             self.fallbacks.attempt_failed(fault, classify_fault(self.policy.classify, self.request, fault))
         flight.since = now
@@ -455,7 +461,9 @@ class Call(CallState):
         assert type(state) is Flying
         self.delivered = flight
         self.deadline = None
-        report_answer(self.upcoming, state, flight, now)
+        upcoming = self.upcoming
+        if upcoming.admission is not None or upcoming.picker is not None or upcoming.scope.hedges is not None:
+            report_answer(upcoming, state, flight, now)
         return self._flow.succeeded(self, attempt, now)
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
@@ -466,9 +474,11 @@ class Call(CallState):
         if self.fallbacks is not None:
             self.fallbacks.attempt_failed(failure.fault or self.reply, failure.verdict)
         flight.land(now)
-        report_to_endpoint(self.upcoming, flight, failure, now)
+        if flight.endpoint is not None:
+            report_to_endpoint(self.upcoming, flight, failure, now)
         on = goes_on(self, failure)
-        began = self.feedback.failed(self, self.upcoming, failure, flight, on, now)
+        self.upcoming.cools = self._flow.cools(self)
+        began = report_failure(self, self.upcoming, failure, flight, on, now)
         return self._flow.failed(self, failure, flight, began, on, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
@@ -487,7 +497,7 @@ class Call(CallState):
         report_trailers(self.upcoming, flight, verdict.cls, now)
         failure = failure_of(self, flight.attempt, whole, verdict, flight.since, now + self.env.wall_offset)
         on = goes_on(self, failure)
-        self.feedback.failed(self, self.upcoming, failure, flight, on, now)
+        report_failure(self, self.upcoming, failure, flight, on, now)
         no = first_no(self, failure, goes_on=on, disabled=False, safe=True)
         assert no is not None  # the call is committed
         self.note_no(failure, flight, no, now, delivered=True)
@@ -501,7 +511,7 @@ class Call(CallState):
         """
         self.upcoming.give_back(now)
         if self.attempts > self.earlier:
-            self.notes.revise(no.value, why)
+            revise(self.history, no.value, why)
         return self.end(no, now, why)
 
     def end(self, no: Outcome, now: float, why: str = "") -> Actions:
@@ -512,7 +522,7 @@ class Call(CallState):
         if entry is not None:
             return self._go_elsewhere(entry, no, now)
         if self.attempts == self.earlier:
-            self.notes.never_sent(no, self.policy.upstream, why)
+            note_never_sent(self.history, no, self.policy.upstream, why)
         failure = self.failure
         if failure is not None and failure.status is not None:
             return self._deliver_held(failure, no)
@@ -537,7 +547,7 @@ class Call(CallState):
         assert self.fallbacks is not None  # the entry is from there
         self.fallbacks.mark(self.history, self.policy)
         if self.attempts > self.earlier:
-            self.notes.fell_back(no)
+            note_fallback(self.history, no)
         failure, is_held = self.failure, self._flow.holds_answer(self)
         self._finish(no, now)
         if failure is None or failure.status is None or is_held:
@@ -565,8 +575,10 @@ class Call(CallState):
         """
         flight = self.delivered
         if state.outcome is _SUCCESS and flight is not None:  # another answer was recorded when it was judged
-            record = self.notes.note_broken_delivery(flight, now, no.value, self.reply)
+            record = self.note(flight, now, no.value)
             record.why = why
+            if self.reply is not None:
+                record.status = self.reply.status
             if fault is not None:
                 record.record_fault(fault)
         return self._finish(no, now)
@@ -579,16 +591,18 @@ class Call(CallState):
         assert flight is not None  # its answer is being delivered
         if type(self.plan) is Sequential:
             self.plan.succeeded()
-        self.feedback.succeeded(upcoming, self.attempts == self.earlier + 1, now)
+        report_success(upcoming, self.attempts == self.earlier + 1, now)
         gone = self.fallbacks is not None and self.fallbacks.has_gone
         if self.history or flight.look is not None or gone or upcoming.keys is not None or upcoming.was_held:
-            self.notes.note(flight, now, "delivered", None, self.reply)
+            self.note(flight, now, "delivered", None, self.reply)
 
     def _finish(self, outcome: Outcome, now: float) -> Actions:
         self.state = _DONE[outcome]
-        self.upcoming.finish(now)
-        if self.delivered is not None:
-            self.delivered.land(now)
+        upcoming, delivered = self.upcoming, self.delivered
+        if upcoming.admission is not None or upcoming.payment is not None:
+            upcoming.finish(now)
+        if delivered is not None and delivered.payment is not None:
+            delivered.payment.land(now)
         return _FINISH[outcome]
 
 

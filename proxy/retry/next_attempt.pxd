@@ -13,6 +13,8 @@ cdef class NextAttempt:
     cdef public object env
     cdef public object alarm
     cdef public bint cools
+    cdef public object paid
+    cdef public object app_paid
     cdef public Bucket bucket
     cdef public object keys
     cdef public object picker

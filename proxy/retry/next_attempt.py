@@ -29,21 +29,34 @@ class NextAttempt:
     `scope`: the state that calls with the credential in use share; `bucket`: what retries are paid from; `cools`:
     cooldowns hold this call; `payment`: what was taken for the attempt, None for nothing; `admission`: the call as
     gates know it, None until one was asked; `picker`: picks its endpoints, if the core chooses them; `keys`: picks its
-    credentials, if the policy has some. `alarm` moves the call's one alarm.
+    credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the last retry that
+    was sent had paid, None if it paid nothing; `app_paid`: the tokens that a call which is an app's own retry was
+    charged.
     """
 
     __slots__ = (
-        "admission", "alarm", "bucket", "cools", "env", "keys", "payment", "picker", "policy", "request", "scope",
+        "admission", "alarm", "app_paid", "bucket", "cools", "env", "keys", "paid", "payment", "picker", "policy",
+        "request", "scope",
     )  # fmt: skip
 
-    def __init__(self, request: Request, policy: Policy, scope: ScopeState, env: Env, alarm: Alarm | None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        policy: Policy,
+        scope: ScopeState,
+        env: Env,
+        alarm: Alarm | None,
+        bucket: Bucket | None,
+    ) -> None:
         self.request = request
         self.policy = policy
         self.scope = scope
         self.env = env
         self.alarm = alarm
         self.cools = False
-        self.bucket: Bucket | None = None
+        self.paid: float | None = None
+        self.app_paid: float | None = None
+        self.bucket = bucket
         self.keys: CallKeys[ScopeState] | None = None
         self.picker: EndpointPicker | None = None
         self.payment: Payment | None = None
@@ -51,11 +64,6 @@ class NextAttempt:
         if scope.endpoints is not None:
             endpoints = scope.endpoints.of(request.authority)
             self.picker = EndpointPicker(endpoints, policy.upstream, env.circuit_changed)
-        mode = policy.mode
-        if mode == "enforce":
-            self.bucket = scope.bucket
-        elif mode == "observe":
-            self.bucket = scope.shadow
 
     @property
     def was_held(self) -> bool:
@@ -175,7 +183,7 @@ class NextAttempt:
         payment, admission, keys = self.payment, self.admission, self.keys
         if payment is not None:
             payment.leave_room()
-            self.payment = None
+            self.paid, self.payment = payment.price, None
         flight = Flight(attempt, now, payment)
         if admission is not None:
             admission.sent(attempt, now)

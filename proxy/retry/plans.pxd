@@ -21,6 +21,7 @@ cdef class CallView:
     cdef public long earlier
     cdef public object deadline
     cdef public bint committed
+    cdef public list history
     cdef public Reply reply
 
     cpdef bint is_idempotent(self) except -1

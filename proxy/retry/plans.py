@@ -64,10 +64,10 @@ class Next:
 
 class CallView:
     """The view of a call that plans have. `earlier`: the number of its attempts that were made at other upstreams;
-    `reply`: the answer that is judged.
+    `history`: the records of the attempts that have ended; `reply`: the answer that is judged.
     """
 
-    __slots__ = ("attempts", "committed", "deadline", "earlier", "hints", "policy", "reply", "request")
+    __slots__ = ("attempts", "committed", "deadline", "earlier", "hints", "history", "policy", "reply", "request")
 
     policy: Policy
     request: Request
@@ -76,12 +76,8 @@ class CallView:
     earlier: int
     deadline: float | None
     committed: bool
+    history: list[AttemptRecord]
     reply: Reply | None
-
-    @property
-    def history(self) -> list[AttemptRecord]:
-        """The records of the attempts that have ended."""
-        raise NotImplementedError
 
     @property
     def bucket(self) -> Bucket | None:
