@@ -127,7 +127,7 @@ class UpstreamConnection(Http2Protocol):
         self.transport = None
         self._keeper.lost(self)
         self._give_up(exc or ConnectionError("closed before its SETTINGS"))
-        if self.session.behind:  # frames that arrived before the loss count
+        if self.session.has_unread:  # frames that arrived before the loss count
             self.session.feed(b"", monotonic())
         self.session.lost()
 
@@ -140,7 +140,7 @@ class UpstreamConnection(Http2Protocol):
     def flush(self) -> None:
         """Write the output that was gathered; if the connection is closed already, only notify its streams."""
         if self.transport is None:
-            self.session.outbox.tell()
+            self.session.outbox.notify_streams()
         else:
             Http2Protocol.flush(self)
 
@@ -291,7 +291,7 @@ class Http2UpstreamStream(Stream):
             return
         listener.on_head(head, data, False, None)
         if end:
-            self.tell_end(trailers)
+            self.report_end(trailers)
 
     def on_data(self, data: bytes) -> None:
         """Report more of the body."""

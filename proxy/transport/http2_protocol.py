@@ -59,7 +59,7 @@ class Http2Protocol(SessionOwner):
             flusher.gathered(self)
             flusher.flush()
         took = monotonic() - begun
-        if (took >= LONG or session.behind) and not self._rests_until:
+        if (took >= LONG or session.has_unread) and not self._rests_until:
             self._rest(begun, took)
 
     def _rest(self, begun: float, took: float) -> None:
@@ -83,7 +83,7 @@ class Http2Protocol(SessionOwner):
             self._loop.call_soon(self._look)
             return
         self._rests_until = 0.0
-        if self.session.behind:
+        if self.session.has_unread:
             self._read(b"", now)
         if not self._rests_until and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()

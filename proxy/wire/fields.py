@@ -146,17 +146,17 @@ def edited(block: FieldBlock, start: int, cut: Set[bytes], put: Mapping[bytes, b
     names = put.keys() | cut
     edits: list[tuple[int, int, bytes]] = []
     seen = set()
-    for begin, behind, name in _lines(block.lowered, names) if len(names) > FEW else _spans(block.lowered, names):
-        edits.append((begin, behind, b"" if name in seen else put.get(name, b"")))
+    for begin, after, name in _lines(block.lowered, names) if len(names) > FEW else _spans(block.lowered, names):
+        edits.append((begin, after, b"" if name in seen else put.get(name, b"")))
         seen.add(name)
     for name in put.keys() - seen:
         place = start if name == b"host" else end
         edits.append((place, place, put[name]))
     edits.sort()
     parts: list[bytes] = []
-    for begin, behind, line in edits:
+    for begin, after, line in edits:
         parts += (raw[start:begin], line)
-        start = behind
+        start = after
     parts.append(raw[start:end])
     return b"".join(parts)
 
@@ -171,9 +171,9 @@ def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]
         mark = b"\n" + name + b":"
         at = lowered.find(mark)
         while at >= 0:
-            behind = lowered.find(b"\n", at + 1)
-            yield at + 1, behind + 1, name
-            at = lowered.find(mark, behind)
+            after = lowered.find(b"\n", at + 1)
+            yield at + 1, after + 1, name
+            at = lowered.find(mark, after)
 
 
 def _lines(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:

@@ -54,9 +54,9 @@ def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:
         edits.append((end, end, added if empty else b", " + added))
     parts: list[bytes] = []
     start = 0
-    for begin, behind, value in edits:
+    for begin, after, value in edits:
         parts += (body[start:begin], value)
-        start = behind
+        start = after
     return b"".join([*parts, body[start:]])
 
 

@@ -18,37 +18,39 @@ def lines_of_requests() -> KnownLines[str]:
 def test_lines_with_a_name_that_matters_are_told_in_order() -> None:
     known, lines = lines_of_requests(), [b"hOST: A", b"X: 1", b"Via:  B ", b"Authorization: Basic 1", b"Via: c"]
     for _ in range(2):
-        told = known.telling(lines)
-        assert told == [b"hOST: A", b"Via:  B ", b"Via: c"]
-        assert known.pairs(told) == [(b"host", b"a"), (b"via", b"b "), (b"via", b"c")]
+        significant = known.significant(lines)
+        assert significant == [b"hOST: A", b"Via:  B ", b"Via: c"]
+        assert known.pairs(significant) == [(b"host", b"a"), (b"via", b"b "), (b"via", b"c")]
 
 
 def test_a_login_matters_in_any_case_and_alone() -> None:
     lines = [b"Authorization: NTLM", b"authorization:negotiate abc", b"Authorization: Negotiated"]
-    assert lines_of_requests().telling(lines) == lines[:2]
+    assert lines_of_requests().significant(lines) == lines[:2]
 
 
 @pytest.mark.parametrize("line", [b"", b"X", b"X : y", b": y", b"X: \0", b"X: a\nHost: b", b"X: a\r", b" X: y"])
 def test_a_malformed_line_is_not_taken_however_often_it_comes(line: bytes) -> None:
     known = lines_of_requests()
-    assert known.telling([b"Host: a", line]) is None
-    assert known.telling([b"Host: a", line]) is None
+    assert known.significant([b"Host: a", line]) is None
+    assert known.significant([b"Host: a", line]) is None
 
 
 def test_what_is_remembered_is_bounded() -> None:
     known = lines_of_requests()
     for n in range(3 * KEPT):
-        told = known.telling([b"Host: a", b"X-Request-Id: %d" % n, b"Content-Length: %d" % n, b"X: " + b"x" * LONGEST])
-        assert told == [b"Host: a", b"Content-Length: %d" % n]
-        assert known.pairs(told) == [(b"host", b"a"), (b"content-length", b"%d" % n)]
-        assert len(known._plain) + len(known._telling) <= KEPT
-        assert max(map(len, known._plain | known._telling.keys())) <= LONGEST
-        known.keep(tuple(told), "head", LONGEST_HEAD)
+        significant = known.significant(
+            [b"Host: a", b"X-Request-Id: %d" % n, b"Content-Length: %d" % n, b"X: " + b"x" * LONGEST]
+        )
+        assert significant == [b"Host: a", b"Content-Length: %d" % n]
+        assert known.pairs(significant) == [(b"host", b"a"), (b"content-length", b"%d" % n)]
+        assert len(known._plain) + len(known._significant) <= KEPT
+        assert max(map(len, known._plain | known._significant.keys())) <= LONGEST
+        known.keep(tuple(significant), "head", LONGEST_HEAD)
         assert len(known.heads) <= HEADS
     known.heads.clear()
     known.keep((b"Host: a",), "head", LONGEST_HEAD + 1)
     assert not known.heads
-    assert known.telling([b"X: y"] * (MANY + 1)) is None
+    assert known.significant([b"X: y"] * (MANY + 1)) is None
 
 
 def test_a_head_has_nothing_of_one_whose_lines_were_alike() -> None:

@@ -206,9 +206,9 @@ class ChunkedBody:
             raise BadBody("a trailer field would change the framing or the routing")
         self.trailers = section[:-2]
         self._state = _DONE
-        behind = len(held) - len(section) if held else len(data) - found.end()
+        after = len(held) - len(section) if held else len(data) - found.end()
         held.clear()
-        return len(data) - behind
+        return len(data) - after
 
     def _trailers_ended(self, held: bytearray, checked: int) -> bool:
         """Whether `held` contains the empty line; its first `checked` bytes were searched before. Raises BadBody for

@@ -39,51 +39,51 @@ class KnownLines(Generic[AnyHead]):
         self.heads: dict[Sequence[bytes], AnyHead] = {}
         self._find = find
         self._plain: set[bytes] = set()
-        self._telling: dict[bytes, Pair] = {}
+        self._significant: dict[bytes, Pair] = {}
 
-    def telling(self, lines: list[bytes]) -> list[bytes] | None:
+    def significant(self, lines: list[bytes]) -> list[bytes] | None:
         """Return those of a head's field lines that have a name that matters, in order; None if a line is malformed or
         there are too many.
         """
         if len(lines) > MANY:
             return None
-        plain, known, told = self._plain, self._telling, []
+        plain, known, found = self._plain, self._significant, []
         for line in lines:
             if line not in plain:
                 if line not in known:
-                    tells = self._tells(line)
-                    if tells is None:
+                    matters = self._matters(line)
+                    if matters is None:
                         return None
-                    if not tells:
+                    if not matters:
                         continue
-                told.append(line)
-        return told
+                found.append(line)
+        return found
 
-    def pairs(self, told: list[bytes]) -> list[Pair]:
-        """Return (name, value), both in lower case, of each of the lines `told`, which all have a name that matters."""
-        known = self._telling
-        return [known.get(line) or self._pair(line)[0] for line in told]
+    def pairs(self, lines: list[bytes]) -> list[Pair]:
+        """Return (name, value), both in lower case, of each of these lines, which all have a name that matters."""
+        known = self._significant
+        return [known.get(line) or self._pair(line)[0] for line in lines]
 
-    def keep(self, told: Sequence[bytes], head: AnyHead, size: int) -> None:
-        """Remember `head`, which has `size` bytes, by the lines `told`, which are those with a name that matters;
-        unless the head is too large.
+    def keep(self, lines: Sequence[bytes], head: AnyHead, size: int) -> None:
+        """Remember `head`, which has `size` bytes, by those of its lines that have a name that matters; unless
+        the head is too large.
         """
         if size <= LONGEST_HEAD:
             if len(self.heads) >= HEADS:
                 self.heads.clear()
-            self.heads[told] = head
+            self.heads[lines] = head
 
-    def _tells(self, line: bytes) -> bool | None:
+    def _matters(self, line: bytes) -> bool | None:
         """Whether a line that is not known yet has a name that matters; None if it is malformed. Remember the line."""
         if FIELD_LINE(line) is None:
             return None
         found = self._pair(line)
         if len(line) <= LONGEST:
-            if len(self._plain) + len(self._telling) >= KEPT:
+            if len(self._plain) + len(self._significant) >= KEPT:
                 self._plain.clear()
-                self._telling.clear()
+                self._significant.clear()
             if found:
-                self._telling[line] = found[0]
+                self._significant[line] = found[0]
             else:
                 self._plain.add(line)
         return bool(found)

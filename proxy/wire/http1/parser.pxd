@@ -15,7 +15,7 @@ cdef class HeadParser:
     cdef public Py_ssize_t _line_end
     cdef public bint _skipped
 
-    cdef _hold_behind(self, bytes data, Py_ssize_t end)
+    cdef _hold_after(self, bytes data, Py_ssize_t end)
     cpdef bytes leftover(self)
 
 

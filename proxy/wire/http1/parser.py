@@ -72,7 +72,7 @@ class HeadParser:
         self._line_end = -1  # the end of its first line, once that was checked
         self._skipped = False  # whether an empty line before it was skipped
 
-    def _hold_behind(self, data: bytes, end: int) -> None:
+    def _hold_after(self, data: bytes, end: int) -> None:
         """Keep the bytes of `data` after the head that ends at `end`."""
         self._skipped = False
         if end != len(data):
@@ -209,7 +209,7 @@ class RequestParser(HeadParser):
             head = scan_request(data, last, self.header_bytes, self.headers)
             if head is not None:
                 end = len(head.raw)
-                self._hold_behind(data, end)
+                self._hold_after(data, end)
                 if head is not last:
                     self._last = head if end <= REPEATABLE else None
                 return head
@@ -248,15 +248,15 @@ class RequestParser(HeadParser):
             head._kept = last._kept
         else:
             lines = fields.split(b"\r\n") if fields else []
-            told = None if len(lines) > self.headers else _REQUESTS.telling(lines)
-            if told is None:
+            significant = None if len(lines) > self.headers else _REQUESTS.significant(lines)
+            if significant is None:
                 return None
-            key = tuple(told)
+            key = tuple(significant)
             like = _REQUESTS.heads.get(key)
             if like is not None:
                 head = RequestHead.alike(like, data[:size], method, target)
             else:
-                head = RequestHead(data[:size], method, target, b"1", _REQUESTS.pairs(told))
+                head = RequestHead(data[:size], method, target, b"1", _REQUESTS.pairs(significant))
                 if head.common:
                     _REQUESTS.keep(key, head, size)
         self._rest, self._at, self._skipped = rest, 0, False
@@ -301,7 +301,7 @@ class ResponseParser(HeadParser):
         if self._compiled:
             head = scan_answer(data, last, self.header_bytes, self.headers)
             if head is not None:
-                self._hold_behind(data, len(head.raw))
+                self._hold_after(data, len(head.raw))
                 self._last = head
                 return head
         else:
@@ -348,10 +348,10 @@ class ResponseParser(HeadParser):
             return last, rest
         lines = begun.split(b"\r\n")
         line = lines.pop(0)
-        told = None if len(lines) > self.headers else _ANSWERS.telling(lines)
-        if told is None:
+        significant = None if len(lines) > self.headers else _ANSWERS.significant(lines)
+        if significant is None:
             return None, b""
-        key = (line, *told)
+        key = (line, *significant)
         like = _ANSWERS.heads.get(key)
         if like is not None:
             head = ResponseHead.alike(like, raw)
@@ -360,7 +360,7 @@ class ResponseParser(HeadParser):
             if status is None:
                 return None, b""
             minor, code, reason = status.groups()
-            head = ResponseHead(raw, minor, code, reason, _ANSWERS.pairs(told))
+            head = ResponseHead(raw, minor, code, reason, _ANSWERS.pairs(significant))
             if head.common:
                 _ANSWERS.keep(key, head, size)
         if size <= REPEATABLE:

@@ -248,8 +248,8 @@ class RequestHead(Head):
         if b"connection" in self.specials:
             fields = b"\r\n".join(slow_path.around(fields, b"\r\nConnection:"))
         if host is not None:
-            before, behind = slow_path.around(fields, b"\r\nHost:")
-            fields = b"".join((before, b"\r\nHost: ", host, b"\r\n", behind))
+            before, after = slow_path.around(fields, b"\r\nHost:")
+            fields = b"".join((before, b"\r\nHost: ", host, b"\r\n", after))
         return fields[2:]
 
     def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:

@@ -169,8 +169,8 @@ class ResponseHead(Head):
         elif b"connection" in self.specials:
             kept = self.raw.replace(b"\r\nConnection: keep-alive\r\n", b"\r\n", 1)[:-2]
             if len(kept) == len(self.raw) - 2:  # the line is spelt in another way
-                before, behind = slow_path.around(self.raw, b"\r\nConnection:")
-                kept = b"".join((before, b"\r\n", behind[:-2]))
+                before, after = slow_path.around(self.raw, b"\r\nConnection:")
+                kept = b"".join((before, b"\r\n", after[:-2]))
         else:
             kept = self.raw[:-2]
         self._kept = kept

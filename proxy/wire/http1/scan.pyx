@@ -240,7 +240,7 @@ cdef extern from *:
     unsigned int no_letters(const unsigned char *at) nogil
 
 
-cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+cdef inline Py_ssize_t value_end(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     """The offset after the octets of a value that begins at `at`; `text` has `size` octets, and then a NUL."""
     cdef unsigned long long word, deleted, flags
     cdef unsigned int others
@@ -265,7 +265,7 @@ cdef inline Py_ssize_t behind_value(const unsigned char *text, Py_ssize_t at, Py
     return at
 
 
-cdef inline Py_ssize_t behind_token(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+cdef inline Py_ssize_t token_end(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     """The offset after the octets of a token that begins at `at`; `text` has `size` octets, and then a NUL."""
     cdef unsigned int others
     while AT_ONCE and at + AT_ONCE <= size:
@@ -279,7 +279,7 @@ cdef inline Py_ssize_t behind_token(const unsigned char *text, Py_ssize_t at, Py
     return at
 
 
-cdef inline Py_ssize_t behind_target(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+cdef inline Py_ssize_t target_end_at(const unsigned char *text, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     """The offset after the octets of a request target that begins at `at`; `text` has `size` octets, and then a NUL."""
     cdef unsigned int others
     while AT_ONCE and at + AT_ONCE <= size:
@@ -310,7 +310,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     while True:
         # The bytes object ends with a NUL, which is neither a token's nor a value's: no loop passes its end.
         line = at
-        at = name_end = behind_token(text, at, whole)
+        at = name_end = token_end(text, at, whole)
         if name_end == line:
             if text[at] != 0x0D or text[at + 1] != 0x0A:
                 return False
@@ -322,7 +322,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
             return False
         at += 1
         begin = at
-        at = behind_value(text, at, whole)
+        at = value_end(text, at, whole)
         if text[at] != 0x0D or text[at + 1] != 0x0A:
             return False
         stop = at
@@ -474,7 +474,7 @@ cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_b
     method_end = at
     if not 0 < method_end <= 64 or text[at] != 0x20:
         return None
-    at = target_end = behind_target(text, at + 1, PyBytes_GET_SIZE(data))
+    at = target_end = target_end_at(text, at + 1, PyBytes_GET_SIZE(data))
     if target_end == method_end + 1 or PyBytes_GET_SIZE(data) - at < 13 or memcmp(text + at, b" HTTP/1.1\r\n", 11):
         return None
     at += 11
@@ -540,7 +540,7 @@ cpdef ResponseHead scan_answer(bytes data, ResponseHead last, Py_ssize_t header_
     status = (text[9] - 0x30) * 100 + (text[10] - 0x30) * 10 + (text[11] - 0x30)
     if status == 204 or status == 304:
         return None
-    at = behind_value(text, at, PyBytes_GET_SIZE(data))
+    at = value_end(text, at, PyBytes_GET_SIZE(data))
     if text[at] != 0x0D or text[at + 1] != 0x0A:
         return None
     at += 2

@@ -163,11 +163,11 @@ def around(raw: bytes, mark: bytes) -> tuple[bytes, bytes]:
     """Return the parts of a head before and after a line that came once, without the CRLF that precedes the line.
     `mark` is that CRLF and the line's name with its colon, as most senders write it.
     """
-    before, found, behind = raw.partition(mark)
+    before, found, after = raw.partition(mark)
     if not found:
         at = raw.lower().find(mark.lower())
-        before, behind = raw[:at], raw[at + 2 :]
-    return before, behind.partition(b"\r\n")[2]
+        before, after = raw[:at], raw[at + 2 :]
+    return before, after.partition(b"\r\n")[2]
 
 
 class Head(FieldBlock):

@@ -15,10 +15,10 @@ cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, 
         raise TypeError("a head is made of bytes")
     cdef Py_ssize_t cut = edges.cut, at = edges.host, start = 0, line = 0
     cdef Py_ssize_t end = PyBytes_GET_SIZE(raw) - 2
-    cdef Py_ssize_t more = PyBytes_GET_SIZE(add), behind = PyBytes_GET_SIZE(body)
+    cdef Py_ssize_t more = PyBytes_GET_SIZE(add), after = PyBytes_GET_SIZE(body)
     cdef const char *text = PyBytes_AS_STRING(raw)
     cdef const char *space
-    cdef Py_ssize_t size = end - (edges.cut_end - cut) + more + 2 + behind
+    cdef Py_ssize_t size = end - (edges.cut_end - cut) + more + 2 + after
     cdef bytes out
     cdef char *to
     if not 0 <= edges.first <= end or edges.cut_end > end or edges.host_end > end:
@@ -55,7 +55,7 @@ cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, 
     to = copied(to, text, start, end)
     to = copied(to, PyBytes_AS_STRING(add), 0, more)
     to = copied(to, "\r\n", 0, 2)
-    copied(to, PyBytes_AS_STRING(body), 0, behind)
+    copied(to, PyBytes_AS_STRING(body), 0, after)
     return out
 
 

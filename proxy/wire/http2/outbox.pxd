@@ -25,7 +25,7 @@ cdef class Outbox(StreamOutbox):
     cpdef put(self, bytes data)
     cpdef reply(self, bytes data)
     cpdef bytes take(self)
-    cpdef tell(self)
+    cpdef notify_streams(self)
     cpdef drained(self)
     cdef _frame(self, Stream stream, bytes data, bint end)
     cpdef grant(self, Stream stream, long long increment)

@@ -83,7 +83,7 @@ class Outbox(StreamOutbox):
         if self._waiting:
             self.pump()
         if self._writable or self._resumed:
-            self.tell()
+            self.notify_streams()
         out = self._out
         if not out:
             return b""
@@ -93,19 +93,19 @@ class Outbox(StreamOutbox):
             self._replies = 0
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def tell(self) -> None:
+    def notify_streams(self) -> None:
         """Report to streams that they may write on, and what they held, which must not be reported from within a
         stream's own methods. `take` calls this first.
         """
         while self._writable:
             stream = self._writable.pop()
             if not stream.blocked and not stream.over:
-                stream.tell_writable()
+                stream.report_writable()
         while self._resumed:
-            self._resumed.pop().tell_held()
+            self._resumed.pop().report_held()
 
     def resumed(self, stream: Stream) -> None:
-        """Have a stream report what it held, with the next `tell`."""
+        """Have a stream report what it held, with the next `notify_streams`."""
         self._resumed.append(stream)
 
     def drained(self) -> None:

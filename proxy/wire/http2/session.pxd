@@ -27,7 +27,7 @@ cdef class SessionOwner:
 
 
 cdef class Session(StreamSession):
-    cdef public bint behind, draining, ended
+    cdef public bint draining, ended, has_unread
     cdef public long long held
     cdef public PeerLimits limits
     cdef public SessionOwner owner
@@ -48,7 +48,7 @@ cdef class Session(StreamSession):
     cdef _received(self, Stream stream)
     @cython.locals(number=object)
     cdef _close(self, Stream stream, bint was_reset)
-    cdef _tell_changed(self)
+    cdef _notify_changed(self)
     cdef _remember(self, number, bint was_reset)
     cdef _was_reset(self, number)
     cdef _refuse(self, number, long long code)
@@ -60,15 +60,15 @@ cdef class Session(StreamSession):
     cdef _credit_connection(self, Py_ssize_t size)
     @cython.locals(at=Py_ssize_t, rest=bytearray)
     cpdef feed(self, bytes data, double now, long long turn=*)
-    @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, behind=Py_ssize_t, kind=int, flags=int, payload=bytes, high=int, low=int, number=cython.longlong)
+    @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, kind=int, flags=int, payload=bytes, high=int, low=int, number=cython.longlong)
     cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
     cdef Py_ssize_t _read_preface(self, bytes data) except -1
     cdef _check_order(self, int kind, int flags, number)
     cdef _spend(self, double now)
     cdef _check_known(self, number)
-    cdef _tell_begun(self)
+    cdef _report_begun(self)
     @cython.locals(body=list, data=bytes)
-    cdef _tell_head(self, Stream stream, trailers)
+    cdef _report_head(self, Stream stream, trailers)
     @cython.locals(size=Py_ssize_t, stream=Stream, end=bint)
     cdef _data(self, int flags, number, bytes payload, double now)
     cdef _stray_data(self, number, Py_ssize_t size, double now)

@@ -141,15 +141,15 @@ class Session(StreamSession):
     """An HTTP/2 connection. `client`: whether we open its streams; else an app does.
 
     `streams`: those in flight, by id. `draining`: no more streams are opened. `ended`: the connection is lost, or given
-    up. `behind`: the last `feed` left bytes unread. `errors` counts, by error code, the streams reset and connections
-    given up, by either end (`_count`).
+    up. `has_unread`: the last `feed` left bytes unread. `errors` counts, by error code, the streams reset and
+    connections given up, by either end (`_count`).
     """
 
     __slots__ = (
         "_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads", "_highest",
         "_last_named", "_left", "_most_streams", "_need", "_next", "_outbox", "_over_before", "_over_ids", "_owed",
-        "_partial_since", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld", "behind",
-        "draining", "ended", "held", "limits", "owner", "streams",
+        "_partial_since", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld",
+        "draining", "ended", "has_unread", "held", "limits", "owner", "streams",
     )  # fmt: skip
 
     outbox: Outbox
@@ -163,7 +163,7 @@ class Session(StreamSession):
         self._errors = Counter() if errors is None else errors
         self.streams: dict[int, Stream] = {}
         self.draining = False
-        self.ended = self.behind = False
+        self.ended = self.has_unread = False
         self.held = 0  # bytes held for owners that have paused their streams
         self.outbox = self._outbox = Outbox()
         self._peer_window = FIRST_WINDOW  # the peer's window of a new stream
@@ -273,7 +273,7 @@ class Session(StreamSession):
         else:
             self.owner.changed()
 
-    def _tell_changed(self) -> None:
+    def _notify_changed(self) -> None:
         """Notify the owner of a change, after reading: it may then close the connection, which must not happen before
         streams got all events of what was read.
         """
@@ -314,11 +314,11 @@ class Session(StreamSession):
         """Break off a stream on which the peer broke the rules. A peer that makes us reset streams counts as one that
         resets them.
         """
-        self._tell_begun()
+        self._report_begun()
         if not stream.over:
             self._spend(now)
             self.reset(stream, code)
-            stream.tell_gone(code, processed=True, detail=detail)
+            stream.report_gone(code, processed=True, detail=detail)
 
     # -- credit ---------------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class Session(StreamSession):
 
     def feed(self, data: bytes, now: float, turn: int = MOST) -> None:
         """Read bytes that came from the peer, at time `now`. `turn` bounds about how much is read at once (see TURN);
-        if bytes are left over (property `behind`) afterwards, feed again, with b"" if nothing more came.
+        if bytes are left over (property `has_unread`) afterwards, feed again, with b"" if nothing more came.
         """
         if self.ended:
             return
@@ -368,12 +368,12 @@ class Session(StreamSession):
                 return
             data = b"".join((rest, data))
         self._reading = True
-        self.behind = False
+        self.has_unread = False
         try:
             at = self._read(data, now, turn)
-            self._tell_begun()
+            self._report_begun()
         except Broken as broken:
-            self._tell_begun()
+            self._report_begun()
             self.fail(broken.code, broken.detail)
             return
         finally:
@@ -403,12 +403,12 @@ class Session(StreamSession):
                     raise Broken(*wrong)
             if not self._coming or heads.number:
                 self._check_order(kind, flags, number)
-            behind = at + HEADER_SIZE + length
-            if behind > size:
+            end = at + HEADER_SIZE + length
+            if end > size:
                 self._need = HEADER_SIZE + length
                 return at
             at += HEADER_SIZE
-            payload = data[at:behind] if SLICER is None else SLICER.cut(data, at, behind)
+            payload = data[at:end] if SLICER is None else SLICER.cut(data, at, end)
             if kind == DATA:
                 self._data(flags, number, payload, now)
             elif kind == HEADERS:
@@ -420,12 +420,12 @@ class Session(StreamSession):
                 self._other(kind, flags, number, payload, now)
             if self.ended:
                 return size
-            at = behind
+            at = end
             turn -= _LIGHT
             if kind in (HEADERS, CONTINUATION):
                 turn -= length
             if turn <= 0 and at < size:
-                self.behind = True
+                self.has_unread = True
                 self._need = 0
                 return at
         self._need = HEADER_SIZE
@@ -462,22 +462,22 @@ class Session(StreamSession):
         if number >= self._next if bool(number & 1) is self.client else number > self._highest:
             raise Broken(PROTOCOL_ERROR, f"a frame on the idle stream {number}")
 
-    def _tell_begun(self) -> None:
+    def _report_begun(self) -> None:
         """Report the heads that were kept until the bytes of a `feed` were read, each with the body and trailers that
         came after it.
         """
         while self._begun:
-            self._tell_head(next(iter(self._begun)), None)
+            self._report_head(next(iter(self._begun)), None)
 
-    def _tell_head(self, stream: Stream, trailers: Trailers2 | None) -> None:
+    def _report_head(self, stream: Stream, trailers: Trailers2 | None) -> None:
         """Report the head of a stream, with the body and trailers that came with it."""
         head = self._begun.pop(stream)
         body, stream.begun = stream.begun, None
         data = b""
         if body:
             data = body[0] if len(body) == 1 else b"".join(body)
-        stream.told = True
-        stream.tell_head(head, data, stream.received_all, trailers)
+        stream.head_reported = True
+        stream.report_head(head, data, stream.received_all, trailers)
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
@@ -498,7 +498,7 @@ class Session(StreamSession):
         if (
             stream.received_all
             or size > stream.left
-            or (not stream.told and stream.begun is None)
+            or (not stream.head_reported and stream.begun is None)
             or (stream.expected >= 0 and not _fits(stream, len(payload), end))
         ):
             self._break_for_data(stream, size, now)
@@ -518,12 +518,12 @@ class Session(StreamSession):
             if payload:
                 stream.begun.append(payload)
             if end:
-                self._tell_head(stream, None)
+                self._report_head(stream, None)
             return
         if payload:
-            stream.tell_data(payload)
+            stream.report_data(payload)
         if end:
-            stream.tell_end(None)
+            stream.report_end(None)
 
     def _stray_data(self, number: int, size: int, now: float) -> None:
         """Handle DATA of a stream that is closed, or that was never opened."""
@@ -541,7 +541,7 @@ class Session(StreamSession):
             code, detail = STREAM_CLOSED, "DATA after the end of the stream"
         elif size > stream.left:
             code, detail = FLOW_CONTROL_ERROR, "more DATA than the stream's window"
-        elif not stream.told and stream.begun is None:
+        elif not stream.head_reported and stream.begun is None:
             code, detail = PROTOCOL_ERROR, "DATA before a head"
         else:
             code, detail = PROTOCOL_ERROR, "DATA that does not match content-length"
@@ -558,7 +558,7 @@ class Session(StreamSession):
             size -= len(payload)
         self._credit_connection(size)
         if end:
-            stream.tell_end(None)
+            stream.report_end(None)
 
     # -- heads ----------------------------------------------------------------------------------------------------
 
@@ -640,11 +640,11 @@ class Session(StreamSession):
             stream.expected = head.content_length
         if head.list_size > limits.header_bytes or head.count > limits.headers:
             large = self._too_large(head.list_size)
-            stream.told = True
-            stream.tell_too_large(head, large)
+            stream.head_reported = True
+            stream.report_too_large(head, large)
         elif end:
-            stream.told = True
-            stream.tell_head(head, b"", True, None)
+            stream.head_reported = True
+            stream.report_head(head, b"", True, None)
         else:
             self._begun[stream] = head
             stream.begun = []
@@ -668,7 +668,7 @@ class Session(StreamSession):
             stream.interim += head.list_size
             if end or stream.interim > _INTERIM:
                 raise Malformed("an interim answer that ends the stream, or too many of them")
-            stream.tell_info(head)
+            stream.report_info(head)
         else:
             length = head.content_length
             stream.answered = True
@@ -682,7 +682,7 @@ class Session(StreamSession):
             stream.begun = []
             if end:
                 self._received(stream)
-                self._tell_head(stream, None)
+                self._report_head(stream, None)
 
     def _trailers(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
         trailers = self._heads.trailers(block)
@@ -696,9 +696,9 @@ class Session(StreamSession):
             raise Malformed("DATA that does not match content-length")
         self._received(stream)
         if stream.begun is not None:
-            self._tell_head(stream, trailers)
+            self._report_head(stream, trailers)
         else:
-            stream.tell_end(trailers)
+            stream.report_end(trailers)
 
     # -- other frames ---------------------------------------------------------------------------------------------
 
@@ -720,7 +720,7 @@ class Session(StreamSession):
             raise Broken(PROTOCOL_ERROR, "a PUSH_PROMISE")
 
     def _rst_stream(self, number: int, payload: bytes, now: float) -> None:
-        self._tell_begun()
+        self._report_begun()
         stream = self.streams.get(number)
         if stream is None:
             self._check_known(number)
@@ -737,7 +737,7 @@ class Session(StreamSession):
             return
         self._close(stream, True)
         self._over_ids[number] = False  # the peer has nothing of it under way: what still comes is after its end
-        stream.tell_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
+        stream.report_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
     def _settings(self, flags: int, payload: bytes, now: float) -> None:
         first = not self._coming
@@ -755,7 +755,7 @@ class Session(StreamSession):
             self._grow(self._peer_window - window)
         if first:
             self.owner.opened()
-        self._tell_changed()
+        self._notify_changed()
 
     def _set(self, key: int, value: int) -> None:
         if key == frames.INITIAL_WINDOW_SIZE:
@@ -793,12 +793,12 @@ class Session(StreamSession):
         if code:
             self._count(code)
         if self.client:
-            self._tell_begun()
+            self._report_begun()
             for stream in [each for key, each in self.streams.items() if key > last]:
                 if not stream.over:
                     self._close(stream, True)
-                    stream.tell_gone(REFUSED_STREAM, processed=False, detail=f"the peer goes away: {code_name(code)}")
-        self._tell_changed()
+                    stream.report_gone(REFUSED_STREAM, processed=False, detail=f"the peer goes away: {code_name(code)}")
+        self._notify_changed()
 
     def _window_update(self, number: int, payload: bytes, now: float) -> None:
         increment = int.from_bytes(payload, "big") & MOST
@@ -868,7 +868,7 @@ class Session(StreamSession):
         self._drain_due = NEVER
         self._last_named = True
         self._outbox.put(frames.goaway(self._highest, NO_ERROR))
-        self._tell_changed()
+        self._notify_changed()
 
     @property
     def drained(self) -> bool:
@@ -891,7 +891,7 @@ class Session(StreamSession):
         if self.ended:
             return
         self.ended = self.draining = True
-        self.behind = False
+        self.has_unread = False
         self._begun.clear()
         self._rest = bytearray()
         self._outbox.clear()
@@ -901,7 +901,7 @@ class Session(StreamSession):
             whole = self.client and stream.holds_all
             self._close(stream, not whole)
             if not whole:
-                stream.tell_gone(code, processed=True, detail=detail)
+                stream.report_gone(code, processed=True, detail=detail)
 
 
 def _unpadded(payload: bytes, start: int) -> bytes:

@@ -24,14 +24,14 @@ cdef class StreamSession:
 
 
 cdef class Stream:
-    cdef public bint answered, blocked, bodiless, ending, over, received_all, sent_all, told, unwanted
+    cdef public bint answered, blocked, bodiless, ending, head_reported, over, received_all, sent_all, unwanted
     cdef public list begun
     cdef public long long expected, received, left, owed, window
     cdef public Py_ssize_t interim
     cdef public unsigned int id
     cdef public Lane lane
     cdef public StreamSession session
-    cdef public object trailers_behind
+    cdef public object held_trailers
     cdef public bytes trailers_queued
     cdef list _held
     cdef bint _left, _paused, _whole_held
@@ -51,10 +51,10 @@ cdef class Stream:
     cpdef pause(self)
     cpdef resume(self)
     cpdef hold(self, bytes data)
-    cpdef tell_info(self, head)
-    cpdef tell_head(self, head, bytes data, bint end, trailers)
-    cpdef tell_writable(self)
-    cpdef tell_data(self, bytes data)
-    cpdef tell_end(self, trailers)
+    cpdef report_info(self, head)
+    cpdef report_head(self, head, bytes data, bint end, trailers)
+    cpdef report_writable(self)
+    cpdef report_data(self, bytes data)
+    cpdef report_end(self, trailers)
     cpdef drop_held(self)
-    cpdef tell_held(self)
+    cpdef report_held(self)

@@ -74,8 +74,8 @@ class Stream:
 
     __slots__ = (
         "_held", "_left", "_paused", "_whole_held", "answered", "begun", "blocked", "bodiless", "ending", "expected",
-        "id", "interim", "lane", "left", "over", "owed", "received", "received_all", "sent_all", "session", "told",
-        "trailers_behind", "trailers_queued", "unwanted", "window",
+        "head_reported", "held_trailers", "id", "interim", "lane", "left", "over", "owed", "received", "received_all",
+        "sent_all", "session", "trailers_queued", "unwanted", "window",
     )  # fmt: skip
 
     session: StreamSession
@@ -88,9 +88,9 @@ class Stream:
         self.answered = False
         self.blocked = False
         self.bodiless = False
-        self.told = False  # whether its first head was reported
+        self.head_reported = False  # whether its first head was reported
         self.begun: list[bytes] | None = None
-        self.trailers_behind: Trailers2 | None = None  # trailers to report with what is held
+        self.held_trailers: Trailers2 | None = None  # trailers to report with what is held
         self.received_all = False
         self.received = 0
         self.expected = -1
@@ -200,7 +200,7 @@ class Stream:
         self._paused = True
 
     def resume(self) -> None:
-        """Take the peer's body again; what was held is reported with the outbox's next `tell`."""
+        """Take the peer's body again; what was held is reported with the outbox's next `notify_streams`."""
         if self._paused:
             self._paused = False
             if self._held is not None or self._whole_held:
@@ -219,35 +219,35 @@ class Stream:
             self._held = []
         self._held.append(data)
 
-    def tell_info(self, head: Response2) -> None:
+    def report_info(self, head: Response2) -> None:
         """Report an interim answer."""
         try:
             self.on_info(head)
         except Exception as error:
             self.on_defect(error)
 
-    def tell_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
+    def report_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
         """Report the head, with what came with it."""
         try:
             self.on_head(head, data, end, trailers)
         except Exception as error:
             self.on_defect(error)
 
-    def tell_too_large(self, head: Request2, detail: str) -> None:
+    def report_too_large(self, head: Request2, detail: str) -> None:
         """Report a head that exceeds the limits."""
         try:
             self.on_too_large(head, detail)
         except Exception as error:
             self.on_defect(error)
 
-    def tell_writable(self) -> None:
+    def report_writable(self) -> None:
         """Report that the queued bytes were sent."""
         try:
             self.on_writable()
         except Exception as error:
             self.on_defect(error)
 
-    def tell_data(self, data: bytes) -> None:
+    def report_data(self, data: bytes) -> None:
         """Report more of the body."""
         if self._left:
             return
@@ -256,17 +256,17 @@ class Stream:
         except Exception as error:
             self.on_defect(error)
 
-    def tell_end(self, trailers: Trailers2 | None) -> None:
+    def report_end(self, trailers: Trailers2 | None) -> None:
         """Report that the body is whole, after the part of the body that is held."""
         if self._paused or self._held is not None:
-            self._whole_held, self.trailers_behind = True, trailers
+            self._whole_held, self.held_trailers = True, trailers
         elif not self._left:
             try:
                 self.on_end(trailers)
             except Exception as error:
                 self.on_defect(error)
 
-    def tell_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
+    def report_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
         """Report that the stream was broken off, and drop what is held."""
         self.drop_held()
         if not self._left:
@@ -288,13 +288,13 @@ class Stream:
         if held:
             self.session.taken(self, sum(map(len, held)))
 
-    def tell_held(self) -> None:
+    def report_held(self) -> None:
         """Report the held part of the body, piece by piece, as long as the owner does not pause the stream."""
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))
             if data:
-                self.tell_data(data)
+                self.report_data(data)
         if self._whole_held and not self._paused:
             self._whole_held = False
-            self.tell_end(self.trailers_behind)
+            self.report_end(self.held_trailers)

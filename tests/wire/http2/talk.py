@@ -1,4 +1,4 @@
-"""Sessions to talk to: streams that write down what they are told, frames by hand, and what a session answered."""
+"""Sessions to talk to: streams that record what is reported to them, frames by hand, and what a session answered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACK = frames.frame(frames.SETTINGS, frames.ACK, 0)
 
 
 class Recorder(Stream):
-    """Writes down what it is told. `told`-events: tuples, body joined."""
+    """Records the events reported to a stream: tuples, body joined."""
 
     __slots__ = ("body", "events", "head", "trailers", "whole")
 
@@ -111,7 +111,7 @@ class Side(SessionOwner):
 
     def resume(self, stream: Recorder) -> None:
         stream.resume()
-        self.session.outbox.tell()
+        self.session.outbox.notify_streams()
 
     def out(self) -> bytes:
         pieces = []

@@ -493,7 +493,7 @@ def test_a_turn_reads_so_many_light_frames_and_the_rest_is_read_in_the_next() ->
     cut = came[:-5]  # the last is not whole
     side.session.feed(cut, 0.0, TURN)
     turns = 1
-    while side.session.behind:
+    while side.session.has_unread:
         read = [payload for kind, _, _, payload in side.said() if kind == frames.PING]
         assert len(read) == TURN // 64
         answered += read
@@ -510,7 +510,7 @@ def test_large_heads_fill_a_turn_sooner() -> None:
     side.session.feed(
         b"".join(headers(number, (*GET, (b"a", bytes(5000).replace(b"\0", b"x")))) for number in (1, 3, 5)), 0.0, TURN
     )
-    assert (len(side.accepted), side.session.behind) == (2, True)
+    assert (len(side.accepted), side.session.has_unread) == (2, True)
     side.session.feed(headers(7, GET), 0.0, TURN)  # it comes meanwhile
     assert [each.id for each in side.accepted] == [1, 3, 5, 7]
-    assert not side.session.behind
+    assert not side.session.has_unread
