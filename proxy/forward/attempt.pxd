@@ -43,7 +43,7 @@ cdef class Attempt(Listener):
     cdef public double arrived
     cdef public Py_ssize_t limit
 
-    cpdef send(self, stream, asked, replay, double now)
+    cpdef send(self, stream, prepared, replay, double now)
     cpdef hold(self)
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1

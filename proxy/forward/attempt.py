@@ -20,7 +20,7 @@ from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import Listener, UpstreamStream
-from proxy.wire.head import Asked, ResponseHead, Trailers
+from proxy.wire.head import PreparedRequest, ResponseHead, Trailers
 
 #: The bytes that are kept of an answer while its call waits (contract, section 4).
 HELD = 64 * 1024
@@ -153,19 +153,19 @@ class Attempt(Listener):
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def send(self, stream: UpstreamStream, asked: Asked, replay: Replay | None, now: float) -> None:
-        """Send the request on this stream, and as much of its body as has come. `asked`: the request's head; `replay`:
-        its body, None if it has none; `now`: seconds.
+    def send(self, stream: UpstreamStream, prepared: PreparedRequest, replay: Replay | None, now: float) -> None:
+        """Send the request on this stream, and as much of its body as has come. `prepared`: the request's head;
+        `replay`: its body, None if it has none; `now`: seconds.
         """
         self.stream, self.replay = stream, replay
         if replay is None:
-            stream.send(self, asked, b"", True, None)
+            stream.send(self, prepared, b"", True, None)
             self.sent_at = now
             return
         body = replay.read(0)
         self.cursor = len(body)
         end = replay.done and self.cursor == replay.end
-        stream.send(self, asked, body, end, replay.trailers if end else None)
+        stream.send(self, prepared, body, end, replay.trailers if end else None)
         if end:
             self.sent_at = now
         else:

@@ -17,7 +17,7 @@ from proxy.retry.registry cimport ScopeState
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
-from proxy.wire.head cimport Asked
+from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -41,7 +41,7 @@ cdef class Exchange(AttemptOwner):
     cdef public ScopeState _scope
     cdef public object _verdict
 
-    @cython.locals(asked=Asked, connection=Connection, direct=ConnectionStream, lane=ScopeState, origin=Origin)
+    @cython.locals(prepared=PreparedRequest, connection=Connection, direct=ConnectionStream, lane=ScopeState, origin=Origin)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     cpdef Decider decider(self)
     cpdef Decider _decide(self)

@@ -158,14 +158,14 @@ class Exchange(AttemptOwner):
                 app.enter(now)
             if self.due <= context.watch.next:
                 context.watch.sooner(self)
-            asked = plan.asked if keys is None else plan.keyed_request(origin, context.via, keys.key)
-            if asked is None or asked.head is not plan.head:
-                asked = plan.first_request(origin, context.via)
+            prepared = plan.prepared if keys is None else plan.keyed_request(origin, context.via, keys.key)
+            if prepared is None or prepared.head is not plan.head:
+                prepared = plan.first_request(origin, context.via)
             connection = stream if isinstance(stream, Connection) else None
             if connection is not None:
-                connection.send(first, asked, body, True, None)
+                connection.send(first, prepared, body, True, None)
             else:
-                stream.send(first, asked, body, True, None)
+                stream.send(first, prepared, body, True, None)
         except Exception as error:
             self.break_down(error, now)
 

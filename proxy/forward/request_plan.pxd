@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.retry.facts cimport Request
 from proxy.transport.origins cimport Destination, Origin
-from proxy.wire.head cimport Asked
+from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
@@ -19,7 +19,7 @@ cdef class Plan:
     cdef public bint routed
     cdef public bint by_service
     cdef public bint looks
-    cdef public Asked asked
+    cdef public PreparedRequest prepared
     cdef public list keyed
     cdef public Answer answered
     cdef public bytes answer_lines
@@ -35,8 +35,8 @@ cdef class Plan:
                    text="const char *")
     cpdef bint follow(self, Asking head, router) except -1
     cpdef bint answers_plainly(self, Answer head, str via) except -1
-    cpdef Asked first_request(self, Origin origin, str via)
-    cpdef Asked plain_request(self, Origin origin, long number, str via)
+    cpdef PreparedRequest first_request(self, Origin origin, str via)
+    cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 
 cdef bint _steer_alike(dict some, dict others) except -1

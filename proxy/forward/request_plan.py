@@ -22,7 +22,7 @@ from proxy.retry.routing import Router, Target, Upstream
 from proxy.transport.origins import Destination, Origin
 from proxy.transport.pool import Pool
 from proxy.wire.first_bytes import HTTP1, HTTP2
-from proxy.wire.head import CHUNKED, Asked, RequestHead, ResponseHead, Trailers
+from proxy.wire.head import CHUNKED, PreparedRequest, RequestHead, ResponseHead, Trailers
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
@@ -59,7 +59,7 @@ class Plan:
     is. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`). `answered`:
     the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`:
     trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that may take
-    over (`proxy.forward.fallback.Ways`). `keyed`: like `asked`, for each of the policy's credentials.
+    over (`proxy.forward.fallback.Ways`). `keyed`: like `prepared`, for each of the policy's credentials.
     """
 
     #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
@@ -68,7 +68,6 @@ class Plan:
     __slots__ = (
         "answer_lines",
         "answered",
-        "asked",
         "begins",
         "by_service",
         "destination",
@@ -81,6 +80,7 @@ class Plan:
         "patience",
         "plain",
         "policy",
+        "prepared",
         "protocol",
         "request",
         "rest",
@@ -112,8 +112,8 @@ class Plan:
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.looks = policy.classify.looks_below_400
         self.ways: Any = None
-        self.asked: Asked | None = None  # as a first attempt sends it to the only origin
-        self.keyed: list[Asked | None] | None = None
+        self.prepared: PreparedRequest | None = None  # as a first attempt sends it to the only origin
+        self.keyed: list[PreparedRequest | None] | None = None
         self.answered: ResponseHead | None = None
         self.answer_lines = b""
         self.ends: dict[Trailers, tuple[Trailers | None, int | None]] = {}
@@ -190,7 +190,7 @@ class Plan:
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
         plan.rest, plan.upstream, plan.by_service, plan.looks = self.rest, self.upstream, self.by_service, self.looks
         plan.router, plan.begins, plan.routed = self.router, self.begins, self.routed
-        plan.asked = plan.keyed = None
+        plan.prepared = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
         plan.protocol, plan.plain, plan.ways = self.protocol, self.plain, self.ways
@@ -222,22 +222,22 @@ class Plan:
             end = self.ends[trailers] = told, status
         return end
 
-    def first_request(self, origin: Origin, via: str) -> Asked:
+    def first_request(self, origin: Origin, via: str) -> PreparedRequest:
         """Return the request as the first attempt of a `plain` plan sends it. If there is only one origin, the object
         of the previous request is used again with the new head, since streams keep none after `send`.
         """
-        asked = self.asked
-        if asked is None or self.destination.only is None:
-            asked = self.plain_request(origin, 1, via)
+        prepared = self.prepared
+        if prepared is None or self.destination.only is None:
+            prepared = self.plain_request(origin, 1, via)
             if self.destination.only is not None:
-                self.asked = asked
-            return asked
-        asked.head, asked.text, asked.block = self.head, b"", b""
+                self.prepared = prepared
+            return prepared
+        prepared.head, prepared.text, prepared.block = self.head, b"", b""
         if self.rest is not None:
-            asked.target = origin.path + self.rest
-        return asked
+            prepared.target = origin.path + self.rest
+        return prepared
 
-    def plain_request(self, origin: Origin, number: int, via: str) -> Asked:
+    def plain_request(self, origin: Origin, number: int, via: str) -> PreparedRequest:
         """Return the request as attempt `number` of a `plain` plan sends it to this origin.
 
         `via`: the name in our Via line, or in the line that replaces it.
@@ -245,8 +245,8 @@ class Plan:
         head, rest = self.head, self.rest
         add = request_lines(via, head.version, number, self.policy.via)
         if rest is None:
-            return Asked(head, origin.host if self.by_service else None, None, _NO_NAMES, add)
-        return Asked(head, origin.host, origin.path + rest, _NO_NAMES, add)
+            return PreparedRequest(head, origin.host if self.by_service else None, None, _NO_NAMES, add)
+        return PreparedRequest(head, origin.host, origin.path + rest, _NO_NAMES, add)
 
     def request_for(
         self,
@@ -258,22 +258,22 @@ class Plan:
         key: str | None,
         drop: frozenset[bytes] = _NO_NAMES,
         add: bytes = b"",
-    ) -> Asked:
+    ) -> PreparedRequest:
         """Return the request as attempt `number` of any plan sends it to this origin.
 
         `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call. `drop` and `add`
         are lower-case names and lines beside those of the policy.
         """
-        asked = self.plain_request(origin, number, via)
+        prepared = self.plain_request(origin, number, via)
         if is_plain(self.policy) and b"grpc-timeout" not in self.head.specials:
-            asked.drop, asked.add = drop, asked.add + add
+            prepared.drop, prepared.add = drop, prepared.add + add
         else:
             changes = attempt_fields(self.request, self.policy, number, elapsed=elapsed, key=key)
-            asked.drop = drop | changes.names()
-            asked.add = changes.lines() + way_line(via, self.head.version, self.policy.via) + add
-        return asked
+            prepared.drop = drop | changes.names()
+            prepared.add = changes.lines() + way_line(via, self.head.version, self.policy.via) + add
+        return prepared
 
-    def keyed_request(self, origin: Origin, via: str, key: int) -> Asked:
+    def keyed_request(self, origin: Origin, via: str, key: int) -> PreparedRequest:
         """Return the request as the first attempt sends it with the credential of number `key` (see
         `first_request`).
         """
@@ -281,21 +281,21 @@ class Plan:
         assert credentials is not None  # it has a number
         if self.keyed is None:
             self.keyed = [None] * len(credentials.values)
-        asked, head = self.keyed[key], self.head
-        if asked is not None and asked.head is head:
-            return asked
-        if asked is None or self.destination.only is None:
-            asked = self.plain_request(origin, 1, via)
-            asked.drop, asked.add = self.with_credential(key, _NO_NAMES, asked.add)
+        prepared, head = self.keyed[key], self.head
+        if prepared is not None and prepared.head is head:
+            return prepared
+        if prepared is None or self.destination.only is None:
+            prepared = self.plain_request(origin, 1, via)
+            prepared.drop, prepared.add = self.with_credential(key, _NO_NAMES, prepared.add)
             if self.destination.only is not None:
-                self.keyed[key] = asked
-            return asked
+                self.keyed[key] = prepared
+            return prepared
         lines = request_lines(via, head.version, 1, self.policy.via)
-        asked.drop, asked.add = self.with_credential(key, _NO_NAMES, lines)
-        asked.head, asked.text, asked.block = head, b"", b""
+        prepared.drop, prepared.add = self.with_credential(key, _NO_NAMES, lines)
+        prepared.head, prepared.text, prepared.block = head, b"", b""
         if self.rest is not None:
-            asked.target = origin.path + self.rest
-        return asked
+            prepared.target = origin.path + self.rest
+        return prepared
 
     def with_credential(self, number: int, drop: frozenset[bytes], add: bytes) -> tuple[frozenset[bytes], bytes]:
         """Return the lower-case names of fields to drop, and the lines to add, for a request that carries the

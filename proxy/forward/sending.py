@@ -19,7 +19,7 @@ from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import SharedConnection, UpstreamStream
 from proxy.wire.first_bytes import HTTP1, HTTP2
-from proxy.wire.head import Asked
+from proxy.wire.head import PreparedRequest
 
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: The owner of the attempts of a call that is over.
@@ -170,7 +170,7 @@ class Sender:
         flying = [each.stream.shared for each in self.owner.flights.values() if each.stream is not None]
         return [*self._avoided, *flying]
 
-    def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> Asked:
+    def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> PreparedRequest:
         plan, via = self.plan, self.context.via
         if plan.plain and attempt.key is None and not plan.request.timed:  # a timed request carries the time left
             return plan.plain_request(attempt.origin, attempt.number, via)

@@ -4,7 +4,7 @@ from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
 from proxy.transport.socket_calls cimport has_said, socket_of, write_at_once
 from proxy.transport.streams cimport Listener
-from proxy.wire.head cimport Asked
+from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.parser cimport ResponseParser
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
@@ -48,8 +48,8 @@ cdef class Connection:
     cdef public list pinned
     cdef public double since
 
-    cpdef send(self, Listener listener, Asked asked, bytes body, bint end, trailers)
-    cdef bytes _render(self, Asked asked)
+    cpdef send(self, Listener listener, PreparedRequest prepared, bytes body, bint end, trailers)
+    cdef bytes _render(self, PreparedRequest prepared)
     cpdef bint is_sound(self, double rested) except -1
     cpdef abort(self)
     cpdef pause(self)

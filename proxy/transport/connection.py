@@ -20,7 +20,7 @@ from proxy.transport.streams import Listener, SharedConnection
 from proxy.transport.tls import keep_session
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadAnswer, BadMessage
-from proxy.wire.head import Asked, ResponseHead, Trailers, trailer_fields
+from proxy.wire.head import PreparedRequest, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, UntilCloseBody, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
@@ -105,15 +105,17 @@ class Connection:
 
     # -- the stream, as its attempt uses it -----------------------------------------------------------------------
 
-    def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
+    def send(
+        self, listener: Listener, prepared: PreparedRequest, body: bytes, end: bool, trailers: Trailers | None
+    ) -> None:
         """Send a request's head and the part of its body that has arrived, in one write."""
         assert self.transport is not None
-        request = asked.head
+        request = prepared.head
         self._listener = listener
         self._method = request.method
         self.exchanges += 1
-        text = asked.text or self._render(asked)
-        if end and asked.text:  # the other attributes are as `_over` left them
+        text = prepared.text or self._render(prepared)
+        if end and prepared.text:  # the other attributes are as `_over` left them
             if self._socket is None:
                 self.transport.write(text + body if body else text)
             else:
@@ -131,24 +133,24 @@ class Connection:
             text += body
         self.transport.write(text)
 
-    def _render(self, asked: Asked) -> bytes:
+    def _render(self, prepared: PreparedRequest) -> bytes:
         """A request's head as text, in absolute form for a parent proxy that gets cleartext requests. The text is kept
         for further attempts unless the body is chunked.
 
         The parent connects to the host that the target names, so that is the endpoint. Host, which the parent should
         not look at (RFC 9112 section 3.2.2), is the same as without a parent.
         """
-        head, target, add, origin = asked.head, asked.target, asked.add, self.origin
+        head, target, add, origin = prepared.head, prepared.target, prepared.add, self.origin
         if origin.absolute:
             path = head.path if target is None else target
             target = b"http://" + origin.host + (b"" if path == b"*" else path)
             add += origin.credentials
-        if asked.drop:
-            text = head.render(target=target, host=asked.authority, drop=asked.drop, add=add)
+        if prepared.drop:
+            text = head.render(target=target, host=prepared.authority, drop=prepared.drop, add=add)
         else:
-            text = head.message(target, asked.authority, add, b"")
+            text = head.message(target, prepared.authority, add, b"")
         if not head.chunked and (head.scanned or head.common):
-            asked.text = text
+            prepared.text = text
         return text
 
     def listen(self, listener: Listener) -> bytes:

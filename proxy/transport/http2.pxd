@@ -4,7 +4,7 @@ from proxy.transport.clock cimport monotonic
 from proxy.transport.http2_protocol cimport Http2Protocol
 from proxy.transport.origins cimport Origin
 from proxy.transport.streams cimport Listener
-from proxy.wire.head cimport Asked
+from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http2.stream cimport Stream
 
 
@@ -24,7 +24,7 @@ cdef class Http2UpstreamStream(Stream):
     cdef bint _reused
 
     @cython.locals(connection=UpstreamConnection, block=bytes)
-    cpdef send(self, Listener listener, Asked asked, bytes body, bint end, trailers)
+    cpdef send(self, Listener listener, PreparedRequest prepared, bytes body, bint end, trailers)
     cpdef write(self, bytes data)
     cpdef finish(self, trailers)
     cdef _over(self)

@@ -21,7 +21,7 @@ from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.origins import Origin
 from proxy.transport.streams import Listener
 from proxy.transport.tls import keep_session
-from proxy.wire.head import Asked, Trailers
+from proxy.wire.head import PreparedRequest, Trailers
 from proxy.wire.http2.frames import CANCEL, HTTP1_ANSWER, NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
 from proxy.wire.http2.session import PeerLimits, Session
@@ -221,19 +221,21 @@ class Http2UpstreamStream(Stream):
         """The number of bytes of the body that wait in this process."""
         return 0 if self.over else self.queued
 
-    def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
+    def send(
+        self, listener: Listener, prepared: PreparedRequest, body: bytes, end: bool, trailers: Trailers | None
+    ) -> None:
         """Send a request's head and the part of its body that has arrived."""
         connection = self._connection
         self._listener = listener
-        block = asked.block
+        block = prepared.block
         if not block:
             scheme = connection.origin.endpoint.scheme.encode()
-            block = asked.block = request_block(
-                asked.head, scheme, asked.authority, asked.target, asked.drop, asked.add
+            block = prepared.block = request_block(
+                prepared.head, scheme, prepared.authority, prepared.target, prepared.drop, prepared.add
             )
         # Translated before the stream is opened, so that an error leaves the request unsent.
         behind = trailers_block(trailers)
-        self.bodiless = asked.head.method == "HEAD"
+        self.bodiless = prepared.head.method == "HEAD"
         self._reused = connection.session.used
         connection.session.open(self)
         if end:

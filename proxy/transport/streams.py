@@ -11,7 +11,7 @@ import asyncio
 from typing import Any, Protocol
 
 from proxy.retry.facts import Fault
-from proxy.wire.head import Asked, ResponseHead, Trailers
+from proxy.wire.head import PreparedRequest, ResponseHead, Trailers
 
 
 class Listener:
@@ -77,11 +77,13 @@ class UpstreamStream(Protocol):
     def unsent(self) -> int:
         """The number of bytes of the body that were written to the stream and have not left the process."""
 
-    def send(self, listener: Listener, asked: Asked, body: bytes, end: bool, trailers: Trailers | None) -> None:
+    def send(
+        self, listener: Listener, prepared: PreparedRequest, body: bytes, end: bool, trailers: Trailers | None
+    ) -> None:
         """Send a request's head and the part of its body that has arrived, together; all of the body if `end`, with its
         trailers.
 
-        The body's framing follows from `asked.head`: its `content_length`, or the protocol's framing for a body of
+        The body's framing follows from `prepared.head`: its `content_length`, or the protocol's framing for a body of
         unknown length.
         """
 

@@ -1,7 +1,7 @@
 from proxy.wire.http1.request cimport RequestHead as Asking
 
 
-cdef class Asked:
+cdef class PreparedRequest:
     cdef public Asking head
     cdef public bytes authority
     cdef public bytes target

@@ -12,8 +12,8 @@ __all__ = [
     "CHUNKED",
     "REQUEST_CUT",
     "UNTIL_CLOSE",
-    "Asked",
     "FieldBlock",
+    "PreparedRequest",
     "RequestHead",
     "ResponseHead",
     "Trailers",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class Asked:
+class PreparedRequest:
     """A request as one attempt sends it (`proxy.transport.streams.UpstreamStream.send`): the head that came, and the
     changes made to it for one origin. Each protocol writes it in its own form.
 
@@ -32,7 +32,7 @@ class Asked:
     add: bytes                 field lines to add at the end, each with its CRLF. Only few different values occur, so
                                HTTP/2 may cache how it encodes them
     text, block: bytes         the request as HTTP/1 and HTTP/2 have encoded it, kept in case it is sent again. An
-                               `Asked` is for one origin, and so is what is kept here
+                               `PreparedRequest` is for one origin, and so is what is kept here
 
     A stream keeps no reference to it once `send` has returned, so the same object may be used for the next request.
     """

@@ -22,7 +22,7 @@ from proxy.transport.pool import Pool
 from proxy.transport.resolver import Resolver
 from proxy.transport.streams import Listener
 from proxy.transport.tls import Contexts
-from proxy.wire.head import Asked
+from proxy.wire.head import PreparedRequest
 from proxy.wire.http1.parser import RequestParser
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
@@ -130,7 +130,7 @@ def test_a_connection_never_rests_paused(packets: list[bytes]) -> None:
     listener = Full(connection)
     head = RequestParser().feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert head is not None
-    connection.send(listener, Asked(head), b"", True, None)  # type: ignore[arg-type]
+    connection.send(listener, PreparedRequest(head), b"", True, None)  # type: ignore[arg-type]
     for packet in packets:
         connection.resume()
         connection.data_received(packet)
