@@ -1,0 +1,70 @@
+"""What an app's request says of retrying: keys that come again, and calls that may be sent before they are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.retry.facts import Class, Request
+from proxy.retry.policy import BreakerSpec, Classify, EndpointShare, IdempotencyKey, Policy, Timeouts
+from proxy.retry.presets import HEDGING, STANDARD
+from proxy.retry.registry import KEY_SECONDS, MOST_KEYS, SeenKeys
+from proxy.retry.request_hints import may_start_undecided
+
+POLICY = Policy("a", "", STANDARD, None)
+PLAIN = Request("GET", "a.test", "/", plain=True)
+TIMED = Request("GET", "a.test", "/", timed=True)
+
+
+@pytest.mark.parametrize("request_", [PLAIN, TIMED, Request("GET", "a.test", "/", plain=True, timed=True)])
+def test_a_request_without_hints_may_start_undecided(request_: Request) -> None:
+    assert may_start_undecided(POLICY, request_)
+
+
+def test_a_request_whose_fields_steer_deciding_may_not() -> None:
+    assert not may_start_undecided(POLICY, Request("GET", "a.test", "/"))
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"mode": "observe"},
+        {"mode": "off"},
+        {"strategy": replace(STANDARD, custom=object())},
+        {"strategy": HEDGING},
+        {"strategy": replace(STANDARD, hedging_delay=0.0)},
+        {"idempotency_key": IdempotencyKey("X-Key")},
+        {"idempotency_key": IdempotencyKey(inject=True)},
+        {"classify": Classify(statuses={399: Class.TRANSIENT})},
+        {"circuit_breaker": BreakerSpec()},
+        {"endpoints": (EndpointShare("a.test"),)},
+        {"timeouts": Timeouts(first_byte=1.0)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("request_", [PLAIN, TIMED], ids=["plain", "timed"])
+def test_nor_may_any_under_a_policy_that_has_something_to_decide_first(
+    request_: Request, difference: dict[str, Any]
+) -> None:
+    assert not may_start_undecided(replace(POLICY, **difference), request_)
+
+
+def test_a_key_is_known_for_ten_minutes_after_it_was_last_seen() -> None:
+    assert KEY_SECONDS == 600  # contract, section 5
+    seen = SeenKeys()
+    assert [seen.again("a", now) for now in (0.0, 600.0, 1200.0, 1800.5)] == [False, True, True, False]
+    assert (seen.is_over(2400.5), seen.is_over(2401.0)) == (False, True)
+
+
+def test_of_too_many_keys_the_one_seen_longest_ago_is_forgotten() -> None:
+    assert MOST_KEYS == 10_000  # contract, section 5
+    seen = SeenKeys()
+    for key in range(MOST_KEYS):
+        assert not seen.again(str(key), 0.0)
+    assert seen.again("0", 1.0)
+    assert not seen.again("another", 2.0)
+    assert seen.again("0", 3.0)
+    assert seen.again("2", 3.0)
+    assert not seen.again("1", 3.0)
