@@ -294,6 +294,16 @@ def test_a_changed_definition_takes_over_the_share() -> None:
     assert changed.level(0.0) == 2
 
 
+@pytest.mark.parametrize("capacity", [100, math.inf])
+def test_an_empty_bucket_stays_empty_under_a_changed_definition(capacity: float) -> None:
+    quota = make_bucket(QuotaSpec(500, initial=0), now=0.0)
+    changed = make_bucket(QuotaSpec(capacity, refill=1.0), instead_of=quota, now=0.0)
+    assert [changed.level(now) for now in (0.0, 1.0)] == [0, 1]
+    rate = RateBucket(RateSpec(10, 10, initial=0))
+    rerated = RateBucket(RateSpec(1, capacity), instead_of=rate)
+    assert [rerated.level(now) for now in (0.0, 1.0)] == [0, 1]
+
+
 def test_a_rate_is_no_price_list() -> None:
     with pytest.raises(TypeError):
         make_bucket(RateSpec(1, 1))

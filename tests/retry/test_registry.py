@@ -9,7 +9,7 @@ import pytest
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Scope
-from proxy.retry.presets import STANDARD
+from proxy.retry.presets import ADAPTIVE, STANDARD
 from proxy.retry.registry import Factory, Key, Registry
 
 POLICY = Policy(
@@ -97,3 +97,17 @@ def test_the_state_of_the_call_before_is_forgotten_with_its_scope(monkeypatch: p
     for number in range(3):
         registry.scope(policy, asked(f"{number}.test"))
     assert registry.scope(policy, asked(), 0.0, before) is not before
+
+
+def test_a_scope_is_ready_while_no_gate_would_hold_an_attempt() -> None:
+    rated = Registry().scope(replace(POLICY, rate=BucketRef(RateSpec(1.0, 1.0))), asked(), 0.0)
+    assert rated.is_ready(0.0)
+    assert rated.rate_bucket is not None
+    rated.rate_bucket.take(0.0)
+    assert [rated.is_ready(now) for now in (0.0, 0.5, 1.0)] == [False, False, True]
+
+    paced = Registry().scope(replace(POLICY, strategy=ADAPTIVE, rate=None), asked(), 0.0)
+    assert paced.is_ready(0.0)
+    assert paced.pacing is not None
+    paced.pacing.learn(throttled=True, now=0.0)  # from now on half a token a second, and none yet
+    assert [paced.is_ready(now) for now in (0.0, 1.5, 2.0)] == [False, False, True]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.retry.facts import Class, Request
-from proxy.retry.policy import BreakerSpec, Classify, EndpointShare, IdempotencyKey, Policy, Timeouts
+from proxy.retry.policy import BreakerSpec, Classify, EndpointShare, IdempotencyKey, Policy, Rule, Timeouts
 from proxy.retry.presets import HEDGING, STANDARD
 from proxy.retry.registry import KEY_SECONDS, MOST_KEYS, SeenKeys
 from proxy.retry.request_hints import may_start_undecided
@@ -38,6 +38,7 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
         {"idempotency_key": IdempotencyKey("X-Key")},
         {"idempotency_key": IdempotencyKey(inject=True)},
         {"classify": Classify(statuses={399: Class.TRANSIENT})},
+        {"classify": Classify(rules=(Rule(Class.TRANSIENT, "1", grpc=frozenset({0})),))},
         {"circuit_breaker": BreakerSpec()},
         {"endpoints": (EndpointShare("a.test"),)},
         {"timeouts": Timeouts(first_byte=1.0)},
@@ -56,6 +57,12 @@ def test_a_key_is_known_for_ten_minutes_after_it_was_last_seen() -> None:
     seen = SeenKeys()
     assert [seen.again("a", now) for now in (0.0, 600.0, 1200.0, 1800.5)] == [False, True, True, False]
     assert (seen.is_over(2400.5), seen.is_over(2401.0)) == (False, True)
+
+
+def test_a_key_that_expires_leaves_those_seen_later() -> None:
+    seen = SeenKeys()
+    assert [seen.again(key, now) for key, now in (("a", 0.0), ("b", 500.0), ("c", 500.0))] == [False] * 3
+    assert [seen.again(key, 700.0) for key in "bca"] == [True, True, False]
 
 
 def test_of_too_many_keys_the_one_seen_longest_ago_is_forgotten() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from proxy.retry.facts import Class, MappingFields, Reply
@@ -30,6 +32,14 @@ def test_a_name_alone_does_not_meet_a_rule_that_asks_for_data() -> None:
     rule = EventRule("error", ((("type",), "overloaded"),))
     assert reported(rule, b'event: error\ndata: {"type": "gone"}\n\n') == []
     assert len(reported(rule, b'event: error\ndata: {"type": "overloaded"}\n\n')) == 1
+
+
+@pytest.mark.parametrize("name", ["\u00e9", "e\u00e9", "a-b"])
+def test_a_name_that_json_may_write_in_two_ways_is_found_in_both(name: str) -> None:
+    rule = EventRule("error", (((name, "type"), "overloaded"),))
+    for ascii_ in (False, True):
+        data = json.dumps({name: {"type": "overloaded"}}, ensure_ascii=ascii_).encode()
+        assert len(reported(rule, b"event: error\ndata: " + data + b"\n\n")) == 1
 
 
 def test_what_a_rule_calls_a_success_is_no_error() -> None:
