@@ -43,7 +43,7 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
         {"endpoints": (EndpointShare("a.test"),)},
         {"timeouts": Timeouts(first_byte=1.0)},
     ],
-    ids=str,
+    ids="".join,  # the names
 )
 @pytest.mark.parametrize("request_", [PLAIN, TIMED], ids=["plain", "timed"])
 def test_nor_may_any_under_a_policy_that_has_something_to_decide_first(
