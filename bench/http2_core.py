@@ -108,7 +108,7 @@ class Rig:
         self.app = Http2Connection(path.acceptor, self._here, client="127.0.0.1:5", place=place, inside=None)
         path.acceptor.connection_limit.enter(self.app)
         self.app.data_received(frames.PREFACE + self._opening())
-        path.means.pool.dialer.open = self._open  # type: ignore[method-assign, assignment]
+        path.context.pool.dialer.open = self._open  # type: ignore[method-assign, assignment]
 
     def _opening(self) -> bytes:
         ack = frames.frame(frames.SETTINGS, frames.ACK, 0)

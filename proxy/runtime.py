@@ -184,8 +184,8 @@ class DataPath:
         _limit(pool, settings)
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         via = draw_via() if share is None else share.via
-        self.means = Context(loop, pool, store, self.registry, self.env, observer, via, Watch(loop))
-        self.acceptor = Acceptor(self.means, settings, tell, AppConnection, enough_for(descriptors))
+        self.context = Context(loop, pool, store, self.registry, self.env, observer, via, Watch(loop))
+        self.acceptor = Acceptor(self.context, settings, tell, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
         self.acceptor.connection_limit.others = None if share is None else share.others
         pool.most = max(
@@ -200,7 +200,7 @@ class DataPath:
 
     def _look_at_the_clock(self) -> None:
         self.env.wall_offset = wall() - monotonic()
-        self._clock = self.means.loop.call_later(_CLOCK, self._look_at_the_clock)
+        self._clock = self.context.loop.call_later(_CLOCK, self._look_at_the_clock)
         self._sweep(_STEPS)
 
     def _sweep(self, steps: int) -> None:
@@ -208,7 +208,7 @@ class DataPath:
         on.
         """
         if self._idle_scopes.sweep(monotonic()) and steps > 1:
-            self.means.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
+            self.context.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
 
     def _tell_of_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
         """Report that a call opened (`is_open`) or closed the circuit breaker of an endpoint; `left` seconds remain
@@ -271,7 +271,7 @@ class DataPath:
                     accepted, _peer = sock.accept()
                 except OSError:  # no connection waits, or no descriptor is left
                     break
-                await self.means.loop.connect_accepted_socket(self.acceptor, accepted)
+                await self.context.loop.connect_accepted_socket(self.acceptor, accepted)
             self.acceptor.listening[bound(sock)] -= 1
 
     def left(self, address: Address) -> None:
@@ -288,7 +288,7 @@ class DataPath:
         """Put a new configuration in force for calls that start after it; return the parts of the old one that are to
         be released.
         """
-        means = self.means
+        context = self.context
         self.fleet.use(settings)
         if self.log is not None:
             self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
@@ -297,10 +297,10 @@ class DataPath:
         self._guard.deny(settings.deny_destinations)
         upstreams = (*settings.router.upstreams, settings.router.fallback)
         targets = (policy.target for each in upstreams for policy in each.policies)
-        means.pool.use({target.reach for target in targets if target is not None})
-        _limit(means.pool, settings)
-        means.pool.dialer.resolver.ttl = settings.pool.dns_ttl
-        means.store.per_request, means.store.total = settings.buffers.per_request, settings.buffers.total
+        context.pool.use({target.reach for target in targets if target is not None})
+        _limit(context.pool, settings)
+        context.pool.dialer.resolver.ttl = settings.pool.dns_ttl
+        context.store.per_request, context.store.total = settings.buffers.per_request, settings.buffers.total
         self.env.waiting.capacity = settings.limits.waiting
         return forgotten
 
@@ -335,14 +335,14 @@ class DataPath:
     def usage(self) -> Usage:
         """The present use of everything that has a limit (calls, waiting calls, bytes)."""
         acceptor = self.acceptor
-        return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.means.draining and acceptor.is_busy))
+        return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.context.draining and acceptor.is_busy))
 
     @property
     def wires(self) -> Wires:
         """The numbers of open connections and streams, and of HTTP/2 errors. Each read walks all connections, so this
         is read only when the figures are to be shown.
         """
-        acceptor, pool = self.acceptor, self.means.pool
+        acceptor, pool = self.acceptor, self.context.pool
         wires = Wires()
         for side, connections, errors in (
             ("app", acceptor.open, acceptor.http2_errors),
@@ -361,12 +361,12 @@ class DataPath:
     @property
     def in_flight(self) -> int:
         """The number of calls in progress."""
-        return self.means.watch.in_flight
+        return self.context.watch.in_flight
 
     @property
     def buffered(self) -> int:
         """The number of bytes kept for another attempt."""
-        return self.means.store.used
+        return self.context.store.used
 
     @property
     def waiting(self) -> int:
@@ -377,7 +377,7 @@ class DataPath:
         """Lower this worker's limit on bytes kept for another attempt by what the other workers (`elsewhere`) keep,
         since they share the configured total.
         """
-        self.means.store.total = max(0, settings.buffers.total - elsewhere.buffered)
+        self.context.store.total = max(0, settings.buffers.total - elsewhere.buffered)
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class DataPath:
 
     def refuse(self) -> None:
         """Refuse calls that arrive from now on, because `drain` has run out."""
-        self.means.refusing = True
+        self.context.refusing = True
 
     async def roll(self) -> None:
         """Do nothing: there are no workers to replace."""
@@ -413,8 +413,8 @@ class DataPath:
     async def _close_port(self) -> None:
         await self._runner.cleanup()
         self.acceptor.close()
-        await self.means.pool.close()
-        self.means.watch.stop()
+        await self.context.pool.close()
+        self.context.watch.stop()
 
 
 def _limit(pool: Pool, settings: Settings) -> None:

@@ -74,7 +74,7 @@ class Journey:
     there.
     """
 
-    means: Context
+    context: Context
     first: Plan
     ahead: Leg | None = None  # prepared, in case the call goes on there
     leg: Leg | None = None
@@ -133,7 +133,7 @@ class Journey:
             made.method, made.path, head
         )  # uses the new head, though matching reveals nothing to an upstream
         destination = destination_of(
-            made, policy.target or target, self.means.pool, scheme="http", place="", strict=ways.strict
+            made, policy.target or target, self.context.pool, scheme="http", place="", strict=ways.strict
         )
         plan = Plan(made, request, policy, destination, None if whole_path else made.path, traced=ways.traced)
         plan.by_service = whole_path
@@ -156,7 +156,7 @@ class Journey:
             body = set_members(b"".join(pieces), dict(entry.json))
         except NoObjectError as why:
             raise StaysError(str(why)) from None
-        made = Replay(self.means.store, done=True)
+        made = Replay(self.context.store, done=True)
         made.trailers = upload.replay.trailers
         if not made.append(body):
             made.close()

@@ -80,17 +80,17 @@ class Acceptor(web.Server):
 
     def __init__(
         self,
-        means: Context,
+        context: Context,
         settings: Settings,
         tell: Tell,
         make: Callable[[Acceptor], Any],
         most: int = sys.maxsize,
     ) -> None:
-        super().__init__(_no_handler, loop=means.loop)
+        super().__init__(_no_handler, loop=context.loop)
         self._make = make
-        self.means = means
+        self.context = context
         self.settings = settings
-        means.router = settings.router
+        context.router = settings.router
         self.interception = Interception(tell)
         self._tell = tell
         self._blind: set[str] = set()  # upstreams whose blind tunnels were reported
@@ -143,15 +143,15 @@ class Acceptor(web.Server):
 
     async def _empty(self) -> None:
         while self.open:
-            self._emptied = self.means.loop.create_future()
+            self._emptied = self.context.loop.create_future()
             await self._emptied
 
     def use(self, settings: Settings) -> None:
         """Admit requests by these settings from now on."""
         self.settings = settings
-        self.means.router = settings.router
+        self.context.router = settings.router
         self.connection_limit.limit = settings.limits.connections
-        self.means.generation += 1
+        self.context.generation += 1
         self.interception.use(settings)
 
     # -- connections ----------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Acceptor(web.Server):
             connection.since = monotonic()
             self.dripping[connection] = None
         if self._drip_timer is None:
-            self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
+            self._drip_timer = self.context.loop.call_later(DRIP_TICK, self._look_at_drips)
 
     def _look_at_drips(self) -> None:
         self._drip_timer = None
@@ -205,14 +205,14 @@ class Acceptor(web.Server):
                 self.dripping.pop(connection, None)
                 self.refuse(connection, 408, "the request's head did not arrive in time")
         if self.dripping:
-            self._drip_timer = self.means.loop.call_later(DRIP_TICK, self._look_at_drips)
+            self._drip_timer = self.context.loop.call_later(DRIP_TICK, self._look_at_drips)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def admit(self, connection: Asker, head: RequestHead) -> Plan | None:
         """Return the plan of a request, its upstream and policy, or answer it here (None)."""
-        if self.means.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
-            self._reject(connection, head, _ENDING if self.means.refusing else _FULL, close=True)
+        if self.context.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
+            self._reject(connection, head, _ENDING if self.context.refusing else _FULL, close=True)
             return None
         last = connection.plan
         if last is not None and last.follow(head, self.settings.router):
@@ -226,7 +226,7 @@ class Acceptor(web.Server):
                 raise Rejection(501, "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
                 return self._admit_connect(connection, head)
-            admitted = admit(head, self.settings, place, self.means.via, connection.inside)
+            admitted = admit(head, self.settings, place, self.context.via, connection.inside)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
             return None
@@ -239,7 +239,7 @@ class Acceptor(web.Server):
         destination = destination_of(
             head,
             target,
-            self.means.pool,
+            self.context.pool,
             scheme=admitted.scheme,
             place=admitted.place,
             strict=not place.loopback,
@@ -260,14 +260,14 @@ class Acceptor(web.Server):
     def exchange(self, plan: Plan, connection: AppStream) -> Exchange:
         """Return the exchange that drives a call."""
         if isinstance(plan, TunnelPlan):
-            return plan.tunnel(self.means, cast(Tunnelling, connection))
+            return plan.tunnel(self.context, cast(Tunnelling, connection))
         if self.tracer is not None:
-            return Exchange(self.means, connection, partial(traced_sender, self.tracer))
+            return Exchange(self.context, connection, partial(traced_sender, self.tracer))
         if plan.plain and self._spare:
             exchange = self._spare.pop()
             exchange.delivery.serve(connection)
             return exchange
-        return Exchange(self.means, connection)
+        return Exchange(self.context, connection)
 
     def keep(self, exchange: Exchange) -> None:
         """Keep the exchange of a call that is over for another one, if the call needed no decision."""
@@ -276,7 +276,7 @@ class Acceptor(web.Server):
             self._spare.append(exchange)
 
     def _admit_connect(self, connection: Asker, head: RequestHead) -> Plan | None:
-        admitted = admit_connect(head, self.settings, connection.place, self.means.via)
+        admitted = admit_connect(head, self.settings, connection.place, self.context.via)
         upstream = admitted.upstream
         if upstream.connect == "intercept":
             secured = cast(Secured, connection)
@@ -285,7 +285,7 @@ class Acceptor(web.Server):
             )
             return None
         dialled = tunnel_endpoints(upstream, head.authority)
-        destination = self.means.pool.tunnel_destination(
+        destination = self.context.pool.tunnel_destination(
             upstream.target,
             dialled,
             head.authority,
@@ -352,7 +352,7 @@ class Acceptor(web.Server):
     ) -> None:
         named = ("", "", "") if head is None else (head.method, head.authority, head.path.decode("latin-1"))
         own = (wall(), connection.client, status, why.outcome, why.detail)
-        self.means.observer.call_ended(refused(*own, *named, size, connection.speaks, grpc_status))
+        self.context.observer.call_ended(refused(*own, *named, size, connection.speaks, grpc_status))
 
     def date_line(self) -> bytes:
         """Return a Date line, made once a second (RFC 9110 section 6.6.1: a proxy adds one if the upstream has not)."""
@@ -372,7 +372,7 @@ class Acceptor(web.Server):
 
     def drain(self) -> None:
         """Make answers close their connections from now on, and close connections that have rested for a while."""
-        self.means.draining = True
+        self.context.draining = True
         if self._drain_timer is None:
             self._close_rested()
 
@@ -380,7 +380,7 @@ class Acceptor(web.Server):
         before = monotonic() - SAYS_SECONDS
         for connection in list(self.open):
             connection.drained(before)
-        self._drain_timer = self.means.loop.call_later(SAYS_SECONDS, self._close_rested)
+        self._drain_timer = self.context.loop.call_later(SAYS_SECONDS, self._close_rested)
 
 
 _FULL = Rejection(503, "too many connections are open", Outcome.OVERLOADED, "connection_limit_reached")

@@ -13,7 +13,7 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 
 cdef class AppConnection(ConnectionStream):
     cdef public object acceptor
-    cdef Context _means
+    cdef Context _context
     cdef public RequestParser _parser
     cdef public bint _running
     cdef public bytes _undecided
@@ -55,7 +55,7 @@ cdef class AppConnection(ConnectionStream):
     cdef _take(self, bytes data)
     @cython.locals(done=bint, size="long long")
     cdef _begin(self, bytes data)
-    @cython.locals(exchange=Exchange, means=Context)
+    @cython.locals(exchange=Exchange, context=Context)
     cdef _start(self, Asking head, bytes payload, bint done, trailers)
     @cython.locals(last=Plan)
     cdef Plan _plan_for(self, Asking head)

@@ -78,10 +78,10 @@ class AppConnection(ConnectionStream):
     speaks = HTTP1
 
     __slots__ = (
-        "_body", "_broken", "_buffer", "_chunked", "_close", "_dropped", "_fd", "_generation", "_half_closed",
-        "_held", "_informed", "_kept", "_lingered", "_means", "_parser", "_plans", "_running", "_secure", "_socket",
-        "_timer", "_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own", "place", "plan",
-        "since", "surplus", "transport", "wire",
+        "_body", "_broken", "_buffer", "_chunked", "_close", "_context", "_dropped", "_fd", "_generation",
+        "_half_closed", "_held", "_informed", "_kept", "_lingered", "_parser", "_plans", "_running", "_secure",
+        "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own",
+        "place", "plan", "since", "surplus", "transport", "wire",
     )  # fmt: skip
 
     head: RequestHead
@@ -89,13 +89,13 @@ class AppConnection(ConnectionStream):
 
     def __init__(self, acceptor: Acceptor) -> None:
         self.acceptor = acceptor
-        self._means = acceptor.means
+        self._context = acceptor.context
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
         self._undecided: bytes | None = b""  # the first bytes, while they do not show which protocol is spoken
         self._secure: Callable[[bytes], None] | None = None  # begins TLS, if the first bytes may be TLS
-        self._generation = acceptor.means.generation
+        self._generation = acceptor.context.generation
         self._kept: Exchange | None = None  # the exchange of a call that needed no decision, for the next call
         self.inside: Inside | None = None
         self.has_pinned = False
@@ -179,7 +179,7 @@ class AppConnection(ConnectionStream):
         if not self._is_there():
             return False
         self._half_closed = True
-        self._means.watch.glance_at(self)
+        self._context.watch.glance_at(self)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -307,10 +307,10 @@ class AppConnection(ConnectionStream):
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
         self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
-        means, plan = self._means, self.plan
-        if plan is None or plan.head is not head or self._generation != means.generation or means.refusing:
-            if self._generation != means.generation:
-                self._generation, self.plan, self._plans = means.generation, None, None
+        context, plan = self._context, self.plan
+        if plan is None or plan.head is not head or self._generation != context.generation or context.refusing:
+            if self._generation != context.generation:
+                self._generation, self.plan, self._plans = context.generation, None, None
             plan = self.plan = self._plan_for(head)
             if plan is None:
                 return
@@ -327,7 +327,11 @@ class AppConnection(ConnectionStream):
         last = self.plan
         if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
             last = self.plan = self._take_turns(last, head)
-        if last is not None and not (self._means.refusing or self.surplus) and last.follow(head, self._means.router):
+        if (
+            last is not None
+            and not (self._context.refusing or self.surplus)
+            and last.follow(head, self._context.router)
+        ):
             return last
         return self.acceptor.admit(self, head)
 
@@ -488,7 +492,7 @@ class AppConnection(ConnectionStream):
             and head.simple
             and not head.chunked
             and self._body is None
-            and not (self._close or self._means.draining)
+            and not (self._close or self._context.draining)
             and self.head.minor
             and _DATE in head.specials
             and self.head.method not in _BODILESS
@@ -517,7 +521,7 @@ class AppConnection(ConnectionStream):
         minor = self.head.minor
         if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:
             drop |= FRAMING  # the upstream gave no length for the body of a GET
-        if self._means.draining or (self._body is not None and (end or self._is_a_last_word(head))):
+        if self._context.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:
             if minor == 0:
@@ -550,7 +554,7 @@ class AppConnection(ConnectionStream):
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
         """Write an answer of our own: with these field lines, and those that frame it."""
-        if self._means.draining or self._body is not None or self.head.method == "CONNECT":
+        if self._context.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # bytes after a CONNECT were meant for a tunnel, and are never a request (RFC 9931)
         line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
         self._write_own(status, add, body, line, headless=self.head.method == "HEAD")
@@ -737,7 +741,7 @@ class AppConnection(ConnectionStream):
 
     def enter(self, now: float) -> None:
         """Have the watch check the times of its calls."""
-        self._means.watch.enter(self, now)
+        self._context.watch.enter(self, now)
 
     def calls(self) -> Sequence[Exchange]:
         """Return a sequence of the call in progress, empty if there is none."""
@@ -771,7 +775,7 @@ class AppConnection(ConnectionStream):
         if not self._held and self.transport is not None:
             self.transport.pause_reading()
             if self.exchange is not None:
-                self._means.watch.glance_at(self)
+                self._context.watch.glance_at(self)
         self._held |= why
 
     def _release(self, why: int) -> None:

@@ -10,7 +10,7 @@ from proxy.transport.http2_protocol cimport Http2Protocol
 cdef class Http2Connection(Home):
     cdef public double since
     cdef int _fd
-    cdef Context _means
+    cdef Context _context
     cdef long long _generation
     cdef object _timer
     cdef Plan _last

@@ -34,7 +34,7 @@ class Http2Connection(Home):
 
     speaks = HTTP2
 
-    __slots__ = ("_fd", "_generation", "_last", "_means", "_places", "_plans", "_timer", "since")
+    __slots__ = ("_context", "_fd", "_generation", "_last", "_places", "_plans", "_timer", "since")
 
     #: The session itself bounds how long a head may take.
     dripping = False
@@ -48,7 +48,7 @@ class Http2Connection(Home):
         place: Exposure,
         inside: Inside | None,
     ) -> None:
-        super().__init__(acceptor.means.loop, acceptor.means.pool.flusher)
+        super().__init__(acceptor.context.loop, acceptor.context.pool.flusher)
         self.acceptor = acceptor
         self.transport = transport
         self.client = client
@@ -76,8 +76,8 @@ class Http2Connection(Home):
         self._timer: asyncio.TimerHandle | None = None
         self._plans: dict[Request2, Plan] = {}  # plans of recent heads, by the settings of `_generation`
         self._last: Plan | None = None  # the newest plan
-        self._means = acceptor.means
-        self._generation = acceptor.means.generation
+        self._context = acceptor.context
+        self._generation = acceptor.context.generation
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
@@ -113,15 +113,15 @@ class Http2Connection(Home):
         """Return the plan of a request, or answer it on its stream (None). Equal blocks make one head
         (`wire.http2.heads`), and one head has one plan.
         """
-        acceptor, means = self.acceptor, self._means
-        if self._generation != means.generation:
-            self._generation, self._plans, self._last = means.generation, {}, None
-        if means.refusing or self.surplus:
+        acceptor, context = self.acceptor, self._context
+        if self._generation != context.generation:
+            self._generation, self._plans, self._last = context.generation, {}, None
+        if context.refusing or self.surplus:
             return acceptor.admit(stream, head)
         plan = self._plans.get(head)
         if plan is None:
             if self._last is not None:
-                plan = self._last.alike(head, means.router)
+                plan = self._last.alike(head, context.router)
             if plan is None:
                 plan = acceptor.admit(stream, head)
             if plan is None:
@@ -133,7 +133,7 @@ class Http2Connection(Home):
 
     def opened(self) -> None:
         """Begin the drain now if the proxy is draining: the app's SETTINGS have come."""
-        if self._means.draining:
+        if self._context.draining:
             self.session.drain(monotonic())
 
     def takes_one_more(self) -> bool:
@@ -174,7 +174,7 @@ class Http2Connection(Home):
             self.transport.close()
 
     def _wait(self) -> None:
-        self._timer = self.acceptor.means.loop.call_at(self.session.due, self._tick)
+        self._timer = self.acceptor.context.loop.call_at(self.session.due, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -128,7 +128,7 @@ class Http2AppStream(Stream):
         if plan is not None:
             now = monotonic()
             if not home.watched:
-                home.acceptor.means.watch.enter(home, now)
+                home.acceptor.context.watch.enter(home, now)
             self.exchange = home.acceptor.exchange(plan, self)
             self.exchange.start(plan, now, data, end, trailers)
 
@@ -162,7 +162,7 @@ class Http2AppStream(Stream):
         """Handle a defect of the proxy: answer the call if no answer has begun, else break the stream off; the
         connection has other streams.
         """
-        exchange, report = self.exchange, self._home.acceptor.means.loop.call_exception_handler
+        exchange, report = self.exchange, self._home.acceptor.context.loop.call_exception_handler
         try:
             if exchange is None:
                 report({"message": "a stream of an app broke down", "exception": error})

@@ -206,7 +206,7 @@ class Stage:
         presence.is_connected, presence.has_ended = self._kept
 
     def connect(self, origin: Any, *, tunnel: bool) -> Connection:
-        connection = Connection(self.path.means.pool, origin, tunnel=tunnel)
+        connection = Connection(self.path.context.pool, origin, tunnel=tunnel)
         wire = Wire(connection, self)
         self.fars.append(Far(wire, self))
         connection.connection_made(wire)

@@ -250,7 +250,7 @@ async def between(authority: str) -> None:
         }
         assert (path.buffered, path.waiting) == (0, 0)
         assert not path.acceptor.dripping
-        pool = path.means.pool  # of which a connection may be closing, which nobody uses any more
+        pool = path.context.pool  # of which a connection may be closing, which nobody uses any more
         await until(lambda: all(connection in connection.origin.idle for connection in pool.connections))
         level_is_accounted_for(front, authority)
         pool.close_idle()

@@ -295,7 +295,7 @@ async def test_a_key_that_connection_ends_here_repeats_nothing() -> None:
 async def test_a_post_takes_no_connection_that_has_rested_for_long() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         await app.ask("GET", "/api/")
-        (connection,) = front.path.means.pool.connections
+        (connection,) = front.path.context.pool.connections
         connection.since -= 1.5
         await app.ask("POST", "/api/", body=b"x")
         assert upstream.connections == 2
@@ -312,7 +312,7 @@ async def test_what_rests_too_long_or_is_too_many_is_closed() -> None:
                 app.send(request("GET", "/api/", host="127.0.0.1"))
             for app in (one, two, three):
                 await app.read()
-        resting = front.path.means.pool
+        resting = front.path.context.pool
         assert len(resting.connections) >= 1
         resting._look_over()
         assert sum(c.is_open for c in resting.connections) <= 2
@@ -344,7 +344,7 @@ async def test_an_app_that_goes_while_its_upload_is_held_back_is_noticed() -> No
         async with front.app() as app:
             app.send(request("PUT", "/api/", "Content-Length: 100000000", host="127.0.0.1") + BLOB)
             await upstream.until(1)
-            while not any(c.blocked for c in front.path.means.pool.connections):  # noqa: ASYNC110  a state, no event
+            while not any(c.blocked for c in front.path.context.pool.connections):  # noqa: ASYNC110  a state, no event
                 await asyncio.sleep(0.001)
             app.vanish()
             await front.told.until(1)

@@ -32,7 +32,7 @@ async def test_a_first_success_carries_the_count_and_via_and_nothing_else_of_our
         assert sent.line == "GET /x?q=%2F| HTTP/1.1"
         assert sent.one("host") == upstream.authority
         assert sent.one("x-attempt-count") == "1"
-        assert sent.one("via") == f"1.1 {front.path.means.via}" == reply.one("via")
+        assert sent.one("via") == f"1.1 {front.path.context.via}" == reply.one("via")
         assert front.told.outcomes == [Outcome.SUCCESS]
         assert front.told.calls[0]["endpoint"] == upstream.authority
 

@@ -90,7 +90,7 @@ async def test_a_request_behind_another_is_treated_as_one_alone(first: str) -> N
         )
         deep = replace(to("deep", upstream.url), prefix="/b/deep")
         async with Front(replace(a, routes=routes), to("b", upstream.url), deep) as front:
-            here, via = f"127.0.0.1:{front.port}", front.path.means.via
+            here, via = f"127.0.0.1:{front.port}", front.path.context.via
             mine = [raw(text, here, upstream.authority, via) for text in REQUESTS]
             before = raw(first, here, upstream.authority, via)
             stays = b"keep-alive" in (await outcome(front, upstream, [before]))[0] or b"HTTP/1.0" not in before
@@ -108,7 +108,7 @@ async def test_requests_that_take_turns_are_treated_as_ones_alone(seed: int) -> 
         routed = replace(a.policy, route="r", attempt_headers=frozenset({"envoy"}))
         routes = (Route(Match(paths=("/routed/*",)), routed),)
         async with Front(replace(a, routes=routes), to("b", upstream.url)) as front:
-            here, via = f"127.0.0.1:{front.port}", front.path.means.via
+            here, via = f"127.0.0.1:{front.port}", front.path.context.via
             mine = [raw(text, here, upstream.authority, via) for text in REQUESTS if "HTTP/1.0" not in text]
             alone = {data: await outcome(front, upstream, [data]) for data in mine}
             some = random.sample(mine, 6)  # few, so that each comes again and finds what was decided for it

@@ -85,7 +85,7 @@ async def test_a_connection_that_becomes_free_serves_the_first_that_waits(
             monkeypatch.setattr(Dialer, "open", slowly)
             dialling = two
             dialling.send(request("GET", "/api/2", host="127.0.0.1"))
-            (origin,) = front.path.means.pool._origins.values()
+            (origin,) = front.path.context.pool._origins.values()
             await until(lambda: origin.dials._dialling)
             three.send(request(method, "/api/3", host="127.0.0.1"))
             await until(lambda: origin.dials.waiting)
@@ -119,7 +119,7 @@ async def test_who_waits_is_served_in_order_and_may_leave(monkeypatch: pytest.Mo
         for at, (_, writer) in enumerate(apps):
             writer.write(request("GET", f"/api/{at}", host="127.0.0.1"))
             await until(lambda at=at: front.path.in_flight > at)
-            (origin,) = front.path.means.pool._origins.values()
+            (origin,) = front.path.context.pool._origins.values()
             await until(lambda at=at, origin=origin: len(origin.dials.waiting) == at)
         for gone in (0, 3):  # one that dials, and one that waits
             apps[gone][1].transport.abort()
@@ -150,8 +150,8 @@ async def test_the_wait_counts_against_the_deadline_and_not_against_connect(monk
         patient = to("a", upstream.url, timeouts=Timeouts(connect=60.0))
         async with Front(patient) as front, front.app() as one, front.app() as two, front.app() as three:
             one.send(request("GET", "/a/1", host="127.0.0.1"))
-            await until(lambda: front.path.means.pool._origins)
-            (origin,) = front.path.means.pool._origins.values()
+            await until(lambda: front.path.context.pool._origins)
+            (origin,) = front.path.context.pool._origins.values()
             await until(lambda: origin.dials._dialling)
             two.send(request("GET", "/a/2", "X-Retry-Timeout: 50ms", host="127.0.0.1"))
             three.send(request("GET", "/a/3", host="127.0.0.1"))

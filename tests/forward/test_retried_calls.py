@@ -130,10 +130,10 @@ async def played(case: Case) -> dict[str, Any]:
             where = Request("GET", upstream.authority, "/", MappingFields([]))
             scope = front.path.registry.scope(settled.policy, where)
             assert scope.bucket is not None
-            assert front.path.means.env.waiting.waiting == 0
+            assert front.path.context.env.waiting.waiting == 0
             (connection,) = front.path.acceptor.open
             own = [len(resting) for resting in (connection.own or {}).values()]
-            via = front.path.means.via.encode()
+            via = front.path.context.via.encode()
             return seen | {
                 "answer": tuple(part.replace(via, b"us") for part in seen["answer"][:3]) if "answer" in seen else None,
                 "told": {**call, "took": 0, "client": "", "history": [shown(record) for record in call["history"]]},
@@ -232,7 +232,7 @@ async def test_an_app_that_leaves_gets_its_tokens_back(second: bool) -> None:
             shared = front.path.registry.scope(settled.policy, where).bucket
             assert shared is not None
             assert shared.level(0.0) == (46 if second else 51)
-            assert front.path.means.env.waiting.waiting == 0
+            assert front.path.context.env.waiting.waiting == 0
 
 
 async def test_a_call_that_our_end_cuts_gets_the_answer_that_was_kept() -> None:
@@ -261,7 +261,7 @@ async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
         front = await held.enter_async_context(Front(to("api", upstream.url, bucket=bucket(50))))
         async with front.app() as app:
             said: list[dict[str, Any]] = []
-            front.path.means.loop.set_exception_handler(lambda loop, context: said.append(context))
+            front.path.context.loop.set_exception_handler(lambda loop, context: said.append(context))
             await app.ask("GET", "/api/first")
             monkeypatch.setattr(exchange, "Call", Broken)
             assert (await app.ask("GET", "/api/x")).status == 500

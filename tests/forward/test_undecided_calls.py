@@ -235,13 +235,13 @@ async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatc
 
     async with Warm(DATED) as warm:
         said: list[dict[str, Any]] = []
-        warm.front.path.means.loop.set_exception_handler(lambda loop, context: said.append(context))
+        warm.front.path.context.loop.set_exception_handler(lambda loop, context: said.append(context))
         for _ in range(2):
             with monkeypatch.context() as patched:
                 if where == "in the answer":
                     patched.setattr(request_plan, "is_plain_success", broken)
                 else:
-                    patched.setattr(warm.front.path.means, "registry", Broken())
+                    patched.setattr(warm.front.path.context, "registry", Broken())
                 assert (await warm.app.ask("GET", "/api/x")).status == 500
             assert str(said.pop()["exception"]) == "a defect"
             assert not said

@@ -28,7 +28,7 @@ async def test_no_via_either_way(changes: dict[str, Any]) -> None:
         Front(to("api", upstream.url, via=False, **changes)) as front,
         front.app() as app,
     ):
-        own = front.path.means.via
+        own = front.path.context.via
         for _ in range(2):
             reply = await app.ask("GET", "/api/x")
             assert (reply.status, reply.all("via"), reply.all("x-redrive-loop")) == (200, [], [])
@@ -39,7 +39,7 @@ async def test_no_via_either_way(changes: dict[str, Any]) -> None:
 async def test_by_default_there_is_a_via_and_nothing_in_its_place() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         reply = await app.ask("GET", "/api/x")
-        assert reply.one("via") == upstream.requests[0].one("via") == f"1.1 {front.path.means.via}"
+        assert reply.one("via") == upstream.requests[0].one("via") == f"1.1 {front.path.context.via}"
         assert upstream.requests[0].all("x-redrive-loop") == []
 
 
@@ -51,7 +51,7 @@ async def test_a_loop_is_508(via: bool) -> None:
         Front(to("api", upstream.url, via=via)) as front,
         front.app() as app,
     ):
-        own = front.path.means.via
+        own = front.path.context.via
         for line in (f"X-Redrive-Loop: {own}", f"X-Redrive-Loop: redrive-00000000, {own}", f"Via: 1.1 {own}"):
             assert (await app.ask("GET", "/api/x")).status == 200  # a plan is kept for the next one
             looped = await app.ask("GET", "/api/x", line)
@@ -73,7 +73,7 @@ async def test_two_proxies_in_a_ring() -> None:
         async with Front(to("api", f"{one}/api", via=False), to("ring", nowhere.url)) as second, second.app() as app:
             assert (await app.ask("GET", "/api/x")).status == 200
             (sent,) = nowhere.requests
-            names = [second.path.means.via, first.path.means.via]
+            names = [second.path.context.via, first.path.context.via]
             assert sent.all("x-redrive-loop") == names
             back = [f"X-Redrive-Loop: {name}" for name in names]
             assert (await app.ask("GET", "/api/x", *back)).status == 508

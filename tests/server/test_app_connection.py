@@ -58,7 +58,7 @@ async def test_http_1_0_gets_no_chunks_and_no_interim_answers() -> None:
         assert b"chunked" not in head
         assert body == b"abcdef"
         assert upstream.requests[0].line == "GET / HTTP/1.1"
-        assert upstream.requests[0].one("via") == f"1.0 {front.path.means.via}"
+        assert upstream.requests[0].one("via") == f"1.0 {front.path.context.via}"
 
 
 async def test_http_1_0_keep_alive() -> None:
@@ -160,7 +160,7 @@ async def test_an_http_1_0_upstream() -> None:
     async with Upstream(step) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         reply = await app.ask("GET", "/api/")
         assert reply.head.startswith(b"HTTP/1.1 200")
-        assert reply.one("via") == f"1.0 {front.path.means.via}"
+        assert reply.one("via") == f"1.0 {front.path.context.via}"
         assert (await app.ask("GET", "/api/")).body == b"ok"
         assert upstream.connections == 2
 

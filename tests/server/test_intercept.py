@@ -592,7 +592,7 @@ async def test_an_intercepted_call_without_via(authority: Authority, local: Loca
         Intercepting(upstream, authority, local, via=False) as front,
         front.inside() as app,
     ):
-        own = front.path.means.via
+        own = front.path.context.via
         reply = await app.ask("GET", "/")
         (sent,) = upstream.requests
         assert (reply.all("via"), sent.all("via"), sent.all("x-redrive-loop")) == ([], [], [own])

@@ -40,10 +40,10 @@ async def test_a_line_of_the_same_shape(what: str) -> None:
     limits = Limits(65536, 256, 1 if what.startswith("503") else 10000, 2000, frozenset({443}))
     async with Upstream(answer(200)) as upstream, Front(to("api", upstream.url), limits=limits) as front:
         kept = Kept()
-        front.path.means.observer = Observers(Metrics(), RecentCalls(), AccessLog(kept))
+        front.path.context.observer = Observers(Metrics(), RecentCalls(), AccessLog(kept))
         async with front.app() as first, front.app() as app:
             assert (await first.ask("GET", "/api/x", "Host: 127.0.0.1")).status == 200
-            app.send(REFUSED[what].replace(b"%b", front.path.means.via.encode()))
+            app.send(REFUSED[what].replace(b"%b", front.path.context.via.encode()))
             refused = await app.read(what.rpartition(" ")[2])
             assert what != "503 to HEAD" or await app.rest() == b""
             assert f"{refused.status}" == what[:3]

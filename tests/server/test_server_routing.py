@@ -178,7 +178,7 @@ async def test_a_page_may_call_by_a_name_that_is_listed_and_off_loopback() -> No
 
 async def test_a_loop_is_508_and_only_our_very_name_is_one() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
-        own = front.path.means.via
+        own = front.path.context.via
         assert (await app.ask("GET", "/api/x", "Via: 1.1 redrive-00000000, 1.0 other")).status == 200
         assert upstream.requests[0].all("via") == ["1.1 redrive-00000000, 1.0 other", f"1.1 {own}"]
         looped = await app.ask("GET", "/api/x", f"Via: 1.1 a, 1.1 {own} (comment)")
@@ -258,7 +258,7 @@ async def test_draining_closes_what_rests_and_then_refuses() -> None:
         async with front.app() as resting, front.app() as late:
             await resting.ask("GET", "/api/")
             await late.ask("GET", "/api/")
-            front.path.means.draining = True
+            front.path.context.draining = True
             assert (await late.ask("GET", "/api/")).one("connection") == "close"
             front.path.drain()
             assert await resting.rest() == b""
@@ -424,7 +424,7 @@ async def test_a_plan_by_service_keeps_the_path_and_names_the_endpoint() -> None
         settings = front.path.acceptor.settings
         admitted = admit(asked(), settings, LOOPBACK, "us")
         assert admitted is not None
-        destination = front.path.acceptor.means.pool.destination(
+        destination = front.path.acceptor.context.pool.destination(
             admitted.policy.target, "http", admitted.request.authority, strict=False
         )
         plan = Plan(asked(), admitted.request, admitted.policy, destination, None)

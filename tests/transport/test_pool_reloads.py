@@ -45,7 +45,7 @@ async def test_what_rests_is_not_used_where_it_is_denied_now() -> None:
         for _ in range(3):
             reply = await app.ask("GET", target)
             assert (reply.status, "outcome=denied" in (reply.one("proxy-status") or "")) == (403, True)
-        assert not any(connection.is_open for connection in front.path.means.pool.connections)
+        assert not any(connection.is_open for connection in front.path.context.pool.connections)
         front.path.use(front.settings)
         assert (await app.ask("GET", target)).status == 200
         assert (upstream.connections, len(upstream.requests)) == (2, 2)
@@ -69,7 +69,7 @@ async def test_under_steady_traffic_it_is_enforced_when_a_call_is_over() -> None
 
 async def test_a_dial_that_was_under_way_does_not_smuggle_a_connection_in(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front() as front, front.app() as app:
-        dialer = front.path.means.pool.dialer
+        dialer = front.path.context.pool.dialer
         race = dialer._race
         held, go = asyncio.Event(), asyncio.Event()
 
@@ -142,7 +142,7 @@ async def test_verification_and_parent_of_a_new_configuration(authority: Authori
             return one, to("plain", plain.url, target={"via_proxy": via}, strategy=NONE)
 
         async with Front(*both(False, None)) as front, front.app() as app:
-            pool = front.path.means.pool
+            pool = front.path.context.pool
 
             async def bodies() -> tuple[bytes, bytes]:
                 one, two = await app.ask("GET", "/tls/"), await app.ask("GET", "/plain/")
