@@ -219,7 +219,7 @@ class Attempt(Listener):
         if end:
             self.stream, self.sent_on = None, stream
             self.ended = True
-            self.trailers = None if trailers is None else head.trailers_to_hand_on(trailers)
+            self.trailers = None if trailers is None else head.trailers_to_forward(trailers)
         if data:
             self.kept = [data]
             self.kept_size = len(data)
@@ -266,7 +266,7 @@ class Attempt(Listener):
     def _take_end(self, trailers: Trailers | None) -> None:
         self.owner.moved = monotonic()
         self.ended = True
-        self.trailers = None if trailers is None else self.head.trailers_to_hand_on(trailers)
+        self.trailers = None if trailers is None else self.head.trailers_to_forward(trailers)
         if self.state is DELIVERING:
             self.owner.answer_ended(self)
             return

@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
-from proxy.forward.headers cimport gave_up, handed_on
+from proxy.forward.headers cimport gave_up, forwarded_changes
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.retry.facts cimport Reply

@@ -7,8 +7,8 @@ from typing import cast
 from proxy.forward.attempt import Attempt
 from proxy.forward.context import Context
 from proxy.forward.fallback import Journey
-from proxy.forward.headers import gave_up, handed_on, told, via_line, via_name
-from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, own_grpc_status, told_grpc_status
+from proxy.forward.headers import attempt_results, forwarded_changes, gave_up, via_line, via_name
+from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, grpc_status_of_answer, own_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
@@ -89,7 +89,7 @@ class Delivery:
         """
         head, policy = attempt.head, plan.policy
         answers = policy if journey is None else journey.policy_of(attempt.number)
-        drop, add = handed_on(call, answers, head, self.context.via, outcome, now - attempt.arrived)
+        drop, add = forwarded_changes(call, answers, head, self.context.via, outcome, now - attempt.arrived)
         if journey is not None:
             drop |= journey.dropped(attempt.number)
         data = attempt.take()
@@ -153,11 +153,11 @@ class Delivery:
         """Write the answer of the proxy's own that `action` asks for."""
         grpc = call.request.is_grpc
         self.detail = action.detail
-        before = told(call.history) if journey is not None and journey.since else ""
+        before = attempt_results(call.history) if journey is not None and journey.since else ""
         self.status, lines, body = answer_of(
             action, call.policy, attempts=call.attempts, grpc=grpc, before=before, no_place=call.found_no_place
         )
-        self.grpc_status = told_grpc_status(action) if grpc else None
+        self.grpc_status = grpc_status_of_answer(action) if grpc else None
         self.bytes_out = len(body)
         self.app.answer(self.status, lines, body)
 

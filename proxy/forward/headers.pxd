@@ -4,10 +4,10 @@ from proxy.retry.attempt_record cimport AttemptRecord
 from proxy.retry.machine cimport Call
 
 
-cpdef tuple handed_on(Call call, policy, head, str via, outcome, double held)
+cpdef tuple forwarded_changes(Call call, policy, head, str via, outcome, double held)
 cpdef bint gave_up(policy, outcome, long attempts, bint no_place=*) except -1
 @cython.locals(last=AttemptRecord)
-cpdef str told(history)
+cpdef str attempt_results(history)
 cdef _attempt(AttemptRecord record)
 cdef _end(AttemptRecord record)
 cpdef bint answers_plainly(policy) except -1

@@ -26,7 +26,7 @@ from proxy.wire.head import RequestHead, ResponseHead
 #: Fields that are never forwarded: X-Retry-* is for us, and we write the count.
 OWN = frozenset({"x-attempt-count", "x-retry-disable", "x-retry-timeout"})
 #: The most attempts whose results an answer names; the log has all of them.
-_MOST_TOLD = 5
+_MOST_RESULTS = 5
 #: Statuses of answers that begin a cooldown: our own has Retry-After, and so has one that is forwarded instead.
 _ASKS_TO_WAIT = (429, 503)
 #: The most digits of a Retry-After in seconds; a longer number never ends, and is forwarded as it came.
@@ -176,7 +176,7 @@ def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, 
         changes.put("Stripe-Should-Retry", "false")
 
 
-def handed_on(
+def forwarded_changes(
     call: Call, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
     """Return the lower-case names of the fields to drop from an upstream's answer before it goes to the app, and the
@@ -188,7 +188,7 @@ def handed_on(
         if attempts == 1 and outcome is _SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
         if held < 1.0 and not gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
-            return _NO_NAMES, _told_lines(via, head.version, attempts, outcome, head.status, _details(call, head))
+            return _NO_NAMES, _failure_lines(via, head.version, attempts, outcome, head.status, _details(call, head))
     end = CallEnd(outcome, attempts, call.request.is_grpc, head.status, detail=_details(call, head), held=held)
     end.cooling, end.named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
     end.no_place = call.found_no_place
@@ -196,7 +196,7 @@ def handed_on(
     return changes.names(), changes.lines() + via_line(via, head.version)
 
 
-def answers_for_nobody(outcome: Outcome, error: str, detail: str) -> Changes:
+def refusal_fields(outcome: Outcome, error: str, detail: str) -> Changes:
     """Return the fields to set in the answer to a request that was refused before any policy applied. `error`: the RFC
     9209 error type; `detail`: the text of Proxy-Status's `details`.
     """
@@ -235,22 +235,23 @@ def proxy_status(
     return "; ".join(parts)
 
 
-def told(history: Sequence[AttemptRecord]) -> str:
+def attempt_results(history: Sequence[AttemptRecord]) -> str:
     """Return the text of Proxy-Status's `details` for a forwarded answer: the results of the latest attempts, and why
     no other attempt followed.
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
-    ends = ", ".join([f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_TOLD:]])
+    ends = ", ".join([f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_RESULTS:]])
     last = history[-1] if history else None
     return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
 
 
 def _details(call: Call, head: ResponseHead) -> str:
     """Return the text of `details=` for a call whose answer is forwarded. If the call went on to another upstream and
-    succeeded there, the text also names the upstream that answered, which `told`, a list of failures, does not.
+    succeeded there, the text also names the upstream that answered, which is missing in `attempt_results`, a list of
+    failures.
     """
-    text, state = told(call.history), call.state
+    text, state = attempt_results(call.history), call.state
     if call.fallbacks is None or not call.fallbacks.has_gone or not isinstance(state, Delivering):
         return text
     if state.outcome is not _SUCCESS:
@@ -369,7 +370,7 @@ def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _told_lines(name: str, version: str, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
+def _failure_lines(name: str, version: str, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
     """Return the lines to add to the answer of a call that was retried, or of a failure that could not be."""
     said = proxy_status(outcome, attempts, status=status, detail=detail)
     return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, version)

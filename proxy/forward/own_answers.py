@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass
 
-from proxy.forward.headers import CallEnd, Changes, answer_fields, told, via_line
+from proxy.forward.headers import CallEnd, Changes, answer_fields, attempt_results, via_line
 from proxy.observe import masking
 from proxy.retry.actions import Answer
 from proxy.retry.facts import UNAVAILABLE, Outcome, grpc_status_of_http
@@ -81,7 +81,7 @@ def own_grpc_status(status: int) -> int:
     return _GRPC.get(status, 2)
 
 
-def told_grpc_status(action: Answer) -> int:
+def grpc_status_of_answer(action: Answer) -> int:
     """Return the status that a gRPC call gets in the answer of the proxy's own that `action` asks for."""
     if action.detail == SHUT_DOWN:
         return UNAVAILABLE
@@ -99,7 +99,7 @@ def answer_of(
     end.detail = f"{before}; {action.detail}" if before else action.detail
     answer = OwnAnswer(action.status, action.title, action.detail, action.outcome, policy.upstream, attempts, grpc)
     answer.changes = answer_fields(policy, None, end)
-    answer.retry_after, answer.grpc_status = action.retry_after, told_grpc_status(action)
+    answer.retry_after, answer.grpc_status = action.retry_after, grpc_status_of_answer(action)
     return answer.render()
 
 
@@ -108,7 +108,9 @@ def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcom
     error, with which it ends: clients obey a pushback only beside a grpc-status (contract, section 12).
     """
     status = head.status
-    end = CallEnd(outcome, call.attempts, True, status, detail=told(call.history), no_place=call.found_no_place)
+    end = CallEnd(
+        outcome, call.attempts, True, status, detail=attempt_results(call.history), no_place=call.found_no_place
+    )
     changes = answer_fields(call.policy, None, end)
     lines = [
         ("Content-Type", "application/grpc"),

@@ -213,13 +213,13 @@ class Plan:
         """
         end = self.ends.get(trailers)
         if end is None:
-            told = head.trailers_to_hand_on(trailers)
-            if told is not None and not is_plain_end(self.policy.classify, told):
+            forwarded = head.trailers_to_forward(trailers)
+            if forwarded is not None and not is_plain_end(self.policy.classify, forwarded):
                 return None
             if len(self.ends) >= _ENDS:
                 self.ends.clear()
-            status = 0 if told is not None and told.get_all("grpc-status") else None
-            end = self.ends[trailers] = told, status
+            status = 0 if forwarded is not None and forwarded.get_all("grpc-status") else None
+            end = self.ends[trailers] = forwarded, status
         return end
 
     def first_request(self, origin: Origin, via: str) -> PreparedRequest:

@@ -22,7 +22,7 @@ from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.exchange import Exchange
 from proxy.forward.fallback import Ways
-from proxy.forward.headers import answers_for_nobody
+from proxy.forward.headers import refusal_fields
 from proxy.forward.own_answers import OwnAnswer, last_recipient, own_grpc_status
 from proxy.forward.request_plan import Plan, destination_of
 from proxy.forward.streams import AppStream, Tunnelling
@@ -310,7 +310,7 @@ class Acceptor(web.Server):
 
     def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
         """Answer an OPTIONS or TRACE whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7)."""
-        lines, body = last_recipient(head, answers_for_nobody(Outcome.SUCCESS, "", detail))
+        lines, body = last_recipient(head, refusal_fields(Outcome.SUCCESS, "", detail))
         self._tell_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
         connection.answer(200, lines, body)
         connection.done()
@@ -333,12 +333,12 @@ class Acceptor(web.Server):
     ) -> None:
         grpc = head is not None and is_grpc(head)
         answer = OwnAnswer(why.status, why.title or HTTPStatus(why.status).phrase, why.detail, why.outcome, grpc=grpc)
-        answer.changes = answers_for_nobody(why.outcome, why.error, why.detail)
+        answer.changes = refusal_fields(why.outcome, why.error, why.detail)
         answer.retry_after, answer.grpc_status = 1.0, why.grpc_status
         status, lines, body = answer.render()
         headless = head is not None and head.method == "HEAD"
-        told = own_grpc_status(why.status) if grpc and why.grpc_status is None else why.grpc_status
-        self._tell_refused(connection, head, status, 0 if headless else len(body), why, told if grpc else None)
+        grpc_status = own_grpc_status(why.status) if grpc and why.grpc_status is None else why.grpc_status
+        self._tell_refused(connection, head, status, 0 if headless else len(body), why, grpc_status if grpc else None)
         connection.reject(status, lines, body, close=close, headless=headless)
 
     def _tell_refused(

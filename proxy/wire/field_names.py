@@ -23,7 +23,7 @@ ANSWER_CUT = HOP_BY_HOP | {b"x-attempt-count"}
 
 #: Further request fields that change what is done. They are found in the same pass, so that asking for one that did not
 #: come costs one look-up in a small dict.
-REQUEST_TOLD = (
+REQUEST_READ = (
     *(
         b"via",
         b"x-redrive-loop",
@@ -37,7 +37,7 @@ REQUEST_TOLD = (
     *(b"grpc-timeout", b"amz-sdk-invocation-id", b"amz-sdk-request", b"grpc-previous-rpc-attempts"),
     *(b"x-envoy-attempt-count", b"x-stainless-retry-count"),
 )
-ANSWER_TOLD = (
+ANSWER_READ = (
     *(b"date", b"grpc-status", b"retry-after", b"retry-after-ms", b"x-ms-retry-after-ms", b"x-amz-retry-after"),
     *(b"grpc-retry-pushback-ms", b"x-grpc-retry-pushback-ms", b"x-should-retry", b"stripe-should-retry"),
     *(b"ratelimit", b"ratelimit-remaining", b"ratelimit-reset"),
@@ -67,8 +67,8 @@ def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[
 
 
 #: The names that matter, without the fields of logins, which matter only if their value is NTLM or Negotiate.
-REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_TOLD})
-ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_TOLD})
+REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_READ})
+ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_READ})
 REQUEST_LOGINS = (b"authorization",)
 ANSWER_LOGINS = (b"www-authenticate", b"proxy-authenticate")
 find_request = _specials(REQUEST_NAMES, REQUEST_LOGINS).findall

@@ -143,7 +143,7 @@ def test_whatever_else_connection_names_is_cut_both_ways(field: str) -> None:
         assert sent(named, field, "A: 1", line=line) == ["Host: h.example", "A: 1"]
     head = answer_of(answer("HTTP/1.1 200 OK", named, field, "A: 1", "Content-Length: 3"))
     assert lines(head.render()) == ["A: 1", "Content-Length: 3"]
-    assert left(head.trailers_to_hand_on(trailer_fields(f"{field}\r\nB: 2\r\n".encode()))) == b"B: 2\r\n"
+    assert left(head.trailers_to_forward(trailer_fields(f"{field}\r\nB: 2\r\n".encode()))) == b"B: 2\r\n"
 
 
 @pytest.mark.parametrize("named", [(), ("Connection: TE",), ("Connection: te, close",)])
@@ -319,7 +319,7 @@ def test_trailers_lose_what_belongs_to_a_hop() -> None:
     came = trailer_fields(b"A: b\r\nConnection: x\r\nx-hop: 1\r\nX-Attempt-Count: 2\r\nKeep-Alive: 3\r\nC: d\r\n")
     asked = head_of(request("POST / HTTP/1.1", "Connection: X-Hop", "Transfer-Encoding: chunked"))
     told = answer_of(answer("HTTP/1.1 200 OK", "Connection: X-Hop", "Transfer-Encoding: chunked"))
-    assert left(asked.trailers_to_send(came)) == left(told.trailers_to_hand_on(came)) == b"A: b\r\nC: d\r\n"
+    assert left(asked.trailers_to_send(came)) == left(told.trailers_to_forward(came)) == b"A: b\r\nC: d\r\n"
     plain = head_of(request("POST / HTTP/1.1", "Transfer-Encoding: chunked"))
     assert left(plain.trailers_to_send(trailer_fields(b"A: b\r\n"))) == b"A: b\r\n"
     assert plain.trailers_to_send(trailer_fields(b"Te: b\r\n")) is None

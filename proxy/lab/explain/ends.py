@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from proxy.config.settings import Settings
-from proxy.forward.headers import CallEnd, answer_fields, told
+from proxy.forward.headers import CallEnd, answer_fields, attempt_results
 from proxy.lab.clock import Clock
 from proxy.lab.driver import FixedDraws, Recorder
 from proxy.lab.explain import wording
@@ -239,7 +239,7 @@ class End:
         call, answer, reply = one.call, one.answer, self._sent.reply
         assert one.outcome is not None
         end = CallEnd(one.outcome, call.attempts, call.request.is_grpc, no_place=call.found_no_place)
-        end.detail = answer.detail if answer is not None else told(call.history)
+        end.detail = answer.detail if answer is not None else attempt_results(call.history)
         if answer is not None:
             end.error = answer.error
         elif reply is not None:

@@ -9,7 +9,7 @@ cdef class ResponseHead(Head):
 
     cpdef bint says_same(self, ResponseHead other)
     cpdef Py_ssize_t body_size(self, str method)
-    cpdef trailers_to_hand_on(self, trailers)
+    cpdef trailers_to_forward(self, trailers)
     cpdef bytes message(self, bytes add, bytes body)
     cpdef bytes _keep(self)
     cpdef bytes _lines(self, frozenset drop)

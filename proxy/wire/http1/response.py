@@ -135,7 +135,7 @@ class ResponseHead(Head):
         """Whether NTLM or Negotiate is offered, so that this connection belongs to the app connection that used it."""
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
 
-    def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
+    def trailers_to_forward(self, trailers: Trailers) -> Trailers | None:
         """Return the body's trailers to forward, as `trailers_to_send` does."""
         return self.trailers_to_send(trailers)
 

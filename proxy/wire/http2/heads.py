@@ -482,7 +482,7 @@ class Response2(ResponseHead):
         """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return _get(self.fields, name)
 
-    def trailers_to_hand_on(self, trailers: Trailers) -> Trailers | None:
+    def trailers_to_forward(self, trailers: Trailers) -> Trailers | None:
         """Return the body's trailers to forward: all but the fields that are never forwarded."""
         return trailers.without(ANSWER_CUT)
 
