@@ -68,7 +68,7 @@ class Seat(Protocol):
 class Others(Protocol):
     """The connections of other processes that share the limits with this one."""
 
-    def tell(self, held: int, surplus: int) -> None:
+    def publish(self, held: int, surplus: int) -> None:
         """Publish how many connections this process holds, and how many of them only to be answered with 503."""
 
     def count(self) -> tuple[int, int]:
@@ -78,14 +78,14 @@ class Others(Protocol):
 
 class ConnectionLimit:
     """The connections of this process, and the limits for them. `limit` is `limits.connections` for all workers; `most`
-    and `told` are bounds of this process alone: the connections for which its file descriptors suffice, and the surplus
-    ones that it holds open to answer them with 503.
+    and `most_surplus` are bounds of this process alone: the connections for which its file descriptors suffice, and the
+    surplus ones that it holds open to answer them with 503.
     """
 
     def __init__(self, limit: int, most: int) -> None:
         self.limit = limit
         self.most = most
-        self.told = min(REFUSED_IN_WORDS, most)
+        self.most_surplus = min(REFUSED_IN_WORDS, most)
         self.others: Others | None = None
         self.open: dict[Seat, None] = {}  # all connections, in the order of their arrival
         self.half: dict[Seat, None] = {}  # those whose head has begun to come, slowest first; some are whole by now
@@ -103,7 +103,7 @@ class ConnectionLimit:
         if self.admit(connection):
             return
         surplus = self._surplus
-        if surplus > self.told or surplus + self._elsewhere()[1] > REFUSED_IN_WORDS:  # enough are held already
+        if surplus > self.most_surplus or surplus + self._elsewhere()[1] > REFUSED_IN_WORDS:  # enough are held already
             self.leave(connection)
             self.turn_away(connection)
 
@@ -123,7 +123,7 @@ class ConnectionLimit:
         """
         self._streams += 1
         if self.others is not None:
-            self._tell()
+            self._publish()
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
             return True
         self.give_back(1)
@@ -133,7 +133,7 @@ class ConnectionLimit:
         """Free the places of this number of HTTP/2 streams, which are over."""
         self._streams -= places
         if self.others is not None:
-            self._tell()
+            self._publish()
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
@@ -147,16 +147,16 @@ class ConnectionLimit:
         if connection in self.open:
             del self.open[connection]
             self._surplus -= connection.surplus
-            self._tell()
+            self._publish()
 
     def _mark(self, connection: HasRequest, surplus: bool) -> None:
         self._surplus += surplus - connection.surplus
         connection.surplus = surplus
-        self._tell()
+        self._publish()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         if self.others is not None:
-            self.others.tell(len(self.open) + self._streams, self._surplus)
+            self.others.publish(len(self.open) + self._streams, self._surplus)
 
     def _elsewhere(self) -> tuple[int, int]:
         return (0, 0) if self.others is None else self.others.count()

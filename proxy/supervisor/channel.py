@@ -29,21 +29,21 @@ OTHER_RELEASE = 78
 #: SCM_MAX_FD of the kernel.
 _MOST_DESCRIPTORS = 253
 
-Told = Callable[[Any, list[int]], None]
+OnMessage = Callable[[Any, list[int]], None]
 
 
 class Channel:
-    """An end of the channel between a parent and a worker. `told` is called with each message that arrives and its file
-    descriptors, which the callee then owns; `ended` is called once, when the other side has closed.
+    """An end of the channel between a parent and a worker. `on_message` is called with each message that arrives and
+    its file descriptors, which the callee then owns; `ended` is called once, when the other side has closed.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, told: Told, ended: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_message: OnMessage, ended: Callable[[], None]
     ) -> None:
         sock.setblocking(False)
         self._loop = loop
         self._sock = sock
-        self._told = told
+        self._on_message = on_message
         self._ended = ended
         self._out: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._in = bytearray()
@@ -133,7 +133,7 @@ class Channel:
             return False
         body = bytes(self._in[_HEADER.size : end])
         del self._in[:end]
-        self._told(pickle.loads(body), [self._descriptors.popleft() for _ in range(count)])  # noqa: S301  our own
+        self._on_message(pickle.loads(body), [self._descriptors.popleft() for _ in range(count)])  # noqa: S301  our own
         return True
 
 

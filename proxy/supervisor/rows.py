@@ -27,14 +27,14 @@ class Neighbours(Others):
         self._count = memory.row(0)
         self._first, self._apart = memory.row(1), memory.row(2) - memory.row(1)
 
-    def tell(self, held: int, surplus: int) -> None:
+    def publish(self, held: int, surplus: int) -> None:
         """Publish how many app connections are open in this worker (`held`), and how many of them are open only to be
         refused (`surplus`).
         """
         self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
 
     def count(self) -> tuple[int, int]:
-        """The two counts that `tell` publishes, summed over all other workers."""
+        """The two counts that workers publish, summed over all other workers."""
         held = surplus = 0
         words = self._words
         for row in range(words[self._count]):

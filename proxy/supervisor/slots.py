@@ -97,7 +97,7 @@ class WorkerProcess:
         finally:
             theirs.close()
         self._loop = asyncio.get_running_loop()
-        self._channel = Channel(self._loop, ours, self._told, self._closed)
+        self._channel = Channel(self._loop, ours, self._on_message, self._closed)
         with contextlib.suppress(OSError, AttributeError):  # a sandbox may forbid it
             self._handle = os.pidfd_open(self._child.pid)
 
@@ -189,7 +189,7 @@ class WorkerProcess:
         """Whether the worker can accept connections: it is ready, and its heartbeat goes on."""
         return self.is_ready and not self.is_silent
 
-    def _told(self, message: Any, _: list[int]) -> None:
+    def _on_message(self, message: Any, _: list[int]) -> None:
         match message:
             case Using(generation, error):
                 self.generation, self.error = generation, error
