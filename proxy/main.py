@@ -34,7 +34,7 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
-from proxy.process import SIGNALS, Background, Given, WorkerFailedError, leave, telling, within
+from proxy.process import SIGNALS, Background, Given, WorkerFailedError, failure_notifier, leave, within
 from proxy.resources import enough_for, limit, processes
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
@@ -106,7 +106,7 @@ class ServerProcess:
         self._log_trouble = LogTrouble(self._to_people)
         self._is_alone = processes(settings.workers) == 1
         self._serving, self._recent = self._alone() if self._is_alone else self._workers()
-        self._beside = Background(telling(self._notices.tell))
+        self._beside = Background(failure_notifier(self._notices.notify))
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
@@ -115,7 +115,7 @@ class ServerProcess:
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
         """Make the data path of a single process, which carries the calls itself; return it and the recent calls."""
         self._begin_log(None)
-        path = data_path(self.settings, self._sink, self._notices.tell, self._metrics)
+        path = data_path(self.settings, self._sink, self._notices.notify, self._metrics)
         return path, path.recent
 
     def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:
@@ -128,7 +128,7 @@ class ServerProcess:
         memory, recent = open_memory(descriptor()), AggregatedCalls()
         self._begin_log(LogTurn(memory))
         gathered, trouble = Aggregate(self._metrics, recent), self._log_trouble
-        workers = Workers(self.settings, memory, gathered, via=draw_via(), tell=self._notices.tell, trouble=trouble)
+        workers = Workers(self.settings, memory, gathered, via=draw_via(), notify=self._notices.notify, trouble=trouble)
         return workers, recent
 
     def _begin_log(self, turn: Turn | None) -> None:
@@ -173,9 +173,9 @@ class ServerProcess:
         settle_in()
         listening = {what: self._listeners.addresses(what) for what in ("listen", "admin", "probe")}
         self._notices.banner(banner(self._file, self.settings, listening))
-        told = {what: [str(address) for address in at] for what, at in listening.items()}
-        self._notices.tell("ready", [], **told, pid=os.getpid(), file=self._file)
-        self._tell_of_few_files()
+        addresses = {what: [str(address) for address in at] for what, at in listening.items()}
+        self._notices.notify("ready", [], **addresses, pid=os.getpid(), file=self._file)
+        self._notify_few_files()
         self._manager.ready(self._status())
 
     def _access(self) -> Access:
@@ -211,13 +211,13 @@ class ServerProcess:
         count = len(self.settings.router.upstreams)
         return f"serving {count} upstream{'' if count == 1 else 's'}"
 
-    def _tell_of_few_files(self) -> None:
+    def _notify_few_files(self) -> None:
         """Report at start if the system's limit of open files is far too low for limits.connections."""
         wanted, enough = self.settings.limits.connections, enough_for(self._descriptors)
         if enough < wanted // 2:
             files = self._descriptors
             line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
-            self._notices.tell("limits", [line], open_files=files, connections=enough)
+            self._notices.notify("limits", [line], open_files=files, connections=enough)
 
     def _loaded(self, result: LoadResult, why: str) -> None:
         """Put a configuration that was loaded again in force, or report its errors and keep the old one. `why` names
@@ -235,7 +235,7 @@ class ServerProcess:
         if settings is None or plan is None:
             self._metrics.reloaded("failure")
             lines = [f"the configuration was not reloaded ({why}):", *errors]
-            self._notices.tell("reload", lines, result="failure", why=why, errors=errors)
+            self._notices.notify("reload", lines, result="failure", why=why, errors=errors)
             self._manager.status(self._status())
             return
         self._warnings = warnings(result)
@@ -255,13 +255,13 @@ class ServerProcess:
         report that; then set `taken`, also after an error. `why` names the cause of the reload in logs.
         """
         async with self._taking:
-            told = self._warnings
+            warnings = self._warnings
             try:
                 await self._listeners.take(plan)
                 await self._serving.settled()
                 self._metrics.reloaded("success")
-                lines = [f"the configuration was reloaded ({why})", *told]
-                self._notices.tell("reload", lines, result="success", why=why, warnings=told)
+                lines = [f"the configuration was reloaded ({why})", *warnings]
+                self._notices.notify("reload", lines, result="success", why=why, warnings=warnings)
                 self._manager.status(self._status())
             finally:
                 taken.set()
@@ -283,7 +283,7 @@ class ServerProcess:
         self._draining = True
         self._serving.drain()
         calls = self._serving.usage.in_flight
-        self._notices.tell("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
+        self._notices.notify("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
         self._loop.call_later(self.settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:
@@ -300,7 +300,7 @@ class ServerProcess:
             await self._step(self._listeners.close("listen"))
         cut = await self._step(self._serving.close(at_once=self._at_once.is_set()), 0)
         await self._step(self._listeners.close("admin", "probe"))
-        self._notices.tell("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
+        self._notices.notify("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
         self._people.close()
 
@@ -308,7 +308,7 @@ class ServerProcess:
         """Run `work`, a step of the process's end, for at most `_STEP` seconds; return its result, or `otherwise` if it
         takes longer.
         """
-        return await within(_STEP, work, otherwise, self._notices.tell)
+        return await within(_STEP, work, otherwise, self._notices.notify)
 
     async def _until_quiet(self, until: float) -> None:
         """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends

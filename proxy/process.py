@@ -51,7 +51,7 @@ def leave(status: int) -> NoReturn:
 
 
 async def within(
-    seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, tell: Callable[..., None]
+    seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, notify: Callable[..., None]
 ) -> Given:
     """Run `work`, a step of the process's end, and return its result; if it takes longer than `seconds`, report and
     abandon it, and return `otherwise`.
@@ -62,13 +62,13 @@ async def within(
         return task.result()
     task.cancel()
     why = f"{getattr(work, '__qualname__', work)} took more than {seconds:g} s, and was abandoned"
-    tell("failed", [why], error=why)
+    notify("failed", [why], error=why)
     return otherwise
 
 
-def telling(tell: Callable[..., None]) -> Failed:
-    """Return a function that reports through `tell` that background work has failed: what it was, and its error."""
-    return lambda what, error: tell("failed", [repr(error)], what=what, error=repr(error))
+def failure_notifier(notify: Callable[..., None]) -> Failed:
+    """Return a function that reports through `notify` that background work has failed: what it was, and its error."""
+    return lambda what, error: notify("failed", [repr(error)], what=what, error=repr(error))
 
 
 class Background:

@@ -42,7 +42,7 @@ from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import Others
 from proxy.server.fleet import Fleet, Met
 from proxy.server.http2 import Http2Connection
-from proxy.server.intercept.interception import Tell
+from proxy.server.intercept.interception import Notify
 from proxy.server.listeners import BACKLOG, bound
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
@@ -117,20 +117,20 @@ class WorkerShare(NamedTuple):
 
 
 def data_path(
-    settings: Settings, sink: LineSink, tell: Tell, metrics: Metrics, share: WorkerShare | None = None
+    settings: Settings, sink: LineSink, notify: Notify, metrics: Metrics, share: WorkerShare | None = None
 ) -> DataPath:
     """Make the data path of a process and its observers; its log goes to `sink`. `share` is given for a worker."""
     loop, recent = asyncio.get_running_loop(), RecentCalls()
     console = is_for_people(settings.log.format, OUT)
     log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)
-    observers = Observers(metrics, recent, log, loop.call_later, tell)
+    observers = Observers(metrics, recent, log, loop.call_later, notify)
     made = DataPath(
         loop,
         settings,
         observers,
-        tell=tell,
+        notify=notify,
         descriptors=limit(),
-        tracer=tracer(os.environ, tell),
+        tracer=tracer(os.environ, notify),
         share=share,
     )
     made.recent, made.log = recent, log
@@ -140,10 +140,10 @@ def data_path(
 class DataPath:
     """The object that carries the calls of a process: the proxy port, and everything that a call passes from there on.
 
-    aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share. `tell`
-    reports notices: an event, lines for people, facts for machines. `descriptors` are the file descriptors that the
-    process may have; a part of them is kept for the admin port. `tracer` makes spans of attempts, if tracing is on.
-    `share` is what a worker shares with the others; without it the process is alone.
+    aiohttp's runner opens and closes its listeners, and ends it. `registry` and `env` are what its calls share.
+    `notify` reports notices: an event, lines for people, facts for machines. `descriptors` are the file descriptors
+    that the process may have; a part of them is kept for the admin port. `tracer` makes spans of attempts, if tracing
+    is on. `share` is what a worker shares with the others; without it the process is alone.
     """
 
     recent: RecentCalls
@@ -158,21 +158,21 @@ class DataPath:
         settings: Settings,
         observer: Observer,
         *,
-        tell: Tell = lambda *_, **facts: None,
+        notify: Notify = lambda *_, **facts: None,
         descriptors: int = sys.maxsize,
         tracer: Tracer | None = None,
         share: WorkerShare | None = None,
     ) -> None:
-        self._tell, self._tracer = tell, tracer
+        self._notify, self._tracer = notify, tracer
         self.cooldowns = CooldownLog()
         factory = Factory() if share is None else share.factory
         met = None if share is None else share.met
-        self.fleet = Fleet(factory, settings, tell, met=met, heard=self.cooldowns.note)
+        self.fleet = Fleet(factory, settings, notify, met=met, heard=self.cooldowns.note)
         self.registry = Registry(self.fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
-        self.env = Env(rng, wall() - monotonic(), self.room, self._tell_of_circuit, self._tell_of_credential)
+        self.env = Env(rng, wall() - monotonic(), self.room, self._notify_circuit, self._notify_credential)
         self.env.cooldown_began = self.cooldowns.note
         self._clock: asyncio.TimerHandle | None = None
         self._idle_scopes = IdleScopes(self.registry)
@@ -185,11 +185,12 @@ class DataPath:
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         via = draw_via() if share is None else share.via
         self.context = Context(loop, pool, store, self.registry, self.env, observer, via, Watch(loop))
-        self.acceptor = Acceptor(self.context, settings, tell, AppConnection, enough_for(descriptors))
+        self.acceptor = Acceptor(self.context, settings, notify, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
         self.acceptor.connection_limit.others = None if share is None else share.others
         pool.most = max(
-            1, descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.told
+            1,
+            descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.most_surplus,
         )
         self._runner = web.ServerRunner(self.acceptor)
 
@@ -210,21 +211,21 @@ class DataPath:
         if self._idle_scopes.sweep(monotonic()) and steps > 1:
             self.context.loop.call_later(_STEP_PAUSE, self._sweep, steps - 1)
 
-    def _tell_of_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
+    def _notify_circuit(self, upstream: str, endpoint: str, is_open: bool, left: float) -> None:
         """Report that a call opened (`is_open`) or closed the circuit breaker of an endpoint; `left` seconds remain
         until a probe.
         """
         if is_open:
             line = f"{upstream}: {endpoint} failed too often: its circuit breaker is open, a probe goes in {left:g} s"
-            self._tell("circuit_open", [line], upstream=upstream, endpoint=endpoint, seconds=round(left, 3))
+            self._notify("circuit_open", [line], upstream=upstream, endpoint=endpoint, seconds=round(left, 3))
         else:
             line = f"{upstream}: a probe succeeded, the circuit breaker of {endpoint} is closed"
-            self._tell("circuit_closed", [line], upstream=upstream, endpoint=endpoint)
+            self._notify("circuit_closed", [line], upstream=upstream, endpoint=endpoint)
 
-    def _tell_of_credential(self, upstream: str, key: int) -> None:
+    def _notify_credential(self, upstream: str, key: int) -> None:
         """Report that a call put one of the upstream's credentials aside; `key` is its number."""
         line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
-        self._tell("credential_aside", [line], upstream=upstream, key=key)
+        self._notify("credential_aside", [line], upstream=upstream, key=key)
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
@@ -405,7 +406,7 @@ class DataPath:
         if self._tracer is not None:
             steps.append(asyncio.to_thread(self._tracer.close))
         for step in steps:
-            await within(STEP, step, None, self._tell)
+            await within(STEP, step, None, self._notify)
         if self.log is not None:
             self.log.close()
         return cut

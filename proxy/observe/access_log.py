@@ -80,7 +80,7 @@ class AccessLog:
         if self._later is None:
             return True
         if not self._repeated:
-            self._later(WINDOW, self._tell_repeated)
+            self._later(WINDOW, self._report_repeated)
         kind = call.policy.upstream, call.policy.route, call.outcome, call.status
         self._repeated[kind] += 1
         return self._repeated[kind] <= MOST
@@ -88,17 +88,17 @@ class AccessLog:
     def close(self) -> None:
         """Write how many lines have been left out so far, then all lines that wait to be written."""
         self.catch_up()
-        self._tell_repeated()
+        self._report_repeated()
 
-    def _tell_repeated(self) -> None:
+    def _report_repeated(self) -> None:
         """Write, at the end of a second, how many lines were left out in it."""
         counts, self._repeated = self._repeated, Counter()
         for (upstream, route, outcome, status), count in counts.items():
             lines = count - MOST
             if lines > 0 and self._console:
                 where = f"{upstream or 'requests'}{'/' + route if route else ''}"
-                told = f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}"
-                self._sink.add(f"{told}\n")
+                text = f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}"
+                self._sink.add(f"{text}\n")
             elif lines > 0:
                 self._sink.add(
                     f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},'

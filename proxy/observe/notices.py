@@ -26,7 +26,7 @@ class Notices:
         self._wall = wall
         self.console = console
 
-    def tell(self, event: str, lines: list[str], **facts: Any) -> None:
+    def notify(self, event: str, lines: list[str], **facts: Any) -> None:
         """Write one notice: `event` names what happened, `facts` describe it for machines, `lines` for people."""
         if self.console:
             for line in lines:

@@ -8,8 +8,8 @@ cdef class Observers:
     cdef public object recent
     cdef public object log
     cdef public object _later
-    cdef public object _tell
-    cdef public object _told
+    cdef public object _notify
+    cdef public object _reported
     cdef public bint _set
     cdef public list _gathered
 

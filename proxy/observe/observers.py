@@ -27,7 +27,7 @@ REPEATS = 3
 class Observers:
     """An observer that passes calls on to the metrics, the last calls and the log (None: no log).
 
-    `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `tell(event, lines,
+    `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `notify(event, lines,
     **facts)` takes notices (`proxy.observe.notices`).
     """
 
@@ -37,15 +37,15 @@ class Observers:
         recent: RecentCalls,
         log: AccessLog | None,
         later: Callable[[float, Callable[[], None]], object] | None = None,
-        tell: Callable[..., None] | None = None,
+        notify: Callable[..., None] | None = None,
     ) -> None:
         self.metrics = metrics
         self.recent = recent
         self.log = log
         self._later = later
-        self._tell = tell
+        self._notify = notify
         self._set = False
-        self._told = 0
+        self._reported = 0
         self._gathered: list[CallRecord] = []
         metrics.catch_up = recent.catch_up = self.catch_up
         if log is not None:
@@ -67,9 +67,9 @@ class Observers:
         """
         series = self.metrics.series(policy)
         series.likely_app_retries += 1
-        if series.likely_app_retries == REPEATS and self._tell is not None:
+        if series.likely_app_retries == REPEATS and self._notify is not None:
             line = f"{policy.upstream}: an app seems to repeat calls that redrive gave up: switch its own retries off"
-            self._tell("app_retries", [line], upstream=policy.upstream, route=policy.route)
+            self._notify("app_retries", [line], upstream=policy.upstream, route=policy.route)
 
     def stream_failed(self, policy: Policy, error: str) -> None:
         """Count an error inside a stream that went to the app, and give notice of it, but not thousands of times a
@@ -77,23 +77,23 @@ class Observers:
         """
         series = self.metrics.series(policy)
         series.stream_errors += 1
-        if self._tell is None or (self._later is not None and not self._may_tell()):
+        if self._notify is None or (self._later is not None and not self._may_notify()):
             return
         where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
         line = f"{where}: an error came in a stream that had already begun to go to the app: {error}"
-        self._tell("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
+        self._notify("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
 
-    def _may_tell(self) -> bool:
+    def _may_notify(self) -> bool:
         """Whether fewer than MOST notices were given within this second. Whatever is left out of the notices is still
         counted.
         """
-        if self._told == 0 and self._later is not None:
-            self._later(1.0, self._tell_again)
-        self._told += 1
-        return self._told <= MOST
+        if self._reported == 0 and self._later is not None:
+            self._later(1.0, self._notify_again)
+        self._reported += 1
+        return self._reported <= MOST
 
-    def _tell_again(self) -> None:
-        self._told = 0
+    def _notify_again(self) -> None:
+        self._reported = 0
 
     def catch_up(self) -> None:
         """Pass on the records that were gathered."""

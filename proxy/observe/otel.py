@@ -45,10 +45,10 @@ Value = str | int | bool
 class Spans:
     """The tracer (`proxy.observe.tracing.Tracer`) that uses OpenTelemetry's SDK, which reads the OTEL_ variables."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, notify: Callable[[str], None]) -> None:
         told = logging.getLogger("opentelemetry")
         told.propagate = False
-        told.handlers = [_Once(tell)]
+        told.handlers = [_Once(notify)]
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: "redrive"}))
@@ -161,13 +161,13 @@ def _exporter() -> OTLPSpanExporter:
 class _Once(logging.Handler):
     """A log handler that passes on each different message of OpenTelemetry's once, without a traceback."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, notify: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._tell = tell
+        self._notify = notify
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a message on, unless it was passed on before."""
         if str(record.msg) not in self._said:
             self._said.add(str(record.msg))
-            self._tell(record.getMessage().splitlines()[0][:300])
+            self._notify(record.getMessage().splitlines()[0][:300])

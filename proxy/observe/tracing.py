@@ -31,16 +31,16 @@ class Tracer(Protocol):
         ...
 
 
-def tracer(environ: Mapping[str, str], tell: Callable[..., None]) -> Tracer | None:
+def tracer(environ: Mapping[str, str], notify: Callable[..., None]) -> Tracer | None:
     """The tracer, if the environment names a collector; else None, and nothing is imported.
 
-    `tell` takes notices of faults of the tracer, on this loop: an event, lines for people, facts for machines.
+    `notify` takes notices of faults of the tracer, on this loop: an event, lines for people, facts for machines.
     """
     loop = asyncio.get_running_loop()
 
     def trouble(text: str) -> None:
         with contextlib.suppress(RuntimeError):  # the process has ended meanwhile
-            loop.call_soon_threadsafe(lambda: tell("tracing", [f"tracing: {text}"], detail=text))
+            loop.call_soon_threadsafe(lambda: notify("tracing", [f"tracing: {text}"], detail=text))
 
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if not any(environ.get(name) for name in names) or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":

@@ -34,7 +34,7 @@ from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
 from proxy.retry.http_date import http_date
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.intercept import CaError, NotForNameError
-from proxy.server.intercept.interception import Interception, Secured, Tell
+from proxy.server.intercept.interception import Interception, Notify, Secured
 from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_connect, denied, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
@@ -82,7 +82,7 @@ class Acceptor(web.Server):
         self,
         context: Context,
         settings: Settings,
-        tell: Tell,
+        notify: Notify,
         make: Callable[[Acceptor], Any],
         most: int = sys.maxsize,
     ) -> None:
@@ -91,8 +91,8 @@ class Acceptor(web.Server):
         self.context = context
         self.settings = settings
         context.router = settings.router
-        self.interception = Interception(tell)
-        self._tell = tell
+        self.interception = Interception(notify)
+        self._notify = notify
         self._blind: set[str] = set()  # upstreams whose blind tunnels were reported
         self.interception.use(settings)
         self.http2_errors: Counter[int] = Counter()
@@ -293,25 +293,25 @@ class Acceptor(web.Server):
         )
         plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
         named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
-        plan.report_blind = partial(self._tell_blind, upstream.name) if named else None
+        plan.report_blind = partial(self._notify_blind, upstream.name) if named else None
         endpoints = upstream.target.endpoints
         plan.goes_elsewhere = dialled != endpoints
         plan.at_once = named and bool(endpoints) and all(each.scheme == "http" for each in endpoints)
         return plan
 
-    def _tell_blind(self, upstream: str) -> None:
+    def _notify_blind(self, upstream: str) -> None:
         """Report, once for an upstream, that what is tunnelled to it can't be retried."""
         if upstream not in self._blind:
             self._blind.add(upstream)
             line = f"{upstream}: tunnels to it carry what the proxy can't read; nothing in them can be retried"
-            self._tell(
+            self._notify(
                 "blind_tunnel", [f"{line} (`connect: intercept`, or a base URL, changes that)"], upstream=upstream
             )
 
     def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
         """Answer an OPTIONS or TRACE whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7)."""
         lines, body = last_recipient(head, refusal_fields(Outcome.SUCCESS, "", detail))
-        self._tell_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
+        self._report_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
         connection.answer(200, lines, body)
         connection.done()
 
@@ -338,10 +338,10 @@ class Acceptor(web.Server):
         status, lines, body = answer.render()
         headless = head is not None and head.method == "HEAD"
         grpc_status = own_grpc_status(why.status) if grpc and why.grpc_status is None else why.grpc_status
-        self._tell_refused(connection, head, status, 0 if headless else len(body), why, grpc_status if grpc else None)
+        self._report_refused(connection, head, status, 0 if headless else len(body), why, grpc_status if grpc else None)
         connection.reject(status, lines, body, close=close, headless=headless)
 
-    def _tell_refused(
+    def _report_refused(
         self,
         connection: Asker | Seat,
         head: RequestHead | None,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Seconds that a start waits for Redis before it goes on without.
 _START = 1.0
 
-Tell = Callable[..., None]
+Notify = Callable[..., None]
 Met = Callable[[str, Key, Spec | None], None]
 
 
@@ -48,7 +48,7 @@ class Fleet(Factory):
         self,
         inner: Factory,
         settings: Settings,
-        tell: Tell,
+        notify: Notify,
         *,
         met: Met | None = None,
         observes: bool = False,
@@ -56,7 +56,7 @@ class Fleet(Factory):
     ) -> None:
         self._inner = inner
         self._heard = heard
-        self._tell = (lambda *_, **facts: None) if observes else tell
+        self._notify = (lambda *_, **facts: None) if observes else notify
         self._met = met
         self._observes = observes
         self._redis: RedisFactory | None = None
@@ -95,7 +95,7 @@ class Fleet(Factory):
                     timeout=says.timeout,
                     denies=says.on_outage == "deny",
                     clock=monotonic,
-                    tell=self._tell,
+                    notify=self._notify,
                     observes=self._observes,
                 )
                 self._redis = RedisFactory(self._inner, store, says.prefix, monotonic)

@@ -104,10 +104,10 @@ class Worker:
         self.ended = asyncio.Event()
         self._beside = Background(_defect)
         # A worker without a parent has no process that watches over it, so it ends when the channel does.
-        self._channel = Channel(self._loop, sock, self._told, lambda: self._beside.begin(self._end()))
+        self._channel = Channel(self._loop, sock, self._on_message, lambda: self._beside.begin(self._end()))
         self._beside.begin(self._follow())
 
-    def _told(self, message: Any, descriptors: list[int]) -> None:
+    def _on_message(self, message: Any, descriptors: list[int]) -> None:
         if isinstance(message, Gather):
             self._channel.send(self._count(message.number, message.since))
         else:
@@ -153,7 +153,7 @@ class Worker:
         self._path = data_path(
             settings,
             self._sink,
-            self._tell,
+            self._notify,
             self._metrics,
             WorkerShare(
                 factory=self._factory,
@@ -172,7 +172,7 @@ class Worker:
         settle_in()
         self._channel.send(Using(begin.generation))
 
-    def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
+    def _notify(self, event: str, lines: list[str], **facts: Any) -> None:
         self._channel.send(Note(event, lines, {**facts, "pid": os.getpid()}))
 
     async def _listen(self, places: Sequence[PassedSocket], descriptors: list[int]) -> None:

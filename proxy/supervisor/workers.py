@@ -22,14 +22,14 @@ from proxy.observe.aggregate import Aggregate
 from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.metrics import Wires
 from proxy.observe.notices import LogTrouble
-from proxy.process import Background, WorkerFailedError, telling
+from proxy.process import Background, WorkerFailedError, failure_notifier
 from proxy.resources import Usage, open_files, processes
 from proxy.retry.idle_scopes import IdleScopes
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
-from proxy.server.intercept.interception import Tell
+from proxy.server.intercept.interception import Notify
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
@@ -53,17 +53,17 @@ class Workers:
     """
 
     def __init__(
-        self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, tell: Tell, trouble: LogTrouble
+        self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, notify: Notify, trouble: LogTrouble
     ) -> None:
         self._settings = settings
         self._memory = memory
         self._gathered = gathered
         self._via = via
-        self._tell = tell
+        self._notify = notify
         self._trouble = trouble
         self._rows = Rows(memory)
         self._factory = SharedFactory(memory)
-        self._fleet = Fleet(self._factory, settings, tell, observes=True)
+        self._fleet = Fleet(self._factory, settings, notify, observes=True)
         self._outages = Outages()
         self.registry = Registry(self._fleet)
         self.registry.forget_policies(policies_of(settings), settings.buckets)
@@ -78,7 +78,7 @@ class Workers:
         self._own: list[Address] = []
         self._began = self._ending = self._draining = self._refusing = False
         self._rolling = asyncio.Lock()
-        self._beside = Background(telling(tell))
+        self._beside = Background(failure_notifier(notify))
         self.restarts = self.hangs = 0
         loop = asyncio.get_running_loop()
         self._watch_over = HeartbeatWatch(
@@ -170,7 +170,7 @@ class Workers:
                 self._trouble.report(worker.pid, why)
             case Note(event, lines, facts):
                 if event != "redis" or self._outages.is_news(facts["pid"], facts["state"]):
-                    self._tell(event, lines, **facts)
+                    self._notify(event, lines, **facts)
 
     def _add_up(self, worker: WorkerProcess, counted: Counted) -> None:
         """Add up what a worker has counted, and enter the shared state (such as buckets) that it has begun to use in
@@ -202,7 +202,7 @@ class Workers:
         self.restarts += 1
         pause = slot.failed(monotonic())
         line = f"worker {worker.pid} ended: {worker.how}; another starts" + (f" in {pause:g} s" if pause else "")
-        self._tell("worker", [line], pid=worker.pid, ended=worker.how, restart_in=pause)
+        self._notify("worker", [line], pid=worker.pid, ended=worker.how, restart_in=pause)
         self._slots.adopt()
         await self._restart(slot, pause)
 
@@ -229,7 +229,7 @@ class Workers:
             try:
                 await self._spawn(slot)
             except OSError as error:  # no process or no descriptor is available now
-                self._tell("worker", [f"a worker can't be started: {error}"], error=str(error))
+                self._notify("worker", [f"a worker can't be started: {error}"], error=str(error))
                 pause = LAST_PAUSE
             else:
                 return
@@ -257,7 +257,7 @@ class Workers:
         if not await worker.until(lambda: worker.generation >= generation, _SETTLE) and not worker.over:
             worker.error = f"it does not take the new configuration ({_SETTLE:g} s)"
         if worker.error and not worker.over:
-            self._tell("worker", [f"worker {worker.pid}: {worker.error}"], pid=worker.pid, error=worker.error)
+            self._notify("worker", [f"worker {worker.pid}: {worker.error}"], pid=worker.pid, error=worker.error)
             await self._until_over(worker, 0.0)
 
     def _resize(self, count: int) -> None:
@@ -268,7 +268,7 @@ class Workers:
         try:
             new, surplus = self._slots.resize(count)
         except OSError as error:
-            self._tell("worker", [f"no further workers: they can't listen: {error}"], error=str(error))
+            self._notify("worker", [f"no further workers: they can't listen: {error}"], error=str(error))
             return
         for slot in new:
             self._beside.begin(self._restart(slot, 0.0))
@@ -289,7 +289,7 @@ class Workers:
                     continue
                 new = await self._spawn(slot, takes_over=True)
                 if not await self._until_ready(new):
-                    self._tell(
+                    self._notify(
                         "worker", [f"worker {new.pid} ended before it was ready: {new.how}"], pid=new.pid, ended=new.how
                     )
                     return
@@ -298,7 +298,7 @@ class Workers:
                     await self._retire(old)
                 else:  # the old worker died meanwhile, and was replaced
                     await self._retire(new)
-            self._tell("rolled", ["all workers were replaced"], workers=len(self._slots.every))
+            self._notify("rolled", ["all workers were replaced"], workers=len(self._slots.every))
 
     async def _retire(self, worker: WorkerProcess) -> None:
         worker.retiring = True
@@ -311,7 +311,7 @@ class Workers:
             await self._until_over(worker)
         if worker.cut:
             line = f"worker {worker.pid} was replaced; calls cut short: {worker.cut}"
-            self._tell("worker", [line], pid=worker.pid, calls_cut=worker.cut)
+            self._notify("worker", [line], pid=worker.pid, calls_cut=worker.cut)
 
     @staticmethod
     async def _until_over(worker: WorkerProcess, seconds: float = _END) -> None:

@@ -52,7 +52,7 @@ class Local:
         Path(self.files.key).unlink()
         Path(self.files.cert).unlink()
 
-    def tell(self, event: str, lines: list[str], **facts: Any) -> None:
+    def notify(self, event: str, lines: list[str], **facts: Any) -> None:
         self.told.append({"event": event, "lines": lines, **facts})
 
     def trusting(self) -> ssl.SSLContext:
@@ -87,7 +87,7 @@ class Intercepting(Front):
         made = DataPath
 
         def telling(*arguments: Any) -> DataPath:
-            return made(*arguments, tell=self._local.tell)
+            return made(*arguments, notify=self._local.notify)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("support.front.DataPath", telling)

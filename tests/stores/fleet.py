@@ -52,14 +52,14 @@ class Sidecar:
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.heard = asyncio.Condition()
         self.store = RedisStore(
-            url, timeout=timeout, denies=denies, clock=clock or (lambda: self.now), tell=self._tell, dead=dead
+            url, timeout=timeout, denies=denies, clock=clock or (lambda: self.now), notify=self._notify, dead=dead
         )
         self.factory = RedisFactory(Factory(), self.store, prefix, clock or (lambda: self.now))
         self.factory.upstreams = frozenset({"u"})
         self.registry = Registry(self.factory)
         self._states = asyncio.Queue[str]()
 
-    def _tell(self, event: str, lines: list[str], **facts: Any) -> None:
+    def _notify(self, event: str, lines: list[str], **facts: Any) -> None:
         self.told.append((lines[0], facts))
         self._states.put_nowait(facts["state"])
 

@@ -44,14 +44,14 @@ FAREWELL = 2.0
 #: Seconds between attempts to read the CA's files while something is wrong with them.
 AGAIN = 1.0
 #: The most failures of handshakes, by kind and authority, that are reported.
-MOST_TOLD = 1000
+MOST_REPORTED = 1000
 
 #: OpenSSL's names of alerts by which a client says that it does not accept the certificate.
 _DISTRUST = ("UNKNOWN_CA", "CERTIFICATE", "DECRYPT_ERROR", "ACCESS_DENIED")
 #: OpenSSL's names of errors for bytes that are not TLS.
 _NO_TLS = ("HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
 
-Tell = Callable[..., None]
+Notify = Callable[..., None]
 
 
 class Secured(Protocol):
@@ -76,21 +76,21 @@ class Secured(Protocol):
 
 
 class Interception:
-    """The local CA in force, and the connections whose handshakes are in progress. `tell` reports to the operator."""
+    """The local CA in force, and the connections whose handshakes are in progress. `notify` reports to the operator."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
         self._of: CertificateAuthority | None = None
         self._files: tuple[bytes, bytes] | None = None  # the content of the certificate's and the key's file
         self._leaves: Leaves | None = None
         self._look_again = 0.0
         self._beside = Background()
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self.problem = ""
 
     def use(self, settings: Settings) -> None:
         """Apply a configuration. A problem with its CA is reported, and affects nothing but interception."""
-        self._told.clear()
+        self._reported.clear()
         if not intercepts(settings):
             self._of = self._leaves = self._files = None
             self.problem = ""
@@ -98,7 +98,7 @@ class Interception:
         self._of = settings.ca
         self._read()
         if self.problem:
-            self._tell("interception", [f"nothing can be intercepted: {self.problem}"], error=self.problem)
+            self._notify("interception", [f"nothing can be intercepted: {self.problem}"], error=self.problem)
 
     def begin(self, connection: Secured, authority: str, refuse: Callable[[CaError], None]) -> None:
         """Begin TLS for the authority that a connection's CONNECT names. If that is not possible, call `refuse` with
@@ -155,7 +155,7 @@ class Interception:
         try:
             tls, stand_in = await shake(transport, context, hello)
         except (OSError, ssl.SSLError) as error:
-            self._tell_why(authority, error)
+            self._notify_failure(authority, error)
             connection.connection_lost(None)
             return
         shown = getattr(tls.get_extra_info("ssl_object").context, "host", "")
@@ -181,7 +181,7 @@ class Interception:
             self._leaves = self._files = None
             self.problem = str(error)
 
-    def _tell_why(self, authority: str, error: Exception) -> None:
+    def _notify_failure(self, authority: str, error: Exception) -> None:
         """Report why an app's handshake failed, once for each kind of failure and authority."""
         reason = str(getattr(error, "reason", None) or "")
         if any(name in reason for name in _NO_TLS):
@@ -195,10 +195,10 @@ class Interception:
             )
         if kind != "no_tls":
             line += ': start it under eval "$(redrive env)", or add redrive ca export to its trust store'
-        if (kind, authority) in self._told or len(self._told) >= MOST_TOLD:
+        if (kind, authority) in self._reported or len(self._reported) >= MOST_REPORTED:
             return
-        self._told.add((kind, authority))
-        self._tell(
+        self._reported.add((kind, authority))
+        self._notify(
             "handshake", [line], authority=authority, error=reason or str(error) or type(error).__name__, detail=line
         )
 

@@ -39,7 +39,7 @@ CONNECTING = 2.0
 
 _USER_INFO = re.compile(r"//[^/@\s]*@")
 
-Tell = Callable[..., None]
+Notify = Callable[..., None]
 
 
 class TooSlowError(Exception):
@@ -92,9 +92,9 @@ class Schedule:
 
 
 class RedisStore:
-    """The connection to one Redis for all buckets of a process. `clock` is the driver's; `tell(event, lines, **facts)`
-    reports a notice to the operator. `denies`: nothing is granted while Redis is out. After `dead` seconds without a
-    message Redis takes a holder's leases back. `observes`: this process only reads levels.
+    """The connection to one Redis for all buckets of a process. `clock` is the driver's; `notify(event, lines,
+    **facts)` reports a notice to the operator. `denies`: nothing is granted while Redis is out. After `dead` seconds
+    without a message Redis takes a holder's leases back. `observes`: this process only reads levels.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RedisStore:
         timeout: float,
         denies: bool,
         clock: Callable[[], float],
-        tell: Tell,
+        notify: Notify,
         dead: float = 10.0,
         observes: bool = False,
     ) -> None:
@@ -121,7 +121,7 @@ class RedisStore:
         self.client: RedisClient | None = None
         self._url = url
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
         self._known: weakref.WeakSet[RedisBucket] = weakref.WeakSet()
         self._schedule = Schedule()
         self._beside: deque[Command] = deque(maxlen=_BATCH)
@@ -327,7 +327,7 @@ class RedisStore:
         self._since = now
         way, on_outage = ("grant no retry", "deny") if self.denies else ("carry on by themselves", "local")
         lines = [f"Redis is not available ({why}): buckets with store: redis {way} (on_outage)"]
-        self._tell("redis", lines, state="out", why=why, on_outage=on_outage)
+        self._notify("redis", lines, state="out", why=why, on_outage=on_outage)
         for bucket in list(self._known):
             bucket.parted(now)
 
@@ -336,7 +336,7 @@ class RedisStore:
         self.out = False
         self._back_at = now
         seconds = round(now - self._since, 3)
-        self._tell("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
+        self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
         for bucket in list(self._known):
             self.soon(bucket, now)
         for each in self.returned:
