@@ -52,6 +52,15 @@ def test_reservations_queue_up() -> None:
     assert limiter.level(0.5) == 0
 
 
+def test_a_token_that_was_not_used_can_be_taken_again() -> None:
+    limiter = CubicLimiter()
+    limiter.learn(True, 0.5)
+    now = 0.5 + limiter.wait(0.5)
+    assert limiter.take(now)
+    limiter.give_back(now)
+    assert [limiter.take(now), limiter.take(now)] == [True, False]
+
+
 @given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from(["ok", "throttled", "send", "unused"])), max_size=80))
 def test_rates_and_levels_stay_within_bounds(steps: list[tuple[float, str]]) -> None:
     limiter, now = CubicLimiter(), 0.0

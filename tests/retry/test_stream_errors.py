@@ -34,12 +34,21 @@ def test_a_name_alone_does_not_meet_a_rule_that_asks_for_data() -> None:
     assert len(reported(rule, b'event: error\ndata: {"type": "overloaded"}\n\n')) == 1
 
 
-@pytest.mark.parametrize("name", ["\u00e9", "e\u00e9", "a-b"])
-def test_a_name_that_json_may_write_in_two_ways_is_found_in_both(name: str) -> None:
-    rule = EventRule("error", (((name, "type"), "overloaded"),))
-    for ascii_ in (False, True):
-        data = json.dumps({name: {"type": "overloaded"}}, ensure_ascii=ascii_).encode()
-        assert len(reported(rule, b"event: error\ndata: " + data + b"\n\n")) == 1
+@pytest.mark.parametrize("name", ["error", "0", "\u00e9", "e\u00e9", "a-b"])
+def test_data_in_which_the_name_may_be_escaped_or_be_no_name_at_all_are_read(name: str) -> None:
+    """Data of events of any name are parsed only if they contain a name that the rule asks for, in quotes."""
+    rule = EventRule(None, (((name, "type"), "overloaded"),))
+    error = {"type": "overloaded"}
+    for document in ({name: error}, [error]) if name == "0" else ({name: error},):
+        for ascii_ in (False, True):
+            data = json.dumps(document, ensure_ascii=ascii_).encode()
+            assert len(reported(rule, b"data: " + data + b"\n\n")) == 1
+    assert reported(rule, b'data: {"type": "overloaded"}\n\n') == []
+
+
+def test_data_are_read_whose_last_name_is_an_index() -> None:
+    rule = EventRule(None, ((("errors", "0"), "overloaded"),))
+    assert len(reported(rule, b'data: {"errors": ["overloaded"]}\n\n')) == 1
 
 
 def test_what_a_rule_calls_a_success_is_no_error() -> None:

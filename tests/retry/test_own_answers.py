@@ -1,0 +1,31 @@
+"""The proxy's own answer to a call whose last attempt ended without one: its HTTP status and its gRPC status."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
+from proxy.retry.reasons import own_answer
+
+UNAVAILABLE, RESOURCE_EXHAUSTED = 14, 8
+ENHANCE_YOUR_CALM = 0xB  # RFC 9113 section 7
+FAULTS = [
+    (FaultKind.CONNECT_FAILURE, None, 502, UNAVAILABLE),
+    (FaultKind.RESET, ENHANCE_YOUR_CALM, 502, RESOURCE_EXHAUSTED),
+    (FaultKind.RESET, None, 502, None),
+    (FaultKind.REFUSED_STREAM, None, 502, None),
+    (FaultKind.REFUSED_STREAM, 7, 502, None),
+    (FaultKind.ATTEMPT_TIMEOUT, None, 504, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "status", "grpc_status"), FAULTS)
+def test_a_fault_determines_both(kind: FaultKind, code: int | None, status: int, grpc_status: int | None) -> None:
+    answer = own_answer(Outcome.ATTEMPTS_EXHAUSTED, Fault(kind, Progress.UNKNOWN, code=code))
+    assert (answer.status, answer.grpc_status) == (status, grpc_status)
+
+
+def test_a_connection_that_did_not_come_in_time_is_a_timeout_but_for_grpc() -> None:
+    late = Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, error="connection_timeout")
+    answer = own_answer(Outcome.NOT_RETRYABLE, late)
+    assert (answer.status, answer.error, answer.grpc_status) == (504, "connection_timeout", UNAVAILABLE)
