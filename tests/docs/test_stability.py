@@ -50,8 +50,9 @@ def test_every_metric_with_its_labels() -> None:
 def test_every_field_of_a_call_and_every_event() -> None:
     source = (ROOT / "proxy/observe/call_json.py").read_text()
     fields = set(re.findall(r'"(\w+)":', source))
-    told = [path.read_text() for path in (ROOT / "proxy").rglob("*.py") if path.parts[-2] != "lab"]
-    events = {name for text in told for name in re.findall(r'tell\(\s*"(\w+)"|"event":"(\w+)"', text) for name in name}
+    texts = [path.read_text() for path in (ROOT / "proxy").rglob("*.py") if path.parts[-2] != "lab"]
+    noted = re.compile(r'notify\(\s*"(\w+)"|"event":"(\w+)"')
+    events = {name for text in texts for names in noted.findall(text) for name in names}
     found = set(listed("Log")) - {"history"}
     assert found == (fields | events) - {"", "history"}
 

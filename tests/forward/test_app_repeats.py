@@ -126,7 +126,9 @@ async def test_where_nobody_listens_it_is_noticed_as_well() -> None:
 def test_it_is_counted_apart_and_told_of_once() -> None:
     told: list[tuple[str, list[str]]] = []
     metrics = Metrics()
-    observers = Observers(metrics, RecentCalls(), None, tell=lambda event, lines, **facts: told.append((event, lines)))
+    observers = Observers(
+        metrics, RecentCalls(), None, notify=lambda event, lines, **facts: told.append((event, lines))
+    )
     policy = to("api", "http://127.0.0.1:1").policy
     for _ in range(REPEATS + 2):
         observers.app_repeated(policy)
