@@ -89,7 +89,7 @@ class _Advice:
         self._placed = placed
         self._tree = tree
         self._problems = problems
-        self._told: set[object] = set()
+        self._reported: set[object] = set()
         policies = (policy for upstream in self._upstreams for policy in upstream.policies)
         self._fallen_back_to = {entry.to for policy in policies for entry in policy.fallback}
         self._routes_at = {policy: (at, path) for policy, at, path in self._placed if "routes" in path}
@@ -111,7 +111,7 @@ class _Advice:
                 self._keys,
             ):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
-                    self._tell(policy, at, path, key, message, "note" if advice == self._drains else "warning")
+                    self._report(policy, at, path, key, message, "note" if advice == self._drains else "warning")
         for upstream in self._upstreams:
             of_upstreams = (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear)
             for look in (*of_upstreams, self._without_tls, self._grpc):
@@ -241,9 +241,9 @@ class _Advice:
         if share is not None and share > ALL:
             return
         key = (bucket.name, spec, attempts)
-        if share is None or key in self._told or policy.upstream not in self._settings.router.by_name:
+        if share is None or key in self._reported or policy.upstream not in self._settings.router.by_name:
             return
-        self._told.add(key)
+        self._reported.add(key)
         name = f"the bucket {bucket.name}" if bucket.name else "the quota"
         message = (
             f"{name} drains where more than {share * 100:.1f} % of attempts fail "
@@ -502,14 +502,14 @@ class _Advice:
     def _tree_of(self, policy: Policy) -> Map:
         return self._settings.provenance.policies[policy.upstream, policy.route]
 
-    def _tell(self, policy: Policy, at: Mark, path: KeyPath, key: KeyPath, message: str, severity: Severity) -> None:
+    def _report(self, policy: Policy, at: Mark, path: KeyPath, key: KeyPath, message: str, severity: Severity) -> None:
         """Report advice at its key or, if the file does not have the key, at the upstream or route. Equal advice for a
         place is reported once.
         """
         mark = place(self._tree_of(policy), key)
         mark = mark if mark.line else at
-        if mark.line and (mark, key, message) not in self._told:
-            self._told.add((mark, key, message))
+        if mark.line and (mark, key, message) not in self._reported:
+            self._reported.add((mark, key, message))
             self._problems.add(mark, (*path, *key), message, severity)
 
 

@@ -82,8 +82,8 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
     statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
     json, event = typed.get("json", {}), None
     if "event" in typed:
-        told = typed["event"]
-        event, json = EventRule(told.get("event"), _by_path({**json, **told.get("json", {})})), {}
+        rule = typed["event"]
+        event, json = EventRule(rule.get("event"), _by_path({**json, **rule.get("json", {})})), {}
     return Rule(
         Class(typed["as"]),
         because,

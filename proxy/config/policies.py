@@ -15,7 +15,7 @@ from proxy.config.classification import classify, dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import CONCURRENCY, DEFAULTS, FILLED
-from proxy.config.schema_language import told_already
+from proxy.config.schema_language import already_reported
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
@@ -76,7 +76,7 @@ class Policies:
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
         self._parts: dict[tuple[type, Any], Any] = {}
-        self._told: set[Mark] = set()  # places of errors that were reported, which routes inherit
+        self._reported: set[Mark] = set()  # places of errors that were reported, which routes inherit
         self.trees: dict[tuple[str, str], Map] = {}
         self.defaults: Map | None = None  # the layer that every upstream inherits; None until it is made
 
@@ -171,7 +171,7 @@ class Policies:
         marks = {name: written.keys_at[name] for name in written}
         marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
         for name, mark in marks.items():
-            if mark in self._told:  # routes inherit it
+            if mark in self._reported:  # routes inherit it
                 continue
             if credentials is not None and name.lower() == credentials.name:
                 message = f"credentials already carry {name}: remove one of the two"
@@ -179,14 +179,14 @@ class Policies:
                 message = f"calls are repeated for their {name}: leave it, or name another in idempotency_key.header"
             else:
                 continue
-            self._told.add(mark)
+            self._reported.add(mark)
             self._problems.add(mark, (*path, "headers", "request", name), message)
         if credentials is not None and credentials.name == key.header.lower():
             mark = tree.sub("idempotency_key").values_at.get("header", place.at)
             if mark.line == 0 and not place.route:  # the default, which routes inherit
                 mark = place.at
-            if mark.line and mark not in self._told:
-                self._told.add(mark)
+            if mark.line and mark not in self._reported:
+                self._reported.add(mark)
                 message = f"credentials replace {key.header}: calls would be repeated for a key that is never sent"
                 self._problems.add(mark, (*path, "idempotency_key", "header"), message)
 
@@ -203,8 +203,8 @@ class Policies:
         marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
         for name, mark in marks.items():
             pack = named.get(name.lower())
-            if pack is not None and mark not in self._told:
-                self._told.add(mark)
+            if pack is not None and mark not in self._reported:
+                self._reported.add(mark)
                 message = f"the dialect {pack} knows reads by {name}, and calls are repeated for it: leave it to apps"
                 self._problems.add(mark, (*path, "headers", "request", name), message)
         if credentials is not None and credentials.name in named and not place.route:
@@ -224,7 +224,7 @@ class Policies:
         known = self._read.get((name, id(value)))
         if known is None:
             form = DEFAULTS.keys[name].form
-            typed = form.read(value, tree.values_at[name], (name,), told_already)
+            typed = form.read(value, tree.values_at[name], (name,), already_reported)
             known = self._read[name, id(value)] = value, typed
         return known[1]
 

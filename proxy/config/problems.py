@@ -196,7 +196,7 @@ def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]
     refused.
     """
     found = Counter(problem.severity for problem in problems)
-    told = {
+    report = {
         "file": file,
         "ok": upstreams is not None,
         "upstreams": upstreams,
@@ -207,7 +207,7 @@ def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]
             for each in problems
         ],
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(report, indent=2)
 
 
 def as_github(problem: Problem) -> str:

@@ -23,7 +23,7 @@ from proxy.config.yaml_tree import Map, Seq, adopt
 #: The result of reading a value that was refused.
 BAD = object()
 #: A function that reports an error: it takes the place, the path and what is wrong.
-Tell = Callable[[Mark, Path, str], None]
+Report = Callable[[Mark, Path, str], None]
 #: The error for a key with nothing after it if its value can be a word.
 EMPTY = "has nothing after it: write a value, or leave the key out"
 #: Words that elsewhere in the file mean "none"; for a list, that is [].
@@ -39,15 +39,15 @@ def may_be_empty(form: Form) -> bool:
     return isinstance(form, Section | MapOf | ListOf | Secrets | Anything)
 
 
-def told_already(mark: Mark, path: Path, message: str) -> None:
+def already_reported(mark: Mark, path: Path, message: str) -> None:
     """Ignore an error: the value was read before, and its errors were reported then."""
 
 
 class Form(Protocol):
     """A rule for what a value must look like."""
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
-        """Read the value at `at` in a parsed file: the typed value, or BAD if an error was reported by `tell`. A
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
+        """Read the value at `at` in a parsed file: the typed value, or BAD if an error was reported by `report`. A
         mapping's bad values are dropped from the tree too. `path` is the value's path of keys, for messages.
         """
 
@@ -62,11 +62,11 @@ class Word:
     reader: Callable[[Any], Any]
     json: Mapping[str, Any] = field(default_factory=dict)
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         try:
             return self.reader(tree)
         except ValueError as error:
-            tell(at, path, _stray_blank(tree, self.reader) or str(error))
+            report(at, path, _stray_blank(tree, self.reader) or str(error))
             return BAD
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -82,16 +82,16 @@ class ListOf:
     item: Form
     empty: str = ""
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Seq):
             items = "" if tree in _NOTHING and not self.empty else tree
             hint = f" (did you mean [{items}]?)" if isinstance(tree, str) else ""
-            tell(at, path, f"must be a list, not {written(tree)}{hint}")
+            report(at, path, f"must be a list, not {written(tree)}{hint}")
             return BAD
         if self.empty and not tree:
-            tell(at, path, self.empty)
+            report(at, path, self.empty)
             return BAD
-        items = [self.item.read(item, tree.marks[n], (*path, n), tell) for n, item in enumerate(tree)]
+        items = [self.item.read(item, tree.marks[n], (*path, n), report) for n, item in enumerate(tree)]
         return BAD if any(item is BAD for item in items) else tuple(items)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -104,9 +104,9 @@ class Secrets:
 
     reader: Callable[[Any], str]
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Seq) or not tree:
-            tell(at, path, "must be a list of one or more values")
+            report(at, path, "must be a list of one or more values")
             return BAD
         items: list[str] = []
         wrong = False
@@ -116,7 +116,7 @@ class Secrets:
                 if value in items:
                     raise ValueError(f"is the same as number {items.index(value) + 1}: list each only once")
             except ValueError as error:
-                tell(tree.marks[number], (*path, number), str(error))
+                report(tree.marks[number], (*path, number), str(error))
                 wrong = True
             else:
                 items.append(value)
@@ -138,10 +138,10 @@ class MapOf:
     caseless: bool = False
     required: tuple[str, ...] = ()
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
             # A text is not repeated: it may be a header value, and so a secret.
-            tell(at, path, f"must be a mapping, not {'text' if isinstance(tree, str) else written(tree)}")
+            report(at, path, f"must be a mapping, not {'text' if isinstance(tree, str) else written(tree)}")
             return BAD
         found: dict[str, Any] = {}
         spelled: dict[str, str] = {}
@@ -151,14 +151,14 @@ class MapOf:
             try:
                 self.key(name)
             except ValueError as error:
-                tell(tree.keys_at[name], (*path, name), _stray_blank(name, self.key) or str(error))
+                report(tree.keys_at[name], (*path, name), _stray_blank(name, self.key) or str(error))
                 del tree[name]
                 continue
             twin = spelled.get(name.lower()) if self.caseless else None
             if twin is not None:
-                tell(tree.keys_at[name], (*path, name), f"duplicate key; line {tree.keys_at[twin].line} has {twin}")
+                report(tree.keys_at[name], (*path, name), f"duplicate key; line {tree.keys_at[twin].line} has {twin}")
                 continue
-            value = self.value.read(tree[name], tree.values_at[name], (*path, name), tell)
+            value = self.value.read(tree[name], tree.values_at[name], (*path, name), report)
             if value is BAD:
                 del tree[name]
             else:
@@ -186,7 +186,7 @@ def _or_nothing(part: dict[str, Any]) -> dict[str, Any]:
 class Anything:
     """The form of a mapping that other code checks."""
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         return tree
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -197,11 +197,11 @@ class Anything:
 class JsonValue:
     """Any value, read as a JSON text: a scalar by its looks, as YAML 1.2 reads it; in quotes it is a string."""
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         try:
             return json.dumps(guess(tree), allow_nan=False).encode()
         except ValueError:
-            tell(at, path, "is a number that JSON can't write")
+            report(at, path, "is a number that JSON can't write")
             return BAD
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -234,9 +234,9 @@ class Section:
     more: Mapping[str, Any] = field(default_factory=dict)
     belongs: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
-            tell(at, path, f"must be a mapping, not {written(tree)}")
+            report(at, path, f"must be a mapping, not {written(tree)}")
             return BAD
         found: dict[str, Any] = {}
         lookup = "redrive schema lists all keys" if len(self.keys) > 12 else ""  # fewer are listed in the message
@@ -249,7 +249,7 @@ class Section:
                     if head != name and head in self.keys:  # `url:http://…`, or a stray space
                         there = f"{head}: …, with a space after the colon" if ":" in name else head
                     hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
-                    tell(tree.keys_at[name], (*path, name), f"unknown key{hint}")
+                    report(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
                     near = head if head in self.keys else nearest(name, self.keys)
                     if near is not None:  # the key that was probably meant is not reported as missing
@@ -258,10 +258,10 @@ class Section:
                 if may_be_empty(key.form) or key.required:  # a required key is reported as missing below
                     del tree.keys_at[name]
                 else:
-                    tell(tree.keys_at[name], (*path, name), EMPTY)
+                    report(tree.keys_at[name], (*path, name), EMPTY)
                 del tree[name]
             else:
-                value = key.form.read(tree[name], tree.values_at[name], (*path, name), tell)
+                value = key.form.read(tree[name], tree.values_at[name], (*path, name), report)
                 if value is BAD:
                     del tree[name]
                 else:
@@ -269,7 +269,7 @@ class Section:
         missing = {name: key for name, key in self.keys.items() if key.required and name not in found}
         for name, key in missing.items():
             if name not in tree.keys_at:  # a wrong value was reported already
-                tell(at, (*path, name), f"is missing: {key.doc}" if key.doc else "is missing")
+                report(at, (*path, name), f"is missing: {key.doc}" if key.doc else "is missing")
         return BAD if missing else found
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class Section:
     def default_values(self) -> dict[str, Any]:
         """The typed values of `defaults`. The dict must not be changed."""
         tree = self.defaults
-        return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), told_already) for name in tree}
+        return {name: self.keys[name].form.read(tree[name], DEFAULT, (name,), already_reported) for name in tree}
 
     def filled(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The typed values `found` in a mapping of this form, with the default values of the keys that the mapping does
@@ -331,14 +331,14 @@ class Either:
     list: Form | None = None
     mapping: Form | None = None
 
-    def read(self, tree: Any, at: Mark, path: Path, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         form = self.mapping if isinstance(tree, Map) else self.list if isinstance(tree, Seq) else self.word
         if form is None:
             names = (("a word", self.word), ("a list", self.list), ("a mapping", self.mapping))
             wanted = " or ".join(name for name, each in names if each is not None)
-            tell(at, path, f"must be {wanted}, not {written(tree)}")
+            report(at, path, f"must be {wanted}, not {written(tree)}")
             return BAD
-        return form.read(tree, at, path, tell)
+        return form.read(tree, at, path, report)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
         forms = (self.word, self.list, self.mapping)

@@ -62,19 +62,19 @@ def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[Meth
     """Read a gRPC service config, which is a mapping or a file's name, into policies: those of methods first, then
     those of whole services, then that for all other calls. None if the config is wrong, which was reported.
     """
-    told = Problems()  # separate, to know whether this config has an error
+    own_problems = Problems()  # separate, to know whether this config has an error
     if isinstance(value, str):
         file = str((Path(mark.file).parent if mark.line else Path()) / value)
         text = read_text(file, problems, named_at=mark, path=dotted(path))
         if text is None:
             return None
         path, mark = (), Mark(file, 1, 1)
-        value = parse(text, file, told)
+        value = parse(text, file, own_problems)
         if value is None:
             value = Map(mark)
-    found = None if told.fatal else _read_config(value, mark, path, told)
-    problems.take(told.sorted())
-    return None if told.fatal else found
+    found = None if own_problems.fatal else _read_config(value, mark, path, own_problems)
+    problems.take(own_problems.sorted())
+    return None if own_problems.fatal else found
 
 
 class _Object:

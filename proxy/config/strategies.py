@@ -20,7 +20,7 @@ from typing import Any
 
 from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant, nearest
 from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
-from proxy.config.schema_language import told_already
+from proxy.config.schema_language import already_reported
 from proxy.config.units import guess, is_off, rate
 from proxy.config.yaml_tree import Map, adopt, lay
 from proxy.retry.policy import (
@@ -283,7 +283,7 @@ class Kinds:
         kind = str(tree["kind"])
         if ":" in kind:
             return self._custom(tree, name, mark, path)
-        typed = STRATEGY.read(tree, mark, path, told_already)
+        typed = STRATEGY.read(tree, mark, path, already_reported)
         plain = ("max_attempts", "pushback_clamp", "delay_first", "hedging_delay", "extra")
         changes = {key: typed[key] for key in plain if key in typed}
         if isinstance(measured := changes.get("hedging_delay"), Percentile):
@@ -384,7 +384,7 @@ def _is_rate(text: str) -> bool:
 
 def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> BucketSpec | None:
     """Compile a whole mapping of a bucket; None if it is wrong, which is reported."""
-    typed: dict[str, Any] = BUCKET.read(tree, mark, path, told_already)
+    typed: dict[str, Any] = BUCKET.read(tree, mark, path, already_reported)
     kind = typed.pop("kind")
     spec: BucketSpec
     if kind == "quota":
@@ -443,7 +443,7 @@ def _imported(kind: str, tree: Map, at: Mark) -> Any:
     try:
         module = importlib.import_module(module_name)
     except BaseException as error:
-        raise ValueError(f"cannot import {module_name}: {_told(error)}") from None
+        raise ValueError(f"cannot import {module_name}: {_error_text(error)}") from None
     made = getattr(module, class_name, None)
     if not callable(made):
         if hasattr(module, class_name):
@@ -455,7 +455,7 @@ def _imported(kind: str, tree: Map, at: Mark) -> Any:
     try:
         strategy = made(**arguments)
     except BaseException as error:
-        raise ValueError(f"{kind} cannot be made: {_without(arguments, _told(error))}") from None
+        raise ValueError(f"{kind} cannot be made: {_without(arguments, _error_text(error))}") from None
     wanted = _METHODS
     lacking = [name for name in wanted if not hasattr(strategy, name)]
     if lacking:
@@ -477,7 +477,7 @@ def _without(arguments: Any, text: str) -> str:
     return text.replace(arguments, "…") if isinstance(arguments, str) and len(arguments) > 2 else text
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         raise error
     text = " ".join(str(error).split())

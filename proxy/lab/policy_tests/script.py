@@ -20,7 +20,7 @@ from proxy.config import addresses, units
 from proxy.config.load import LoadResult, load, load_tree
 from proxy.config.problems import Mark, Problem, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema_language import Anything, Either, JsonValue, Key, ListOf, MapOf, Section, Tell, Word
+from proxy.config.schema_language import Anything, Either, JsonValue, Key, ListOf, MapOf, Report, Section, Word
 from proxy.config.settings import Settings
 from proxy.config.units import scalar, written
 from proxy.config.yaml_tree import Map, Seq, is_file, parse, read_text
@@ -205,9 +205,9 @@ EXPECT = Section(
 class _JsonOrText:
     """A body in a script: text is taken as it is; a mapping or a list is written as JSON."""
 
-    def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: KeyPath, report: Report) -> Any:
         if isinstance(tree, Map | Seq):
-            return JsonValue().read(tree, at, path, tell)
+            return JsonValue().read(tree, at, path, report)
         return _text(tree).encode()
 
     def schema(self, named: dict[str, Any]) -> dict[str, Any]:
@@ -239,20 +239,20 @@ _EVENT = Section(
 class _Attempt(Section):
     """The upstream's reaction to one sending: a fault, or an answer."""
 
-    def read(self, tree: Any, at: Mark, path: KeyPath, tell: Tell) -> Any:
+    def read(self, tree: Any, at: Mark, path: KeyPath, report: Report) -> Any:
         if isinstance(tree, Map):
             if "fail" in tree:
                 for other in ("status", "grpc_status", "headers", "body", "trailers", "first_byte", "events"):
                     if other in tree:
-                        tell(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
+                        report(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
             elif not {"status", "grpc_status", "events"} & set(tree) and set(tree) <= set(self.keys):
-                tell(at, path, "must have a status, a grpc_status or a fault (fail)")
+                report(at, path, "must have a status, a grpc_status or a fault (fail)")
             for other in ("body", "grpc_status"):
                 if "events" in tree and other in tree:
-                    tell(tree.values_at[other], (*path, other), "cannot be combined with events, which are its body")
+                    report(tree.values_at[other], (*path, other), "cannot be combined with events, which are its body")
             if "code" in tree and tree.get("fail") != FaultKind.RESET:
-                tell(tree.values_at["code"], (*path, "code"), "belongs to a stream's reset: only fail: reset has one")
-        return super().read(tree, at, path, tell)
+                report(tree.values_at["code"], (*path, "code"), "belongs to a stream's reset: only fail: reset has one")
+        return super().read(tree, at, path, report)
 
 
 _ATTEMPT = _Attempt(
