@@ -22,7 +22,7 @@ def test_what_is_spent_is_reported_and_what_is_left_is_kept() -> None:
     assert lease.send(20, 1.0) == (5, 0, 15)
     lease.spend(5)  # while the report is on its way
     lease.confirmed(25)  # 15 kept and 10 more
-    assert (lease.left, lease.spent, lease.spent_told) == (20, 10, 5)
+    assert (lease.left, lease.spent, lease.spent_reported) == (20, 10, 5)
 
 
 def test_what_comes_back_before_it_was_told_goes_into_the_lease() -> None:

@@ -42,7 +42,7 @@ class RedisCooldown:
             places.leave()
 
     def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
-        self._groups[name].tell(sent, delay, now)
+        self._groups[name].report_pushback(sent, delay, now)
         said = self._place, name.hex(), self._channel, str(status), repr(delay)
         self._store.send(Command("cooldown", self._key, said))
 
@@ -62,13 +62,13 @@ class RedisPlaces(RedisBucket):
         self._cooldown = cooldown
         # A pushback that is to be reported: when its attempt was sent, and its delay.
         self._word: tuple[float, float] | None = None
-        self._telling: tuple[float, float] | None = None  # the one that the last message reports
+        self._in_report: tuple[float, float] | None = None  # the one that the last message reports
         self._grown = 0.0  # the group's `grown` in the last message
         self._wanted = 0  # the places that it said this process would use
         self.hold(store, key, None)
         group.share = math.inf if store.out else 0.0
 
-    def tell(self, sent: float, delay: float, now: float) -> None:
+    def report_pushback(self, sent: float, delay: float, now: float) -> None:
         """Report a pushback to the fleet: the answer to an attempt sent at `sent` asked for a delay of `delay`
         seconds.
         """
@@ -93,14 +93,14 @@ class RedisPlaces(RedisBucket):
 
     def _report(self, now: float) -> Iterable[float | None]:
         group, word = self._group, self._word
-        self._telling, self._grown = word, group.grown
+        self._in_report, self._grown = word, group.grown
         self._wanted = 0 if self._leaving else group.wanted()
         age, delay = (None, 0.0) if word is None else (now - word[0], word[1])
         queued = 0 if self._leaving else len(group.queue)
         return age, delay, group.grown, self._wanted, group.places, group.place_seconds, queued
 
     def _learn(self, values: list[float], now: float) -> None:
-        if self._word is not self._telling:
+        if self._word is not self._in_report:
             return  # another pushback arrived meanwhile
         self._word = None
         if self._leaving:

@@ -19,7 +19,7 @@ from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
 IDLE = 1.0
 #: Seconds after which spending is reported: a process that is killed leaves no more unreported than it spent in them.
-TELL = 0.01
+REPORT_PAUSE = 0.01
 #: Seconds of spending for which a process keeps tokens ready.
 AHEAD = 0.25
 #: Parts of the time after which Redis takes a silent holder's lease back: for the first the holder spends from its
@@ -30,19 +30,19 @@ TRUSTED, ALIVE = 0.8, 0.2
 class Lease:
     """Tokens that are leased to this process, and its sums to report about them.
 
-    `spent` and `changed` are sums since the beginning, as they are reported; `*_told`: the same as of the last report
-    that was answered. `left` is never more than what Redis has recorded as leased to this process. A lease that was not
-    confirmed within `lasts` seconds may have been given to others, and is not spent any more.
+    `spent` and `changed` are sums since the beginning, as they are reported; `*_reported`: the same as of the last
+    report that was answered. `left` is never more than what Redis has recorded as leased to this process. A lease that
+    was not confirmed within `lasts` seconds may have been given to others, and is not spent any more.
     """
 
-    __slots__ = ("_sent", "changed", "changed_told", "lasts", "left", "spent", "spent_told", "until")
+    __slots__ = ("_sent", "changed", "changed_reported", "lasts", "left", "spent", "spent_reported", "until")
 
     def __init__(self, lasts: float) -> None:
         self.lasts = lasts
         self.left = 0.0
         self.until = -math.inf
-        self.spent = self.spent_told = 0.0
-        self.changed = self.changed_told = 0.0
+        self.spent = self.spent_reported = 0.0
+        self.changed = self.changed_reported = 0.0
         self._sent = (0.0, 0.0, 0.0, -math.inf)
 
     def has(self, amount: float, now: float) -> bool:
@@ -58,7 +58,7 @@ class Lease:
         """Put tokens back into the lease, up to the spending that was not reported yet; the rest, which is to be
         reported as earned.
         """
-        back = min(amount, max(0.0, self.spent - self.spent_told))
+        back = min(amount, max(0.0, self.spent - self.spent_reported))
         self.left += back
         self.spent -= back
         return amount - back
@@ -66,7 +66,7 @@ class Lease:
     @property
     def unsent(self) -> float:
         """The difference that this process has made to the level since the last report that was answered, in tokens."""
-        return (self.changed - self.changed_told) - (self.spent - self.spent_told)
+        return (self.changed - self.changed_reported) - (self.spent - self.spent_reported)
 
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
         """Make a report: the sums of what was spent and changed, and how much of the lease is kept. The rest of the
@@ -83,7 +83,7 @@ class Lease:
         spent, changed, kept, at = self._sent
         self.left += lease - kept
         self.until = at + self.lasts
-        self.spent_told, self.changed_told = spent, changed
+        self.spent_reported, self.changed_reported = spent, changed
         if self.spent < spent:  # tokens were put back that had been reported as spent
             back = spent - self.spent
             self.spent = spent
@@ -182,12 +182,12 @@ class LeasedBucket(RedisBucket):
 
     def _report(self, now: float) -> Iterable[float | None]:
         lease, asked = self.lease, self._awaited()
-        told = lease.spent_told, lease.changed_told
+        reported = lease.spent_reported, lease.changed_reported
         known = self.level(now) if (self._knows or self.store.out) and not self.store.observes else None
         *sums, keep = lease.send(max(self._keeps(now), min(asked, lease.left)), now)
         short = max(0.0, asked - keep)
         more = max(0.0, self._need(now) - max(keep - asked, 0.0))
-        return *sums, *told, keep, short, more, known, self._start, self.capacity, self._per_second
+        return *sums, *reported, keep, short, more, known, self._start, self.capacity, self._per_second
 
     def _learn(self, values: list[float], now: float) -> None:
         lease, self._pool_heard, leased = values
@@ -198,21 +198,21 @@ class LeasedBucket(RedisBucket):
         self.lease.spend(amount)
         self._burn.add(amount, now)
         self._used_at = self._spent_at = now
-        self._soon(now + TELL)
+        self._soon(now + REPORT_PAUSE)
 
     def _plan(self, now: float) -> None:
         lease = self.lease
         if self._asks:
             self._soon(now)
-        if lease.spent != lease.spent_told:
-            self._soon(now + TELL)
-        if lease.changed != lease.changed_told:
+        if lease.spent != lease.spent_reported:
+            self._soon(now + REPORT_PAUSE)
+        if lease.changed != lease.changed_reported:
             self._soon(now + PROMPT)
         if lease.left > 0:
             at = self.heard_at + self.store.dead * ALIVE
             if lease.left > self.reserve:
                 at = min(at, now + AHEAD)
-            self._soon(max(now + TELL, min(at, self._used_at + IDLE)))
+            self._soon(max(now + REPORT_PAUSE, min(at, self._used_at + IDLE)))
 
 
 class RedisQuota(LeasedBucket, Bucket):
@@ -302,7 +302,7 @@ class RedisQuota(LeasedBucket, Bucket):
             self._spend(leased, now)
         if charge > leased:
             self.lease.changed -= charge - leased
-            self._soon(now + TELL)
+            self._soon(now + REPORT_PAUSE)
         return charge
 
     def app_succeeded(self, charged: float, now: float) -> None:
@@ -339,7 +339,7 @@ class RedisRate(LeasedBucket, RateBucket):
         if self.capacity < 1 or (self.rate <= 0 and self.level(now) < tokens):
             return math.inf
         pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self._has_heard else short
-        return max(TELL, (short - pool) / self.rate if self.rate > 0 else 0.0)
+        return max(REPORT_PAUSE, (short - pool) / self.rate if self.rate > 0 else 0.0)
 
     def take(self, now: float) -> bool:
         """Take one token of the lease; whether it had one."""
@@ -354,7 +354,7 @@ class RedisRate(LeasedBucket, RateBucket):
             if self.lease.left < self.reserve:
                 self._soon(now)
             return True
-        if now - self.heard_at > TELL or self._pool_heard + self.rate * TELL >= 1:
+        if now - self.heard_at > REPORT_PAUSE or self._pool_heard + self.rate * REPORT_PAUSE >= 1:
             self.gate.asking = True  # no call is refused before the reply
             self._soon(now)
         return False
@@ -389,4 +389,4 @@ class RedisRate(LeasedBucket, RateBucket):
     def _plan(self, now: float) -> None:
         super()._plan(now)
         if self.gate.queue:
-            self._soon(now + max(TELL, self.wait(now)))
+            self._soon(now + max(REPORT_PAUSE, self.wait(now)))

@@ -72,7 +72,7 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
         ThrottleBucket.__init__(self, spec)
         self._start = self._level
         self._changes = 0.0  # the sum of all changes of this process
-        self._changes_told = self._changes_sent = 0.0
+        self._changes_reported = self._changes_sent = 0.0
         if known is not None:
             self._level = round(known * 1000)
         self.hold(store, key, known)
@@ -103,16 +103,16 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
             self._report_soon(now)
 
     def _has_changed(self) -> bool:
-        return self._changes != self._changes_told
+        return self._changes != self._changes_reported
 
     def _report(self, now: float) -> Iterable[float | None]:
         self._changes_sent = self._changes
         known = self._level if self._knows and not self.store.observes else None
-        return 0, self._changes, 0, self._changes_told, 0, 0, 0, known, self._start, self._most, 0
+        return 0, self._changes, 0, self._changes_reported, 0, 0, 0, known, self._start, self._most, 0
 
     def _learn(self, values: list[float], now: float) -> None:
-        self._changes_told = self._changes_sent
-        level = round(values[1]) + self._changes - self._changes_told
+        self._changes_reported = self._changes_sent
+        level = round(values[1]) + self._changes - self._changes_reported
         self._level = max(0, min(self._most, level))
 
 
@@ -126,7 +126,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
     def __init__(self, spec: BudgetSpec, store: Store, key: str, instead_of: BudgetBucket | None) -> None:
         BudgetBucket.__init__(self, spec, instead_of=instead_of)
         self._begun = self._retried = 0  # the sums of all calls and retries of this process
-        self._told = self._sent = (0, 0)
+        self._reported = self._sent = (0, 0)
         self._since = -math.inf  # when the first call that is not reported began
         self._fleet: tuple[float, float, float] | None = None
         self.hold(store, key, None)
@@ -142,7 +142,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
 
     def begin(self, now: float) -> None:
         super().begin(now)
-        if self._begun == self._told[0]:
+        if self._begun == self._reported[0]:
             self._since = now
         self._begun += 1
         if self.due == math.inf:
@@ -173,11 +173,11 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         """
         assert self._fleet is not None
         calls, retries, second = self._fleet
-        more = self._retried - self._told[1]
-        return calls + self._begun - self._told[0], max(0.0, retries + more), max(0.0, second + more)
+        more = self._retried - self._reported[1]
+        return calls + self._begun - self._reported[0], max(0.0, retries + more), max(0.0, second + more)
 
     def _has_changed(self) -> bool:
-        return (self._begun, self._retried) != self._told
+        return (self._begun, self._retried) != self._reported
 
     def _report(self, now: float) -> Iterable[float | None]:
         spec = self.spec
@@ -187,15 +187,15 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
             is_recent = now - self.heard_at < spec.window
             known = self._counts() if is_recent else tuple(each.count(now) for each in windows)
         if now - self.heard_at > PROMPT:  # after an outage only what is still in the window counts
-            self._begun = min(self._begun, self._told[0] + self._calls.count(now))
-            self._retried = min(self._retried, self._told[1] + self._retries.count(now))
+            self._begun = min(self._begun, self._reported[0] + self._calls.count(now))
+            self._retried = min(self._retried, self._reported[1] + self._retries.count(now))
         self._sent = (self._begun, self._retried)
-        age = now - self._since if self._begun != self._told[0] else 0.0
-        return *self._sent, *self._told, age, *known, spec.window, spec.percent, spec.min_per_second
+        age = now - self._since if self._begun != self._reported[0] else 0.0
+        return *self._sent, *self._reported, age, *known, spec.window, spec.percent, spec.min_per_second
 
     def _learn(self, values: list[float], now: float) -> None:
-        self._told = self._sent
+        self._reported = self._sent
         calls, retries, second = values
         self._fleet = calls, retries, second
-        if self._begun != self._told[0]:
+        if self._begun != self._reported[0]:
             self._since = self._sent_at
