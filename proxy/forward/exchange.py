@@ -78,8 +78,8 @@ class Exchange(AttemptOwner):
     """
 
     __slots__ = (
-        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_verdict",
-        "call", "context", "decided", "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
+        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_verdict", "call", "context", "decided",
+        "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
     call: Call
@@ -139,7 +139,7 @@ class Exchange(AttemptOwner):
                     lane = keys.lane
                 if lane.admits(now):
                     destination = plan.destination
-                    origin = destination.only or destination.next((), now)
+                    origin = destination.only or destination.next_origin((), now)
                     stream = context.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
             if stream is None:
                 self._start_decided(now, body, done, trailers)
@@ -156,7 +156,7 @@ class Exchange(AttemptOwner):
             self.due = now + plan.patience
             if not (app.watched if direct is None else direct.watched):
                 app.enter(now)
-            if self.due <= context.watch.next:
+            if self.due <= context.watch.next_tick:
                 context.watch.sooner(self)
             prepared = plan.prepared if keys is None else plan.keyed_request(origin, context.via, keys.key)
             if prepared is None or prepared.head is not plan.head:
@@ -184,7 +184,7 @@ class Exchange(AttemptOwner):
             self.due = min(self.due, now + idle)
         if not app.watched:
             app.enter(now)
-        if self.due <= self.context.watch.next:
+        if self.due <= self.context.watch.next_tick:
             self.context.watch.sooner(self)
         self.carry_out(actions, now)
 

@@ -14,7 +14,7 @@ cdef class Alarm:
 cdef class Watch:
     cdef public object _loop
     cdef public object _timer
-    cdef public double next
+    cdef public double next_tick
     cdef public set busy
     cdef public dict alarms
     cdef public dict _glanced

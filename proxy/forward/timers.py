@@ -93,16 +93,16 @@ class Busy(Protocol):
 
 
 class Watch:
-    """The watch over the calls in progress. `next`: the time of the next tick; `alarms`: the alarms of calls that have
-    one.
+    """The watch over the calls in progress. `next_tick`: the time of the next tick; `alarms`: the alarms of calls that
+    have one.
     """
 
-    __slots__ = ("_glanced", "_loop", "_timer", "alarms", "busy", "next")
+    __slots__ = ("_glanced", "_loop", "_timer", "alarms", "busy", "next_tick")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self.next = 0.0
+        self.next_tick = 0.0
         self.busy: set[Busy] = set()
         self.alarms: dict[Timed, Alarm] = {}
         self._glanced: dict[Busy, None] = {}
@@ -112,12 +112,12 @@ class Watch:
         connection.watched = True
         self.busy.add(connection)
         if self._timer is None:
-            self.next = now + TICK
+            self.next_tick = now + TICK
             self._timer = self._loop.call_later(TICK, self._tick)
 
     def sooner(self, call: Timed) -> None:
         """Take note that this call's `due` has become earlier: set an alarm if it is earlier than the next tick."""
-        if call.due <= self.next and not call.over:
+        if call.due <= self.next_tick and not call.over:
             self._alarm(call)
 
     def glance_at(self, connection: Busy) -> None:
@@ -147,8 +147,8 @@ class Watch:
     def _tick(self) -> None:
         self._timer = None
         now = monotonic()
-        self.next = now + TICK
-        horizon = self.next + TICK  # the timer may come a little late
+        self.next_tick = now + TICK
+        horizon = self.next_tick + TICK  # the timer may come a little late
         resting: list[Busy] = []
         due: list[Timed] = []
         for connection in self.busy:

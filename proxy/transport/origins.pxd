@@ -38,5 +38,5 @@ cdef class Destination:
     cdef public Py_ssize_t _turn
 
     cpdef Origin choose(self, avoid, double now)
-    cpdef Origin next(self, avoid, double now)
+    cpdef Origin next_origin(self, avoid, double now)
     cpdef took(self, Origin origin)

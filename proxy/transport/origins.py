@@ -91,7 +91,7 @@ class DialQueue:
         if reached:
             self._reached = monotonic()
         elif timed_out:
-            self._tell_overdue()
+            self._time_out_overdue()
         self._serve()
 
     def offer(self, connection: Resting) -> bool:
@@ -110,7 +110,7 @@ class DialQueue:
                 self._dialling += 1
                 waiter.given.set_result(None)
 
-    def _tell_overdue(self) -> None:
+    def _time_out_overdue(self) -> None:
         """Time out all calls that have waited for as long as a dial may take, if no dial has succeeded since they began
         to wait. Called when a dial has timed out: without this, the calls to a dead endpoint would dial and time out a
         hundred at a time.
@@ -214,12 +214,12 @@ class Destination:
 
         A retry takes no turn: if it did, every call would begin with the failing one of two endpoints.
         """
-        origin = self.next(avoid, now)
+        origin = self.next_origin(avoid, now)
         if not avoid:
             self.took(origin)
         return origin
 
-    def next(self, avoid: Collection[Origin], now: float) -> Origin:
+    def next_origin(self, avoid: Collection[Origin], now: float) -> Origin:
         """The origin that `choose` would take, with the round-robin left as it is."""
         best, best_rank = self.origins[0], 4
         for step in range(len(self.origins)):
