@@ -24,7 +24,7 @@ from proxy.admin.app import Access, admin_app, probe_app
 from proxy.admin.connections import Pages
 from proxy.admin.views import Readiness, View
 from proxy.config.load import LoadResult
-from proxy.config.provenance import let_go
+from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import is_for_people
@@ -246,7 +246,7 @@ class ServerProcess:
         self._admin = settings.admin or self._admin
         self._notices.console = is_for_people(settings.log.format, OUT)
         parts += self._serving.use(settings)
-        self._beside.begin(asyncio.to_thread(let_go, parts))
+        self._beside.begin(asyncio.to_thread(release_parts, parts))
         self._taken = asyncio.Event()
         self._beside.begin(self._take(plan, why, self._taken))
 

@@ -19,7 +19,7 @@ from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
 from proxy.config.problems import Mark, Problem, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
-from proxy.config.provenance import let_go
+from proxy.config.provenance import release_parts
 from proxy.config.schema import EXTENSION, FILE, INCLUDED, VERSION
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
@@ -122,7 +122,7 @@ def _finished(
     compiled = compile_tree(tree, found, file, files, environ, problems)
     if compiled is not None:
         advise(*compiled, tree, problems)
-    let_go(tree.sub("upstreams"))  # the settings contain merged copies
+    release_parts(tree.sub("upstreams"))  # the settings contain merged copies
     settings = None if compiled is None or problems.fatal else compiled[0]
     patterns = (str((Path(mark.file).parent / pattern).absolute()) for pattern, mark in _patterns(tree))
     return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(patterns))

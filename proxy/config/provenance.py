@@ -67,7 +67,7 @@ class Provenance:
         """This provenance with the trees of all policies compressed. Its own trees are emptied."""
         folded = Folded(fold(self.policies))
         if isinstance(self.policies, dict):
-            let_go(self.policies)
+            release_parts(self.policies)
         return Provenance(self.top, folded)
 
     def parts(self) -> list[object]:
@@ -160,7 +160,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def let_go(parts: list[Any] | dict[Any, Any]) -> None:
+def release_parts(parts: list[Any] | dict[Any, Any]) -> None:
     """Empty a container, one part after the other. No other object holds the parts, so that each is freed at once."""
     drop = parts.pop if isinstance(parts, list) else parts.popitem
     while parts:

@@ -11,7 +11,7 @@ import pytest
 from configs import settings
 
 from proxy.config.load import load
-from proxy.config.provenance import Folded, fold, let_go
+from proxy.config.provenance import Folded, fold, release_parts
 from proxy.config.settings import pack, unpack
 from proxy.config.watch import load_beside_calls
 from proxy.retry.policy import Policy
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_told_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [list(range(100)), dict.fromkeys(range(100))])
 def test_parts_are_let_go_until_none_is_left(parts: list[object] | dict[object, object]) -> None:
-    let_go(parts)
+    release_parts(parts)
     assert not parts
 
 
