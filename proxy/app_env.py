@@ -115,11 +115,11 @@ def _of_certificates(settings: Settings) -> dict[str, str]:
     return {**dict.fromkeys(BUNDLE_NAMES, bundle), CA_NAME: str(cert)}
 
 
-def tell_if_missing(settings: Settings) -> None:
+def warn_if_missing(settings: Settings) -> None:
     """Print a warning if the variables for apps name files of the CA that do not exist."""
     missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
     if missing:
-        _tell(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")
+        _print_note(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")
 
 
 def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> None:
@@ -134,8 +134,8 @@ def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> N
         return
     made = ca.init(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now(), os.environ)
     _print_description(settings)
-    _tell_of_roots(len(made.roots.blocks), made.roots.source)
-    _tell('to make apps trust it: eval "$(redrive env)", where an upstream has connect: intercept')
+    _print_roots(len(made.roots.blocks), made.roots.source)
+    _print_note('to make apps trust it: eval "$(redrive env)", where an upstream has connect: intercept')
 
 
 def show(settings: Settings) -> None:
@@ -156,15 +156,15 @@ def export(settings: Settings, *, bundle: bool = False, folder: str | None = Non
     cert = Path(settings.ca.cert)
     if folder is not None:
         written, roots = ca.export(cert, Path(folder), os.environ)
-        _tell(f"written: {', '.join(map(str, written))}")
-        _tell_of_roots(len(roots.blocks), roots.source)
+        _print_note(f"written: {', '.join(map(str, written))}")
+        _print_roots(len(roots.blocks), roots.source)
         return
     if not bundle:
         print(ca.load_chain(cert)[0].public_bytes(Encoding.PEM).decode("ascii"), end="")
         return
     roots, text = ca.bundle(cert, os.environ)
     print(text, end="")
-    _tell_of_roots(len(roots.blocks), roots.source)
+    _print_roots(len(roots.blocks), roots.source)
 
 
 def _print_description(settings: Settings) -> None:
@@ -174,14 +174,14 @@ def _print_description(settings: Settings) -> None:
         print(f"{label + ':':<13}{value}")
 
 
-def _tell_of_roots(count: int, source: str) -> None:
+def _print_roots(count: int, source: str) -> None:
     if count:
-        _tell(f"the bundle has the {count} roots of {source}, and this CA")
+        _print_note(f"the bundle has the {count} roots of {source}, and this CA")
     else:
-        _tell("this machine has no root certificates (install ca-certificates): the bundle holds only this CA")
+        _print_note("this machine has no root certificates (install ca-certificates): the bundle holds only this CA")
 
 
-def _tell(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"redrive: {text}", file=sys.stderr)
 
 

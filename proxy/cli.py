@@ -106,8 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and which core is in use")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
 
-    def add(name: str, verb: Verb, told: str, *, config: bool = True) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=told, description=told)
+    def add(name: str, verb: Verb, help_text: str, *, config: bool = True) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=help_text, description=help_text)
         made.set_defaults(verb=verb)
         if config:
             _takes_config(made)
@@ -115,19 +115,21 @@ def _parser() -> argparse.ArgumentParser:
 
     add("run", run, "serve until SIGTERM or Ctrl-C; reload the file when it changes")
     option = add("check", check, "validate a configuration; print every error and warning").add_argument
-    told = "text for people, json for editors, github for pull-request annotations (default: %(default)s)"
-    option("--format", choices=("text", "json", "github"), default="text", help=told)
+    help_text = "text for people, json for editors, github for pull-request annotations (default: %(default)s)"
+    option("--format", choices=("text", "json", "github"), default="text", help=help_text)
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
     option = asked.add_argument
     option("method", metavar="METHOD", help="the request's method, or CONNECT")
     option("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
     either = asked.add_mutually_exclusive_group().add_argument
     either("--status", metavar="N", help="the status that every attempt gets, HTTP or gRPC")
-    told = "how every attempt fails: connect_failure, refused_stream, reset (or reset:CODE, HTTP/2's), attempt_timeout"
-    either("--fail", metavar="KIND", help=told)
+    help_text = (
+        "how every attempt fails: connect_failure, refused_stream, reset (or reset:CODE, HTTP/2's), attempt_timeout"
+    )
+    either("--fail", metavar="KIND", help=help_text)
     field: dict[str, Any] = {"action": "append", "default": [], "metavar": "'Name: value'"}
-    told = "a field of the request and of the answer (each reads its own); may be repeated"
-    option("-H", dest="fields", help=told, **field)
+    help_text = "a field of the request and of the answer (each reads its own); may be repeated"
+    option("-H", dest="fields", help=help_text, **field)
     for side in ("request", "answer"):
         option(f"--{side}-header", dest=f"of_{side}", help=f"a field of the {side} only", **field)
     option("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
@@ -142,42 +144,42 @@ def _parser() -> argparse.ArgumentParser:
     option("--scenario", required=True, metavar="FILE", help="who calls, and what happens to the upstream")
     option("--json", action="store_true", help="print the figures as JSON")
     option("--plot", metavar="FILE", help="write a chart of it, as SVG")
-    told = "a flaky upstream, the proxy in front, traffic, and a live view"
-    option = add("demo", demo, told, config=False).add_argument
+    help_text = "a flaky upstream, the proxy in front, traffic, and a live view"
+    option = add("demo", demo, help_text, config=False).add_argument
     option("--seconds", type=_seconds, metavar="N", help="end after N seconds (default: at Ctrl-C)")
     option("--json", action="store_true", help="print only the figures, as JSON (needs --seconds)")
     add("schema", schema, "print the JSON Schema of the configuration", config=False)
     option = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"').add_argument
-    told = "what the lines are for: %(choices)s (default: %(default)s)"
-    option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=told)
+    help_text = "what the lines are for: %(choices)s (default: %(default)s)"
+    option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=help_text)
     option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
     option("--unset", action="store_true", help="print the lines that unset the variables again")
     made = add("completion", completion, "print the script that completes these verbs in a shell", config=False)
     made.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="one of %(choices)s")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
     option = add("top", top, "show the upstreams of a running redrive as a live table").add_argument
-    told = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
-    option("--admin", metavar="URL", help=f"{told}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
+    help_text = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
+    option("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
     option("--once", action="store_true", help="print the table once (implied if the output is not a terminal)")
     option("--json", action="store_true", help="print the figures once, as one JSON object")
     option("--sort", choices=ORDERS, default=ORDERS[0], help="what to sort by: %(choices)s (default: %(default)s)")
     option("--filter", metavar="TEXT", default="", help="only upstreams with TEXT in their name")
     local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
     of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
-    told = "make the CA (its key readable only by its owner), and bundle.pem next to it"
-    made = of_ca.add_parser("init", help=told, description=told)
-    told = "only for these hosts and their subdomains (name constraints)"
-    made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=told)
-    told = "if there is a CA for these hosts already, keep it and exit 0"
-    made.add_argument("--if-missing", action="store_true", help=told)
-    told = "print where the CA is, its fingerprint, its hosts, and how long it is valid"
-    shown = of_ca.add_parser("show", help=told, description=told)
-    told = "print the CA's certificate, for a trust store"
-    exported = of_ca.add_parser("export", help=told, description=told)
+    help_text = "make the CA (its key readable only by its owner), and bundle.pem next to it"
+    made = of_ca.add_parser("init", help=help_text, description=help_text)
+    help_text = "only for these hosts and their subdomains (name constraints)"
+    made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=help_text)
+    help_text = "if there is a CA for these hosts already, keep it and exit 0"
+    made.add_argument("--if-missing", action="store_true", help=help_text)
+    help_text = "print where the CA is, its fingerprint, its hosts, and how long it is valid"
+    shown = of_ca.add_parser("show", help=help_text, description=help_text)
+    help_text = "print the CA's certificate, for a trust store"
+    exported = of_ca.add_parser("export", help=help_text, description=help_text)
     what = exported.add_mutually_exclusive_group()
     what.add_argument("--bundle", action="store_true", help="print the machine's current roots and the CA")
-    told = "write cert.pem, bundle.pem and truststore.p12 (for Java) to this folder, for apps in other containers"
-    what.add_argument("--to", metavar="FOLDER", help=told)
+    help_text = "write cert.pem, bundle.pem and truststore.p12 (for Java) to this folder, for apps in other containers"
+    what.add_argument("--to", metavar="FOLDER", help=help_text)
     for verb in (made, shown, exported):
         _takes_config(verb)
     return parser
@@ -205,7 +207,7 @@ def run(options: argparse.Namespace) -> int:
     from proxy.process import end_early
 
     end_early()
-    file, loaded = _load(options, "error", "warning", told=False)  # the banner names the file
+    file, loaded = _load(options, "error", "warning", names_file=False)  # the banner names the file
     if loaded.settings is None:
         return BAD_INPUT
     from proxy.server.late_client import import_aiohttp
@@ -220,23 +222,23 @@ def run(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Print all problems of a configuration, or that it has none."""
-    from proxy.config import problems as told
+    from proxy.config import problems as reports
 
     as_text = options.format == "text"
     file, loaded = _load(options, *(("error", "warning", "note") if as_text else ("none",)))
     problems, settings = loaded.problems, loaded.settings
     names = None if settings is None else len(settings.router.upstreams)
     if options.format == "json":
-        print(told.as_json(file, names, problems))
+        print(reports.as_json(file, names, problems))
     elif options.format == "github":
-        print("".join(f"{told.as_github(problem)}\n" for problem in problems), end="")
+        print("".join(f"{reports.as_github(problem)}\n" for problem in problems), end="")
     else:
         if file is None:
             print("redrive: warning: no configuration file was found: only the defaults are checked", file=sys.stderr)
         if names is not None:
-            print(told.summary(file, names, problems))
+            print(reports.summary(file, names, problems))
         elif sys.stderr.isatty():  # elsewhere standard error has errors alone, one a line
-            print(told.summary(file, names, problems), file=sys.stderr)
+            print(reports.summary(file, names, problems), file=sys.stderr)
     return BAD_INPUT if settings is None else FINE
 
 
@@ -284,7 +286,7 @@ def schema(options: argparse.Namespace) -> int:
 
 def env(options: argparse.Namespace) -> int:
     """Print the lines that set, or unset, an app's variables."""
-    from proxy.app_env import NotWritableError, lines, tell_if_missing, variables
+    from proxy.app_env import NotWritableError, lines, variables, warn_if_missing
 
     if options.unset and options.shell == "dotenv":
         return _refuse("a .env file can't unset a variable: leave its lines out")
@@ -296,7 +298,7 @@ def env(options: argparse.Namespace) -> int:
     except NotWritableError as error:
         return _refuse(str(error))
     if not options.unset:
-        tell_if_missing(settings)
+        warn_if_missing(settings)
     print("\n".join(printed))
     return FINE
 
@@ -395,10 +397,10 @@ def _why_not_ready(address: Address, token: str) -> str:
     return "" if answer.status == 200 else f"not ready: {answer.status} {text}"
 
 
-def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[str | None, LoadResult]:
+def _load(options: argparse.Namespace, *kinds: str, names_file: bool = True) -> tuple[str | None, LoadResult]:
     """Load the configuration file that a verb works on; return its path (None for the defaults alone) and the result of
-    loading it. Problems of the given kinds are printed (only errors, if no kind is given). With `told`, the path of an
-    accepted file is printed; that of a refused file only if the command line did not name it.
+    loading it. Problems of the given kinds are printed (only errors, if no kind is given). With `names_file`, the path
+    of an accepted file is printed; that of a refused file only if the command line did not name it.
     """
     from proxy.config.load import find, load, taken
     from proxy.config.provenance import uncollected
@@ -406,7 +408,7 @@ def _load(options: argparse.Namespace, *kinds: str, told: bool = True) -> tuple[
     file = find(options.config, os.environ)
     with uncollected():
         result = load(file, os.environ)
-    if told if result.settings is not None else options.config is None:  # errors begin with the file's name
+    if names_file if result.settings is not None else options.config is None:  # errors begin with the file's name
         print(taken(options.config, os.environ), file=sys.stderr)
     shown = [problem for problem in result.problems if problem.severity in (kinds or ("error",))]
     if shown and sys.stderr.isatty():

@@ -25,7 +25,7 @@ class _Word:
     takes: bool
     name: str
     choices: Sequence[str]
-    told: str
+    summary: str
 
     @property
     def is_file(self) -> bool:
@@ -62,8 +62,8 @@ def _verbs(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[_
             name = action.metavar if isinstance(action.metavar, str) else action.dest
             choices = tuple(map(str, action.choices or ()))
             takes = action.nargs != 0
-            told = formatter._expand_help(action) if action.help else ""
-            words.append(_Word(action.option_strings, takes, name, choices, told))
+            summary = formatter._expand_help(action) if action.help else ""
+            words.append(_Word(action.option_strings, takes, name, choices, summary))
     yield _Verb(path, words, below)
     for name, made in parsers:
         yield from _verbs(made, (*path, name))
@@ -146,7 +146,7 @@ def _zsh_function(name: str, verb: _Verb) -> str:
     own = "_".join([f"_{name}", *map(_function, verb.path)])
     if not verb.below:
         return f"{own}() {{\n    _arguments -s {' '.join(specs)}\n}}"
-    offered = " ".join(_quoted(f"{each}:{_zsh_told(told)}") for each, told in verb.below)
+    offered = " ".join(_quoted(f"{each}:{_zsh_text(summary)}") for each, summary in verb.below)
     cases = "\n".join(f"            {each}) {own}_{_function(each)} ;;" for each, _ in verb.below)
     return f"""\
 {own}() {{
@@ -170,15 +170,15 @@ def _zsh_function(name: str, verb: _Verb) -> str:
 def _zsh_specs(word: _Word) -> Iterator[str]:
     """The specifications by which zsh's `_arguments` completes an option or an argument."""
     action = "_files" if word.is_file else f"({' '.join(word.choices)})" if word.choices else " "
-    message = f":{_zsh_told(word.name)}:{action}"
+    message = f":{_zsh_text(word.name)}:{action}"
     if not word.flags:
         yield _quoted(f"*{message}" if word.is_file else message)
     for flag in word.flags:
         joined = "=" if word.takes and flag.startswith("--") else ""
-        yield _quoted(f"*{flag}{joined}[{_zsh_told(word.told)}]" + (message if word.takes else ""))
+        yield _quoted(f"*{flag}{joined}[{_zsh_text(word.summary)}]" + (message if word.takes else ""))
 
 
-def _zsh_told(text: str) -> str:
+def _zsh_text(text: str) -> str:
     return re.sub(r"([\[\]:\\])", r"\\\1", text)
 
 
@@ -207,7 +207,7 @@ def _fish(prog: str, verbs: Sequence[_Verb]) -> str:
     for verb in verbs:
         at = " ".join([f"__{_function(prog)}_at", *(["--below"] if verb.below else []), *verb.path])
         begin = f"complete -c {prog} -n {_quoted(at)}"
-        lines += [f"{begin} -a {name} -d {_quoted(told)}" for name, told in verb.below]
+        lines += [f"{begin} -a {name} -d {_quoted(summary)}" for name, summary in verb.below]
         lines += [f"{begin} {_fish_word(word)}" for word in verb.words if word.flags or word.choices or word.is_file]
     return _FISH.format(prog=prog, name=_function(prog), lines="\n".join(lines))
 
@@ -220,7 +220,7 @@ def _fish_word(word: _Word) -> str:
         parts.append("-r -F" if word.is_file and word.flags else "-F" if word.is_file else flags)
     if word.choices:
         parts.append(f"-a {_quoted(' '.join(word.choices))}")
-    return " ".join([*filter(None, parts), f"-d {_quoted(word.told)}"])
+    return " ".join([*filter(None, parts), f"-d {_quoted(word.summary)}"])
 
 
 def _quoted(text: str) -> str:

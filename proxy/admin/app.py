@@ -111,8 +111,8 @@ def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Applicat
         yield
         (error,) = await asyncio.gather(task, return_exceptions=True)
         if isinstance(error, Exception):
-            told = {"message": "the dashboard's samples", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
+            context = {"message": "the dashboard's samples", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     app.cleanup_ctx.append(sampling)
     return app

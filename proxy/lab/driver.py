@@ -331,8 +331,8 @@ class Driver:
         """Tell the call whether the bucket granted it this price for a retry, whenever that is known; a call that is
         over gives a grant back.
         """
-        tell = self.call.granted if granted else self.call.refused
-        self._carry_out(tell(price, self.clock.now))
+        answered = self.call.granted if granted else self.call.refused
+        self._carry_out(answered(price, self.clock.now))
 
     def _do_finish(self, action: act.Finish) -> None:
         if self.finished is None:

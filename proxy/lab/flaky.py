@@ -39,8 +39,8 @@ async def serve(host: str, port: int, parent: int) -> None:
         await web.TCPSite(runner, host, port).start()
         for address in runner.addresses:  # with --port 0 the system's choice
             place = f"[{address[0]}]" if ":" in address[0] else address[0]
-            told = f"a flaky upstream on http://{place}:{address[1]} answers 503, 503 with Retry-After: 1, 200, in turn"
-            print(told, file=sys.stderr, flush=True)
+            text = f"a flaky upstream on http://{place}:{address[1]} answers 503, 503 with Retry-After: 1, 200, in turn"
+            print(text, file=sys.stderr, flush=True)
         forever = asyncio.Event()
         while parent in (0, os.getppid()):
             with contextlib.suppress(TimeoutError):

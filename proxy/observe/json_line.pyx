@@ -53,7 +53,7 @@ cdef void make_table():
 
 make_table()
 cdef dict policies = {}  # what stands between a call's time and its method
-cdef long long second_told = -1  # the second of the latest timestamp, and its text
+cdef long long latest_second = -1  # the second of the latest timestamp, and its text
 cdef char second_text[19]
 
 
@@ -110,7 +110,7 @@ cdef unicode end(Line *line):
 cdef int write_call(Line *line, CallRecord call) except -1:
     cdef AttemptRecord record
     cdef double started = call.started, seconds = call.ended - started
-    cdef Py_ssize_t told, told_size  # where the duration stands
+    cdef Py_ssize_t duration_at, duration_size  # where the duration stands
     cdef char *at
     cdef bint is_first = True
     put(line, b'{"time":"')
@@ -135,9 +135,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     put(line, b'","attempts":')
     number(line, call.attempts)
     put(line, b',"duration":')
-    told = line.size
+    duration_at = line.size
     duration(line, seconds)
-    told_size = line.size - told
+    duration_size = line.size - duration_at
     put(line, b',"bytes_in":')
     number(line, call.bytes_in)
     put(line, b',"bytes_out":')
@@ -166,9 +166,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
             write_attempt(line, record, started)
     elif call.attempts == 1 and call.outcome is SUCCESS:
         put(line, b'{"attempt":1,"start":0.0,"duration":')
-        at = space(line, told_size)
-        memcpy(at, line.text + told, told_size)
-        line.size += told_size
+        at = space(line, duration_size)
+        memcpy(at, line.text + duration_at, duration_size)
+        line.size += duration_size
         protocol(line, call.sent_by)
         put(line, b',"status":')
         number(line, call.status)
@@ -261,19 +261,19 @@ cdef int price(Line *line, object value) except -1:
 
 cdef int time(Line *line, double wall) except -1:
     """Seconds since the epoch as RFC 3339 in UTC with milliseconds."""
-    global second_told
+    global latest_second
     cdef long long second
     cdef int thousandths
     cdef char *at
     if not 0.0 <= wall < 1e11:
         return plain(line, timestamp(wall))
     second = <long long>wall
-    if second != second_told:
+    if second != latest_second:
         said = timestamp(<double>second)
         if not PyUnicode_IS_ASCII(said) or PyUnicode_GET_LENGTH(said) != 24:  # of another millennium than ours
             return plain(line, timestamp(wall))
         memcpy(second_text, PyUnicode_DATA(said), 19)
-        second_told = second
+        latest_second = second
     thousandths = <int>((wall - <double>second) * 1000)
     at = space(line, 24)
     memcpy(at, second_text, 19)

@@ -201,15 +201,15 @@ class Metrics:
         """Replace the series of its upstream and route by this one, which was added up elsewhere."""
         self._series[series.upstream, series.route] = series
 
-    def moved(self, told: dict[tuple[str, str], int]) -> list[Series]:
-        """The series that have counted anything since the caller last asked; `told` holds the counts that the caller
-        was last told, and is updated.
+    def moved(self, known: dict[tuple[str, str], int]) -> list[Series]:
+        """The series that have counted anything since the caller last asked; `known` holds the counts that the caller
+        has, and is updated.
         """
         found = []
         for series in self.all():  # attempts of calls that began elsewhere count as well
             labels, calls = (series.upstream, series.route), series.calls + series.attempts
-            if told.get(labels) != calls:
-                told[labels] = calls
+            if known.get(labels) != calls:
+                known[labels] = calls
                 found.append(series)
         return found
 

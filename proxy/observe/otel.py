@@ -46,9 +46,9 @@ class Spans:
     """The tracer (`proxy.observe.tracing.Tracer`) that uses OpenTelemetry's SDK, which reads the OTEL_ variables."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
-        told = logging.getLogger("opentelemetry")
-        told.propagate = False
-        told.handlers = [_Once(notify)]
+        logger = logging.getLogger("opentelemetry")
+        logger.propagate = False
+        logger.handlers = [_Once(notify)]
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: "redrive"}))

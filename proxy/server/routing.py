@@ -20,7 +20,7 @@ from proxy.wire.head import RequestHead
 
 _STEERING = frozenset(name.encode() for name in STEERING_FIELDS)
 #: The most prefixes that a 404 names, and the most characters of each.
-_PREFIXES_NAMED, _PREFIX_TOLD = 8, 60
+_PREFIXES_NAMED, _PREFIX_SHOWN = 8, 60
 #: Values of Sec-Fetch-Site for requests that no other site's page made (Fetch Metadata, section 2.4).
 _NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 
@@ -185,8 +185,8 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[
     except ClimbsOut:
         raise Rejection(400, "the path climbs above its prefix") from None
     if found is None:
-        told = "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place)
-        raise Rejection(404, told, error="destination_not_found")
+        detail = "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place)
+        raise Rejection(404, detail, error="destination_not_found")
     return found
 
 
@@ -194,8 +194,8 @@ def _by_service(head: RequestHead, settings: Settings) -> tuple[Upstream, None]:
     """Return the upstream that names a gRPC call's service, and None, since the path stays whole. Raises Rejection."""
     found = settings.router.by_service(head.path)
     if found is None:
-        told = "no upstream has this authority, or names this gRPC service in `services`"
-        raise Rejection(404, told, error="destination_not_found")
+        detail = "no upstream has this authority, or names this gRPC service in `services`"
+        raise Rejection(404, detail, error="destination_not_found")
     return found, None
 
 
@@ -220,9 +220,9 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
             f"Host {authority} is neither an IP address nor localhost: "
             f"list the name in `hosts` of the upstream {upstream}",
         )
-    told = {site.strip(" \t").lower() for site in sites}
-    if "cross-site" in told or (
-        told.isdisjoint(_NOT_CROSS) and not all(is_own_origin(origin, authority, "http") for origin in origins)
+    site_words = {site.strip(" \t").lower() for site in sites}
+    if "cross-site" in site_words or (
+        site_words.isdisjoint(_NOT_CROSS) and not all(is_own_origin(origin, authority, "http") for origin in origins)
     ):
         return denied(
             "a page of another site made this request (Sec-Fetch-Site, or an Origin that is not this listener's): "
@@ -247,7 +247,7 @@ def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
 
 def shortened(prefix: str) -> str:
     """Return a prefix as error messages show it, whatever its length."""
-    return prefix if len(prefix) <= _PREFIX_TOLD else prefix[: _PREFIX_TOLD - 1] + "…"
+    return prefix if len(prefix) <= _PREFIX_SHOWN else prefix[: _PREFIX_SHOWN - 1] + "…"
 
 
 def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:

@@ -19,7 +19,7 @@ import uvloop
 from aiohttp import web
 
 from proxy import __version__
-from proxy.config.provenance import let_go
+from proxy.config.provenance import release_parts
 from proxy.config.settings import unpack
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
@@ -199,7 +199,7 @@ class Worker:
         self._settings = settings
         self._factory.generation = use.generation
         parts += self._path.use(settings)
-        self._beside.begin(asyncio.to_thread(let_go, parts))
+        self._beside.begin(asyncio.to_thread(release_parts, parts))
         self._channel.send(Using(use.generation))
 
     def _count(self, number: int, since: int | None) -> Counted:
@@ -248,6 +248,6 @@ class Worker:
 
 def _defect(_: str, error: BaseException) -> None:
     """End the worker because of an unexpected error; the parent starts another."""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    print(f"redrive: a worker can't go on: {told}", file=sys.stderr, flush=True)
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    print(f"redrive: a worker can't go on: {text}", file=sys.stderr, flush=True)
     os._exit(_SOFTWARE)

@@ -39,14 +39,14 @@ def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
     rows = board.rows(time.time())  # noqa: TID251 (the user's clock)
     shown = ordered(chosen(rows, look.filter), look.by, turned=look.turned)
     if as_json:
-        told = {
+        answer = {
             "admin": port.shown,
             "ready": board.ready["ready"],
             "window": board.window,
             "upstreams": [row.as_data() for row in shown],
             "total": total_as_data(shown, board.window),
         }
-        print(json.dumps(told, indent=2))
+        print(json.dumps(answer, indent=2))
         return
     head = Text(summary(port.shown, board.ready, board.window, rows))
     if console.is_terminal:

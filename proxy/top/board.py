@@ -139,7 +139,7 @@ class Board:
         self._upstreams: dict[str, dict[str, Any]] = {}
         self._buckets: dict[str, dict[str, Any]] = {}
         self._about: dict[str, dict[str, Any]] = {}
-        self._told: set[str] = set()
+        self._cooling_before: set[str] = set()
 
     def describe(self, upstreams: Iterable[dict[str, Any]]) -> None:
         """Take entries of the answer of /upstreams: those of all upstreams, or newer ones of some."""
@@ -148,8 +148,8 @@ class Board:
     def new_cooldowns(self) -> list[str]:
         """The upstreams whose cooldown began since this method was last called; /upstreams says which call began it."""
         cooling = {name for name, live in self._upstreams.items() if live["cooldown"]}
-        new = cooling - self._told
-        self._told = cooling
+        new = cooling - self._cooling_before
+        self._cooling_before = cooling
         return sorted(new & self._about.keys())
 
     def take(self, message: dict[str, Any]) -> None:

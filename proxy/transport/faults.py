@@ -72,8 +72,8 @@ def dialling(error: BaseException) -> Fault:
                 name = TLS_ALERT
             if kind in _SAYING or (kind is OSError and getattr(error, "errno", None) is None):
                 said = str(error)  # for example addresses that failed for several reasons
-            told = f"{detail}: {said}" if said else detail
-            return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=told, error=name)
+            text = f"{detail}: {said}" if said else detail
+            return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=text, error=name)
     return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail="internal error", error="proxy_internal_error")
 
 

@@ -72,12 +72,12 @@ def _unsent(transport: asyncio.Transport, wire: asyncio.Transport) -> int:
     return size + int(struct.unpack("i", kernel)[0])
 
 
-def read_last_words(descriptor: int, tell: Callable[[bytes], None], wanted: Callable[[], bool]) -> None:
-    """Read the bytes that a peer sent before its connection broke; `tell` is called with each piece while `wanted()`.
+def read_last_words(descriptor: int, take: Callable[[bytes], None], wanted: Callable[[], bool]) -> None:
+    """Read the bytes that a peer sent before its connection broke; `take` is called with each piece while `wanted()`.
 
     A write that fails reveals that the peer is gone, but the bytes that it sent before are still in the kernel, and no
     event of the loop reports them. Not for TLS.
     """
     with contextlib.suppress(OSError):
         while wanted() and (data := os.read(descriptor, _PIECE)):
-            tell(data)
+            take(data)

@@ -29,7 +29,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def demo(seconds: float | None, as_json: bool) -> int:
     """Play until Ctrl-C, or one round of weather in so many seconds. The exit status."""
     try:
-        asyncio.run(_until_told(seconds, as_json))
+        asyncio.run(_until_ended(seconds, as_json))
     except SidecarError as error:
         print(f"redrive: the demo's proxy did not start: {error}", file=sys.stderr)
         return 1
@@ -39,24 +39,24 @@ def demo(seconds: float | None, as_json: bool) -> int:
     return 0
 
 
-async def _until_told(seconds: float | None, as_json: bool) -> None:
+async def _until_ended(seconds: float | None, as_json: bool) -> None:
     """Run the demo to its end, or to a signal. The exit status."""
     loop = asyncio.get_running_loop()
-    playing = loop.create_task(_demo(seconds, as_json))
-    told = False
+    running = loop.create_task(_demo(seconds, as_json))
+    ended = False
 
     def end() -> None:
-        nonlocal told
-        if not told:  # once: what is being put away is not interrupted
-            told = True
-            playing.cancel()
+        nonlocal ended
+        if not ended:  # once: what is being put away is not interrupted
+            ended = True
+            running.cancel()
 
     for number in _ENDS:
         loop.add_signal_handler(number, end)
     try:
-        await playing
+        await running
     except asyncio.CancelledError:
-        if not told:
+        if not ended:
             raise
 
 
@@ -75,12 +75,12 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
                 finally:
                     live.update(picture(play, console.width, over=True), refresh=True)
         else:
-            await _tell(console, play, seconds)
+            await _print_spells(console, play, seconds)
 
 
-async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], None]) -> None:
-    """Run the demo `play` to its end, for `seconds` (None: until cancelled), and call `look` at every regular sample of
-    its figures; the argument of `look` says whether that was the last one.
+async def _follow(play: DemoRun, seconds: float | None, show: Callable[[bool], None]) -> None:
+    """Run the demo `play` to its end, for `seconds` (None: until cancelled), and call `show` at every regular sample of
+    its figures; the argument of `show` says whether that was the last one.
     """
     shown = asyncio.Event()
     running = asyncio.create_task(play.run(seconds, shown))
@@ -89,19 +89,19 @@ async def _follow(play: DemoRun, seconds: float | None, look: Callable[[bool], N
         while not running.done():
             await shown.wait()
             shown.clear()
-            look(running.done())
+            show(running.done())
         await running
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _tell(console: Console, play: DemoRun, seconds: float | None) -> None:
+async def _print_spells(console: Console, play: DemoRun, seconds: float | None) -> None:
     """Print a line for each spell of weather that is over, and the demo's picture at the end."""
     before = [app.counts - Counts() for app in play.apps]
     spell = ""
 
-    def look(last: bool) -> None:
+    def show(last: bool) -> None:
         nonlocal before, spell
         if spell and (last or play.skies[-1] != spell):
             console.print(line(spell, play, before), soft_wrap=True, highlight=False)
@@ -109,6 +109,6 @@ async def _tell(console: Console, play: DemoRun, seconds: float | None) -> None:
         spell = play.skies[-1] if play.skies else ""
 
     try:
-        await _follow(play, seconds, look)
+        await _follow(play, seconds, show)
     finally:
         console.print(picture(play, console.width, over=True))

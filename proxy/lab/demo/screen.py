@@ -45,11 +45,11 @@ def line(name: str, play: DemoRun, before: Sequence[Counts]) -> str:
     """A line in words about the spell of weather `name` that is over, for output that is no terminal; `before` are the
     counts at its beginning.
     """
-    told = []
+    parts = []
     for app, earlier in zip(play.apps, before, strict=True):
         now = app.counts - earlier
-        told.append(f"{app.name} {_percent(now)}, {_mean(now)} attempts/call")
-    return f"{play.elapsed:6.1f} s  {name + ':':12}{'; '.join(told)}"
+        parts.append(f"{app.name} {_percent(now)}, {_mean(now)} attempts/call")
+    return f"{play.elapsed:6.1f} s  {name + ':':12}{'; '.join(parts)}"
 
 
 def _sky(play: DemoRun, over: bool) -> RenderableType:

@@ -120,14 +120,14 @@ class Explanation:
 def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Explanation:
     """The explanation of a question. `wall`: seconds since the epoch."""
     ask = question.ask
-    told = Explanation(f"{ask.method} {masking.target(ask.url)}")
+    explained = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if ask.method == "CONNECT":
-        told.applies = connect_rows(settings, ask.url)
-        return told
+        explained.applies = connect_rows(settings, ask.url)
+        return explained
     ask = through_listener(settings, ask)
     fates = None if question.fate is None else [question.fate]
     found = explain_chosen(settings, problems, ask, choose(settings, ask), fates, wall)
-    found.request = told.request
+    found.request = explained.request
     return found
 
 
@@ -142,21 +142,23 @@ def explain_chosen(
     """The explanation of a request whose policy is known. `fates`: the answers and faults in which its sendings may
     end, each explained separately; None stands for the usual ones.
     """
-    told = Explanation(f"{ask.method} {masking.target(ask.url)}")
+    explained = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if isinstance(chosen, RefusedCall):
-        told.refused = chosen.status, chosen.outcome, chosen.why
-        return told
+        explained.refused = chosen.status, chosen.outcome, chosen.why
+        return explained
     policy = chosen.policy
-    told.applies = applies(settings, chosen, ask)
-    told.notes = notes(settings, chosen, ask)
+    explained.applies = applies(settings, chosen, ask)
+    explained.notes = notes(settings, chosen, ask)
     if why := denied(settings, chosen):
-        told.refused = 403, Outcome.DENIED, why
+        explained.refused = 403, Outcome.DENIED, why
     else:
-        told.usual = fates is None
-        told.ends = [End(settings, chosen, fate, wall) for fate in (usual_fates(chosen) if fates is None else fates)]
-    told.values = layout.masked(settings.provenance.of(policy.upstream, policy.route))
-    told.warnings = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
-    return told
+        explained.usual = fates is None
+        explained.ends = [
+            End(settings, chosen, fate, wall) for fate in (usual_fates(chosen) if fates is None else fates)
+        ]
+    explained.values = layout.masked(settings.provenance.of(policy.upstream, policy.route))
+    explained.warnings = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
+    return explained
 
 
 def _concerns(problem: Problem, upstream: str) -> bool:

@@ -32,14 +32,14 @@ def explain_kept(settings: Settings, kept: Kept) -> dict[str, Any]:
     if kept["method"] == "CONNECT":
         return explanation(settings, (), Question(call.ask), call.began).as_data()
     fates = {} if isinstance(call.chosen, RefusedCall) else _fates(call)
-    told = explain_chosen(settings, (), call.ask, call.chosen, list(fates.values()), call.began)
-    notes = [*told.notes, *call.notes, *_notes(call)]
-    ends = [end.as_data() for end in told.ends]
+    explained = explain_chosen(settings, (), call.ask, call.chosen, list(fates.values()), call.began)
+    notes = [*explained.notes, *call.notes, *_notes(call)]
+    ends = [end.as_data() for end in explained.ends]
     attempts = {label: attempt for attempt in call.sent if (label := _label(attempt)) in fates}
     kept_ends = [end for end in ends if not _judged_by_more(end, attempts[end["end"]], notes)]
-    if told.refused is None and kept["history"]:
+    if explained.refused is None and kept["history"]:
         notes.append(_FIELDS)
-    return {**told.as_data(), "notes": notes, "ends": kept_ends}
+    return {**explained.as_data(), "notes": notes, "ends": kept_ends}
 
 
 def _label(attempt: Kept) -> str | None:

@@ -265,9 +265,9 @@ def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
         return "safe to repeat: the upstream did not carry the request out"
     if verdict.unprocessed or verdict.repeated_by == SERVICE_CONFIG:
         return f"not repeated: {call.request.method} is not idempotent, and unsafe_methods is {rule}"
-    told = f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
+    text = f"not safe to repeat: {call.request.method} is not idempotent, and the upstream may have carried it out"
     no_read = why_no_read(call.policy.classify, call.request)
-    return f"{told} ({no_read})" if no_read else told
+    return f"{text} ({no_read})" if no_read else text
 
 
 def why_idempotent(call: Call) -> str:

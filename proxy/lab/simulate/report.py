@@ -41,7 +41,7 @@ def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
         }
         for each in done
     ]
-    told = {
+    report = {
         "scenario": scenario.name,
         "seed": scenario.seed,
         "duration": scenario.duration,
@@ -49,7 +49,7 @@ def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
         "calls_per_second": scenario.calls,
         "columns": columns,
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(report, indent=2)
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -> None:

@@ -20,7 +20,7 @@ from proxy.lab.simulate.scenario import Scenario
 from proxy.lab.simulate.simulation import play
 from proxy.resources import processes
 
-#: Is told how far a column is: its number, and the share of the scenario's time, from 0 to 1.
+#: A function that takes how far a column is: its number, and the share of the scenario's time, from 0 to 1.
 Watch = Callable[[int, float], None]
 
 
@@ -35,21 +35,21 @@ def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores:
     return _Apart(scenario, columns, watch).play(at_a_time)
 
 
-def _play(scenario: Scenario, column: Column, tell: Callable[[float], None]) -> Figures:
-    """Play one column and return its figures. `tell` is called with the share of the scenario that has been played,
+def _play(scenario: Scenario, column: Column, report: Callable[[float], None]) -> Figures:
+    """Play one column and return its figures. `report` is called with the share of the scenario that has been played,
     after each hundredth.
     """
-    told = 0
+    reported = 0
 
     def at(now: float) -> None:
-        nonlocal told
+        nonlocal reported
         hundredths = int(100 * now / scenario.duration)
-        if hundredths > told:
-            told = hundredths
-            tell(min(1.0, hundredths / 100))
+        if hundredths > reported:
+            reported = hundredths
+            report(min(1.0, hundredths / 100))
 
     made = figures(scenario, play(scenario, column, at))
-    tell(1.0)
+    report(1.0)
     return made
 
 
@@ -63,7 +63,7 @@ class _Apart:
         self._columns = columns
         self._watch = watch
         self._context = multiprocessing.get_context("fork")
-        self._playing: dict[Connection, tuple[int, Any]] = {}
+        self._running: dict[Connection, tuple[int, Any]] = {}
         self._done: dict[int, Figures] = {}
 
     def play(self, at_a_time: int) -> list[Figures]:
@@ -71,13 +71,13 @@ class _Apart:
         waiting = iter(range(len(self._columns)))
         try:
             self._begin(waiting, at_a_time)
-            while self._playing:
-                for ready in wait(list(self._playing)):
+            while self._running:
+                for ready in wait(list(self._running)):
                     assert isinstance(ready, Connection)
                     if self._hear(ready):
                         self._begin(waiting, 1)
         finally:
-            for _, process in self._playing.values():
+            for _, process in self._running.values():
                 process.kill()
                 process.join()
         return [self._done[number] for number in range(len(self._columns))]
@@ -89,11 +89,11 @@ class _Apart:
             process = self._context.Process(target=_play_here, args=args, daemon=True)
             process.start()
             sending.close()  # it ends with the process that has the other copy
-            self._playing[receiving] = number, process
+            self._running[receiving] = number, process
 
     def _hear(self, receiving: Connection) -> bool:
         """Take a process's report, its progress or its figures; whether it was the last one (the figures)."""
-        number, process = self._playing[receiving]
+        number, process = self._running[receiving]
         try:
             said = receiving.recv()
         except EOFError:
@@ -104,7 +104,7 @@ class _Apart:
             self._watch(number, said)
             return False
         self._done[number] = said
-        del self._playing[receiving]
+        del self._running[receiving]
         receiving.close()
         process.join()
         return True

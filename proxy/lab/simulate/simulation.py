@@ -266,9 +266,9 @@ class _Simulated(Driver):
 class _Run:
     """The play of one column: the scenario's calls under that column's way to retry."""
 
-    def __init__(self, scenario: Scenario, column: Column, tell: Callable[[float], None]) -> None:
+    def __init__(self, scenario: Scenario, column: Column, report: Callable[[float], None]) -> None:
         self.clock = Clock()
-        self._tell = tell
+        self._report = report
         self.endpoints = scenario.endpoints
         self._requests = _requests(column, scenario.keys)
         self.played = Played(column.name)
@@ -324,7 +324,7 @@ class _Run:
             if driver.finished is None:
                 Driver.watch(driver, deadline)
         self.watched.clear()
-        self._tell(self.clock.now)
+        self._report(self.clock.now)
         if self.clock.now < self._scenario.duration:
             self.clock.at(self.clock.now + _SWEEP, BEGIN, self._sweep)
 
@@ -358,6 +358,6 @@ def _requests(column: Column, keys: int) -> list[Request]:
     return [Request(asked.method, asked.authority, asked.path, each, asked.plain, asked.timed) for each in fields]
 
 
-def play(scenario: Scenario, column: Column, tell: Callable[[float], None] = lambda now: None) -> Played:
-    """Play one column, a way to retry. `tell` is called with the time in the scenario, every few seconds of it."""
-    return _Run(scenario, column, tell).play()
+def play(scenario: Scenario, column: Column, report: Callable[[float], None] = lambda now: None) -> Played:
+    """Play one column, a way to retry. `report` is called with the time in the scenario, every few seconds of it."""
+    return _Run(scenario, column, report).play()

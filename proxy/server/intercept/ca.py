@@ -220,8 +220,8 @@ def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
     if limits is not None and not hosts:
         missing = ["any host"]
     if missing:
-        told = f"{cert} already exists and is not for {', '.join(missing)}"
-        raise CaError(f"{told}: remove it and its key by hand to make a new CA")
+        text = f"{cert} already exists and is not for {', '.join(missing)}"
+        raise CaError(f"{text}: remove it and its key by hand to make a new CA")
     return True
 
 
