@@ -563,9 +563,9 @@ def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool 
 
     last = min(attempts, MOST_TERMS)
 
-    def retries(p: float, first: int, behind: int) -> float:
-        """The sum of p**k, k from `first` to below `behind`, in closed form: `max_attempts` may be any number."""
-        return (p**first - p**behind) / (1 - p) if p < 1 else behind - first
+    def retries(p: float, first: int, end: int) -> float:
+        """The sum of p**k, k from `first` to below `end`, in closed form: `max_attempts` may be any number."""
+        return (p**first - p**end) / (1 - p) if p < 1 else end - first
 
     def balance(p: float) -> float:
         if flat:

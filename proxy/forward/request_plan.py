@@ -160,9 +160,10 @@ class Plan:
             begins = self.begins
             if begins is not None and whole.startswith(begins) and not (0x2E in whole or 0x25 in whole):  # . and %
                 text = whole  # both ends are given: compiled, `text` is a pointer
-                rest = text[len(begins) - 1 : len(whole)]  # the result of `Router.behind`: no segment is a dot segment
+                # The result of `Router.path_after_prefix`: no segment is a dot segment.
+                rest = text[len(begins) - 1 : len(whole)]
             else:
-                rest = router.behind(upstream, whole)
+                rest = router.path_after_prefix(upstream, whole)
                 if rest is None:
                     return False
         if self.by_service and whole != old.path and router.by_service(whole) is not upstream:

@@ -65,10 +65,10 @@ class Upload:
         if replay.done:
             return
         if replay.lost or any(each.stream is not None for each in flights):
-            behind = bool(cursors) and replay.end - min(cursors) > HIGH_WATER
+            is_behind = bool(cursors) and replay.end - min(cursors) > HIGH_WATER
         else:
-            behind = self.overfull or not replay.has_room(PIECE)
-        if behind:
+            is_behind = self.overfull or not replay.has_room(PIECE)
+        if is_behind:
             self._app.pause()
         else:
             self._app.resume()

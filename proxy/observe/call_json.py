@@ -67,7 +67,7 @@ def call_json(call: CallRecord) -> str:
     )
 
 
-#: The end of a call's JSON, behind its sendings.
+#: The end of a call's JSON, after its sendings.
 _END = "]}"
 
 
@@ -106,8 +106,8 @@ def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str) -> t
     """The JSON of a call that succeeded at once and has nothing special: the part before its duration, the part between
     its byte counts and its attempt's duration, and the part after that.
     """
-    before, behind = _only_sending(status, sent_by)
-    return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, behind + _END
+    before, after = _only_sending(status, sent_by)
+    return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, after + _END
 
 
 def _more(call: CallRecord) -> str:

@@ -251,7 +251,7 @@ class Router:
         fits = (upstream for glob, upstream in globs if host_glob(glob).fullmatch(service))
         return exact.get(service) or next(fits, None)
 
-    def behind(self, upstream: Upstream, path: bytes) -> bytes | None:
+    def path_after_prefix(self, upstream: Upstream, path: bytes) -> bytes | None:
         """The rest of a raw path after the prefix of this upstream, if `by_prefix` finds this upstream for the path and
         does not raise; else None.
         """

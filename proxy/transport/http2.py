@@ -234,12 +234,12 @@ class Http2UpstreamStream(Stream):
                 prepared.head, scheme, prepared.authority, prepared.target, prepared.drop, prepared.add
             )
         # Translated before the stream is opened, so that an error leaves the request unsent.
-        behind = trailers_block(trailers)
+        trailer_block = trailers_block(trailers)
         self.bodiless = prepared.head.method == "HEAD"
         self._reused = connection.session.used
         connection.session.open(self)
         if end:
-            self.send_message(block, body, behind)
+            self.send_message(block, body, trailer_block)
         else:
             self.send_head(block, False)
             self.send_data(body)
