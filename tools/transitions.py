@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proxy.retry.machine import Call
-from proxy.retry.plans import Next
-from proxy.retry.states import MOVES, Delivering, Done, Flying, New
+from proxy.retry.states import MOVES, Delivering, Done, Flying, New, Next
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
 PICTURE = PAGE.with_suffix(".svg")

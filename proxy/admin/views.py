@@ -29,7 +29,7 @@ from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, Cooldown, credential_of
 from proxy.retry.facts import Outcome
 from proxy.retry.hedges import Hedges
-from proxy.retry.plans import EPSILON
+from proxy.retry.instants import EPSILON
 from proxy.retry.policy import BucketRef, Policy, RateSpec, Strategy
 from proxy.retry.registry import Key, KeyFields, Registry
 from proxy.retry.routing import Endpoint, Router, Upstream

@@ -6,11 +6,11 @@ from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
-from proxy.retry.machine cimport Call as Decider
+from proxy.retry.call_state cimport CallState
 
 
 @cython.locals(request=Request, record=CallRecord)
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
 cpdef add_success(CallRecord record, Attempt first, long long bytes_in, keys)
-cpdef add_call(CallRecord record, Decider call, outcome, long long bytes_in, str endpoint)
+cpdef add_call(CallRecord record, CallState call, outcome, long long bytes_in, str endpoint)
 cpdef look_for_repeat(Context context, Plan plan, CallRecord record, body, bint given_up)

@@ -10,9 +10,9 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.machine import Call
 from proxy.retry.registry import ScopeState
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -54,7 +54,7 @@ def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKey
     record.fallbacks = ()
 
 
-def add_call(record: CallRecord, call: Call, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
+def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
     """Add the course of a decided call. `endpoint`: where its last attempt went, "" if none was made."""
     attempts, history = call.attempts, tuple(call.history)
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)

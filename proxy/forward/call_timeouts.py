@@ -51,7 +51,7 @@ class CallTimeouts:
 
     def next_due(self, now: float) -> float:
         """Return the earliest time at which a deadline or timeout of the call ends."""
-        deadline, flights = self._call.deadline, self._flights.values()
+        deadline, flights = self._call.so_far.deadline, self._flights.values()
         due = _NEVER if deadline is None or now >= deadline else deadline
         return min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
 
@@ -82,7 +82,7 @@ class CallTimeouts:
         """Whether the body outgrew its buffer, so that only silence ends the wait for the head. Attempts that share the
         request's stream need no buffer: `attempt` and `total` bound them as usual.
         """
-        return self._upload is not None and self._upload.replay.lost and self._call.committed
+        return self._upload is not None and self._upload.replay.lost and self._call.so_far.committed
 
     @property
     def _flowing(self) -> list[Attempt]:

@@ -6,7 +6,7 @@ from proxy.forward.headers cimport gave_up, forwarded_changes
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.retry.facts cimport Reply
-from proxy.retry.machine cimport Call as Decider
+from proxy.retry.call_state cimport CallState
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -25,6 +25,6 @@ cdef class Delivery:
     cpdef release(self)
     cpdef forward_head(self, Answered head, bytes add, bytes data, bint end, trailers)
     @cython.locals(head=Answered)
-    cpdef deliver(self, Attempt attempt, Plan plan, Decider call, journey, outcome, double now)
+    cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
     cpdef forward(self, Attempt attempt, bytes data, policy)
     cpdef note_grpc_status(self, Answered head, trailers)

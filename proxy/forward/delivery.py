@@ -13,8 +13,8 @@ from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
 from proxy.retry.actions import Answer
+from proxy.retry.call_state import CallState
 from proxy.retry.facts import UNAVAILABLE, Fault, Outcome, Reply, grpc_status_of_http
-from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.stream_errors import StreamWatch, watch_for_errors
 from proxy.transport.streams import UpstreamStream
@@ -82,7 +82,7 @@ class Delivery:
         self.bytes_out = len(data)
 
     def deliver(
-        self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
+        self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
         """Forward the answer of this attempt: its head, and what has come of its body. `journey`: the call's way over
         several upstreams, None if it stayed at the first; `outcome`: how the call ends by this answer.
@@ -149,7 +149,7 @@ class Delivery:
 
     # -- an answer of the proxy's own -----------------------------------------------------------------------------
 
-    def answer(self, action: Answer, call: Call, journey: Journey | None) -> None:
+    def answer(self, action: Answer, call: CallState, journey: Journey | None) -> None:
         """Write the answer of the proxy's own that `action` asks for."""
         grpc = call.request.is_grpc
         self.detail = action.detail
@@ -161,13 +161,13 @@ class Delivery:
         self.bytes_out = len(body)
         self.app.answer(self.status, lines, body)
 
-    def lacks_grpc_status(self, head: ResponseHead, plan: Plan, call: Call, outcome: Outcome) -> bool:
+    def lacks_grpc_status(self, head: ResponseHead, plan: Plan, call: CallState, outcome: Outcome) -> bool:
         """Whether a gRPC call on HTTP/2 is given up with an answer that has no grpc-status."""
         if not plan.head.is_http2 or head.get(b"grpc-status") is not None:
             return False
         return gave_up(plan.policy, outcome, call.attempts, no_place=call.found_no_place)
 
-    def give_up(self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome) -> None:
+    def give_up(self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome) -> None:
         """Answer a gRPC call with the status that the HTTP error of this attempt maps to, as its last answer."""
         head, via = attempt.head, self._via(attempt, plan, journey)
         self.status = 200

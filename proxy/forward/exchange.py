@@ -179,7 +179,7 @@ class Exchange(AttemptOwner):
             self.upload = Upload(app, self.context.store, body, done=done, trailers=trailers)
         call = self._decide()
         actions = call.start(now)
-        self.due = NEVER if call.deadline is None else call.deadline
+        self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
         if not done and idle is not None:
             self.due = min(self.due, now + idle)
         if not app.watched:
@@ -395,7 +395,7 @@ class Exchange(AttemptOwner):
         upload = self.upload
         self._note_sent(attempt)
         if upload is not None:
-            if upload.overfull and max(self.flights, default=0) < self.call.attempts:
+            if upload.overfull and max(self.flights, default=0) < self.call.so_far.attempts:
                 self.context.loop.call_soon(self._settle, upload)
             else:
                 self._settle(upload)
@@ -516,16 +516,16 @@ class Exchange(AttemptOwner):
                 attempt.stream = None
             if attempt.stream is not None or attempt.task is not None:
                 attempt.drop()
-        no_place = outcome is _OVERLOADED and call.found_no_place
-        given_up = gave_up(self.plan.policy, outcome, call.attempts, no_place)
+        no_place = outcome is _OVERLOADED and call.so_far.found_no_place
+        given_up = gave_up(self.plan.policy, outcome, call.so_far.attempts, no_place)
         if self.journey is not None:
             self.journey.close()
             self.plan = self.journey.first  # the call is reported as it came, whichever upstream it ended at
-        if not call.attempts and call.held_by and not delivery.detail:
-            delivery.detail = f"{GATES[call.held_by]} held it"
+        if not call.so_far.attempts and call.so_far.held_by and not delivery.detail:
+            delivery.detail = f"{GATES[call.so_far.held_by]} held it"
         record = report_of(self.plan, delivery, self.started, now)
         bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
-        add_call(record, call, outcome, bytes_in, self.sender.endpoint)
+        add_call(record, call.so_far, outcome, bytes_in, self.sender.endpoint)
         if given_up or context.app_repeats:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
             look_for_repeat(context, self.plan, record, body, given_up)
@@ -548,7 +548,7 @@ class Exchange(AttemptOwner):
         if self.delivery.status:
             self.delivery.app.reset(None)
         else:
-            self.delivery.answer(answer, self.call, self.journey)
+            self.delivery.answer(answer, self.call.so_far, self.journey)
         self.notify(now, Call.app_gone, (now,))
 
     def break_down(self, error: Exception, now: float) -> None:
@@ -644,7 +644,7 @@ class Exchange(AttemptOwner):
         """
         try:
             call = self.decider()
-            if call.deadline is not None and now >= call.deadline:
+            if call.so_far.deadline is not None and now >= call.so_far.deadline:
                 self._ring(now)
             for attempt in list(self.flights.values()):
                 fault = _timeouts_of(self).fault_of(attempt, now)
@@ -691,13 +691,13 @@ def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
     delivery, call, plan = exchange.delivery, exchange.call, exchange.plan
     attempt, outcome = exchange.flights[action.attempt], action.outcome
     attempt.state = DELIVERING
-    if plan.is_grpc and delivery.lacks_grpc_status(attempt.head, plan, call, outcome):
-        delivery.give_up(attempt, plan, call, exchange.journey, outcome)
+    if plan.is_grpc and delivery.lacks_grpc_status(attempt.head, plan, call.so_far, outcome):
+        delivery.give_up(attempt, plan, call.so_far, exchange.journey, outcome)
         attempt.drop()
         exchange.report_ended(attempt.number, now, None)
         return
     ended, trailers = attempt.ended, attempt.trailers
-    delivery.deliver(attempt, plan, call, exchange.journey, outcome, now)
+    delivery.deliver(attempt, plan, call.so_far, exchange.journey, outcome, now)
     if ended:
         exchange.report_ended(attempt.number, now, trailers)
     elif attempt.fault is not None:
@@ -731,7 +731,7 @@ def _peek(exchange: Exchange, action: Peek, now: float) -> None:
 
 def _ask(exchange: Exchange, action: Ask, now: float) -> None:
     """Ask the bucket for the price of a retry."""
-    bucket = exchange.call.scope.bucket
+    bucket = exchange.call.so_far.upcoming.scope.bucket
     assert bucket is not None  # only a call with a bucket asks
     bucket.ask(action.price, now, partial(_bucket_answered, exchange, exchange.call))
 
@@ -746,7 +746,7 @@ def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool
 
 def _answer(exchange: Exchange, action: Answer, now: float) -> None:
     """Write the proxy's own answer."""
-    exchange.delivery.answer(action, exchange.call, exchange.journey)
+    exchange.delivery.answer(action, exchange.call.so_far, exchange.journey)
 
 
 def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
@@ -763,11 +763,11 @@ def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
     before.forget_alarm()
     if exchange._alarm is not None:
         exchange._alarm.stop()
-    plan = exchange.plan = journey.go_on(before.attempts, exchange.upload)
+    plan = exchange.plan = journey.go_on(before.so_far.attempts, exchange.upload)
     exchange._scope = exchange.context.registry.scope(plan.policy, plan.request, now)
     call = exchange._decide()
     actions = call.go_on(before, now)
-    exchange.due_by(NEVER if call.deadline is None else call.deadline)
+    exchange.due_by(NEVER if call.so_far.deadline is None else call.so_far.deadline)
     if plan.policy.timeouts.idle is not None:
         exchange.moved = now
         exchange.due_by(now + plan.policy.timeouts.idle)

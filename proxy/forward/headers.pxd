@@ -1,10 +1,10 @@
 cimport cython
 
 from proxy.retry.attempt_record cimport AttemptRecord
-from proxy.retry.machine cimport Call
+from proxy.retry.call_state cimport CallState
 
 
-cpdef tuple forwarded_changes(Call call, policy, head, str via, outcome, double held)
+cpdef tuple forwarded_changes(CallState call, policy, head, str via, outcome, double held)
 cpdef bint gave_up(policy, outcome, long attempts, bint no_place=*) except -1
 @cython.locals(last=AttemptRecord)
 cpdef str attempt_results(history)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
+from proxy.retry.call_state import CallState
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first, forwarded
-from proxy.retry.machine import Call
 from proxy.retry.policy import HeaderEdits, Policy
 from proxy.retry.pushback import MILLISECONDS
 from proxy.retry.request_hints import read_grpc_timeout
@@ -177,7 +177,7 @@ def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, 
 
 
 def forwarded_changes(
-    call: Call, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
+    call: CallState, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
 ) -> tuple[frozenset[bytes], bytes]:
     """Return the lower-case names of the fields to drop from an upstream's answer before it goes to the app, and the
     field lines to add to it. `policy`: that of the upstream that answered; `via`: the name in our Via line; `held`:
@@ -246,7 +246,7 @@ def attempt_results(history: Sequence[AttemptRecord]) -> str:
     return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
 
 
-def _details(call: Call, head: ResponseHead) -> str:
+def _details(call: CallState, head: ResponseHead) -> str:
     """Return the text of `details=` for a call whose answer is forwarded. If the call went on to another upstream and
     succeeded there, the text also names the upstream that answered, which is missing in `attempt_results`, a list of
     failures.

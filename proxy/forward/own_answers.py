@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from proxy.forward.headers import CallEnd, Changes, answer_fields, attempt_results, via_line
 from proxy.observe import masking
 from proxy.retry.actions import Answer
+from proxy.retry.call_state import CallState
 from proxy.retry.facts import UNAVAILABLE, Outcome, grpc_status_of_http
-from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import SHUT_DOWN
 from proxy.wire.head import RequestHead, ResponseHead
@@ -103,7 +103,7 @@ def answer_of(
     return answer.render()
 
 
-def given_up_answer(call: Call, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
+def given_up_answer(call: CallState, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
     """Return the field lines of the trailers-only answer that a gRPC call gets instead of `head`, an upstream's HTTP
     error, with which it ends: clients obey a pushback only beside a grpc-status (contract, section 12).
     """

@@ -113,14 +113,14 @@ class Sender:
         stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
         if stream is None:
             not_on = self._connections() if origin.way.http2 else ()
-            stream = self.context.pool.lease(origin, now, self.call.is_idempotent(), not_on)
+            stream = self.context.pool.lease(origin, now, self.call.so_far.is_idempotent(), not_on)
         return stream
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
         """Open a stream for an attempt for which no connection is idle. `fresh`: not on a connection that another call
         has used; `alone`: as the first stream on its connection.
         """
-        idempotent = None if fresh else self.call.is_idempotent()
+        idempotent = None if fresh else self.call.so_far.is_idempotent()
         connect = self.plan.policy.timeouts.connect
         pool = self.context.pool
         return await pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections(), alone=alone)
@@ -191,4 +191,4 @@ class Sender:
         left of the app's deadline.
         """
         call = self.call
-        return attempt.number > 1 or call.resent or bool(call.held_by) or self._elsewhere
+        return attempt.number > 1 or call.resent or bool(call.so_far.held_by) or self._elsewhere

@@ -20,6 +20,7 @@ from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Sender
 from proxy.forward.streams import Tunnelling
 from proxy.retry.actions import Answer
+from proxy.retry.call_state import CallState
 from proxy.retry.facts import Outcome
 from proxy.retry.machine import Call
 from proxy.transport.clock import monotonic
@@ -72,11 +73,11 @@ class AnsweredDelivery(Delivery):
     __slots__ = ()
 
     def deliver(
-        self, attempt: Attempt, plan: Plan, call: Call, journey: Journey | None, outcome: Outcome, now: float
+        self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
         """Do nothing: the answer was sent already."""
 
-    def answer(self, action: Answer, call: Call, journey: Journey | None) -> None:
+    def answer(self, action: Answer, call: CallState, journey: Journey | None) -> None:
         """Break the tunnel off, since it can't be connected."""
         self.detail = action.detail
         self.status = action.status

@@ -119,8 +119,8 @@ class Driver:
         self._watch_deadline(call)
 
     def _watch_deadline(self, call: Call) -> None:
-        if call.deadline is not None and self.finished is None:
-            self.watch(call.deadline)
+        if call.so_far.deadline is not None and self.finished is None:
+            self.watch(call.so_far.deadline)
 
     def watch(self, deadline: float) -> None:
         """Schedule the end of the call's time, at `deadline`."""
@@ -225,8 +225,8 @@ class Driver:
         self._pending.extend(actions)
 
     def _do_ask(self, action: act.Ask) -> None:
-        assert self.call.scope.bucket is not None
-        self.call.scope.bucket.ask(action.price, self.clock.now, self._answered)
+        assert self.call.so_far.upcoming.scope.bucket is not None
+        self.call.so_far.upcoming.scope.bucket.ask(action.price, self.clock.now, self._answered)
 
     def _do_cancel(self, action: act.Cancel) -> None:
         self._flying.pop(action.attempt, None)
@@ -388,7 +388,7 @@ class Recorder(Driver):
     @property
     def longest(self) -> float | None:
         """The seconds after which an attempt without an answer is given up; None if nothing bounds it."""
-        bounds = (self.attempt_timeout, first_byte_of(self.call.policy, self.call.request, self.asked))
+        bounds = (self.attempt_timeout, first_byte_of(self.call.so_far.policy, self.call.so_far.request, self.asked))
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def enter(
@@ -407,7 +407,7 @@ class Recorder(Driver):
     def call_elsewhere(self, entry: Fallback) -> Call:
         """The call as the upstream of a fallback entry gets it."""
         assert self._others is not None  # they were asked
-        return self._call(*self._others.call_of(entry, self.clock.now), self.call.env)
+        return self._call(*self._others.call_of(entry, self.clock.now), self.call.so_far.env)
 
     def _call(
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, elsewhere: Elsewhere | None = None
@@ -424,7 +424,7 @@ class Recorder(Driver):
 
     def ended(self, attempt: int) -> None:
         """Record the bucket's level after the call has dealt with an attempt's end, once for each attempt."""
-        latest = next((record for record in reversed(self.call.history) if record.attempt == attempt), None)
+        latest = next((record for record in reversed(self.call.so_far.history) if record.attempt == attempt), None)
         if latest is None or latest.decision != "transparent" or self.outcome is not None:
             now_in, self.scope = self.scope, self._scopes.get(attempt, self.scope)
             self.levels.append(self.level)
@@ -450,7 +450,7 @@ class Recorder(Driver):
         """The status of the answer that the app got."""
         if self.answer is None:
             return self.delivered_status
-        return 200 if self.call.request.is_grpc else self.answer.status
+        return 200 if self.call.so_far.request.is_grpc else self.answer.status
 
 
 class FixedDraws:

@@ -20,7 +20,7 @@ from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.hedges import Hedges
-from proxy.retry.plans import EPSILON, NEVER
+from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.policy import Concurrency, Policy
 from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.registry import ScopeState

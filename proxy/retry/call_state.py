@@ -1,64 +1,64 @@
-"""The state of a call, and the steps that its events and its flow have in common.
+"""The state of a call: what has happened to it so far, for all parts that decide about it.
 
-Each part owns its fields: the history, the next attempt, the feedback, the flow and its plan. The state holds the
-fields that several of them read.
+The machine (`proxy.retry.machine.Call`) owns one and changes it with every event; its flow and its plan read it and
+change it too. Nothing is decided here.
 """
 
 from __future__ import annotations
 
-from proxy.retry.actions import Actions, Cancel, Discard, Hold, WakeAt
+from typing import TYPE_CHECKING
+
+from proxy.retry.actions import Actions, Cancel, Discard, Hold
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.buckets import Bucket
 from proxy.retry.call_history import note
-from proxy.retry.classification import MISDIRECTED
-from proxy.retry.credentials import CallKeys
+from proxy.retry.classification import MISDIRECTED, read_by
 from proxy.retry.environment import Env
-from proxy.retry.facts import Failure, Outcome, Reply
+from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request
 from proxy.retry.fallback import Fallbacks
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.plans import CallView, Hedged, Next, Sequential, goes_on
-from proxy.retry.reasons import why_not
-from proxy.retry.registry import ScopeState
+from proxy.retry.policy import Policy
 from proxy.retry.request_hints import NO_HINTS
-from proxy.retry.states import Done, Flight, Flying, State
+from proxy.retry.states import Done, Flight, Flying, New, Next, State
+
+if TYPE_CHECKING:
+    from proxy.retry.plans import Hedged, Sequential
+
+_NEW = New()
 
 
-class CallState(CallView):
-    """The state of one call, and its parts. `failure`: the last failed attempt, while its answer is held; `reply`: the
-    last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered. `plan` is the
-    flow's plan, None until it is needed. `earlier`: the number of attempts that were made at other upstreams before
-    this one.
+class CallState:
+    """The state of one call. `attempts`: how many were made, `earlier` of them at other upstreams before this one;
+    `state`: whether attempts are in flight, or what else is waited for. `history`: the records of the attempts that
+    have ended; `failure`: the last failed attempt, while its answer is held; `reply`: the last answer that was judged,
+    or is delivered; `delivered`: the attempt whose answer is delivered. `upcoming`: the next attempt; `plan`: the
+    flow's plan, None until it is needed.
     """
 
-    __slots__ = ("delivered", "env", "failure", "fallbacks", "plan", "state", "upcoming")
+    __slots__ = (
+        "attempts", "committed", "deadline", "delivered", "earlier", "env", "failure", "fallbacks", "hints", "history",
+        "plan", "policy", "reply", "request", "state", "upcoming",
+    )  # fmt: skip
 
-    env: Env
-    state: State
-    failure: Failure | None
-    fallbacks: Fallbacks | None
-    delivered: Flight | None
-    plan: Sequential | Hedged | None
-    upcoming: NextAttempt
+    def __init__(
+        self, request: Request, policy: Policy, env: Env, upcoming: NextAttempt, fallbacks: Fallbacks | None
+    ) -> None:
+        self.request = request
+        self.policy = policy
+        self.env = env
+        self.upcoming = upcoming
+        self.fallbacks = fallbacks
+        self.state: State = _NEW
+        self.attempts = self.earlier = 0
+        self.deadline: float | None = None
+        self.committed = False
+        self.hints = NO_HINTS
+        self.history: list[AttemptRecord] = []
+        self.failure: Failure | None = None
+        self.reply: Reply | None = None
+        self.delivered: Flight | None = None
+        self.plan: Sequential | Hedged | None = None
 
-    # -- what drivers set and read ------------------------------------------------------------------------------------
-
-    def goes_elsewhere(self) -> None:
-        """Choose none of the policy's endpoints for this call: it is a tunnel to an authority that its CONNECT names
-        and no upstream does.
-        """
-        self.upcoming.picker = None
-
-    def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
-        picks.
-        """
-        self.upcoming.carry(keys)
-
-    def forget_alarm(self) -> None:
-        """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
-        be freed.
-        """
-        self.upcoming.forget_alarm()
+    # -- what drivers read --------------------------------------------------------------------------------------------
 
     @property
     def outcome(self) -> Outcome | None:
@@ -97,41 +97,31 @@ class CallState(CallView):
         asked, admission = self.failure.pushback.delay if self.failure is not None else None, self.upcoming.admission
         return (admission.cooling[0] if admission is not None else 0.0), asked or 0.0
 
-    # -- steps that a flow asks for -----------------------------------------------------------------------------------
-
-    def launch(self, now: float) -> Actions:
-        """Send the next attempt."""
-        raise NotImplementedError
-
-    def admit(self, planned: Next, now: float) -> Actions:
-        """Launch the planned attempt, which is due, or wait if a gate holds it."""
-        raise NotImplementedError
-
-    def end(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with the outcome `no`; `why` gives the reason in words, if the outcome needs one."""
-        raise NotImplementedError
-
-    def withdraw(self, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with the outcome `no`, although an attempt was granted: that attempt is not sent."""
-        raise NotImplementedError
-
-    # -- what a plan may know -----------------------------------------------------------------------------------------
-
-    @property
-    def scope(self) -> ScopeState:
-        """The state that calls of this scope share."""
-        return self.upcoming.scope
-
-    @property
-    def bucket(self) -> Bucket | None:
-        """The bucket that retries are paid from; None for none."""
-        return self.upcoming.bucket
-
     @property
     def found_no_place(self) -> bool:
         """Whether the call ended because no place among the attempts under way became free for it."""
         admission = self.upcoming.admission
         return admission is not None and admission.found_no_place
+
+    # -- what a plan may know -----------------------------------------------------------------------------------------
+
+    def is_idempotent(self) -> bool:
+        """Whether the request may be repeated even if it was carried out: by RFC 9110, section 9.2.2, by a key that
+        makes it safe (contract, "Safety", 3), or because one of the dialects calls it a read.
+        """
+        if self.may_be_hedged():
+            return True
+        rules = self.policy.classify
+        return bool(rules.reads) and read_by(rules, self.request) is not None
+
+    def may_be_hedged(self) -> bool:
+        """Whether the request is idempotent by its method or its key. That a dialect calls it a read is not enough for
+        hedging.
+        """
+        if self.request.method in IDEMPOTENT_METHODS:
+            return True
+        key = self.policy.idempotency_key
+        return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def hedging_delay(self, now: float) -> float | None:
         """Seconds from one hedge to the next; None while the strategy asks for a percentile and there is none."""
@@ -195,17 +185,6 @@ class CallState(CallView):
         failure = self.failure
         return () if failure is None or failure.status is None else (Discard(failure.attempt),)
 
-    def wait(self, planned: Next, now: float, place: str = "backoff") -> Actions:
-        """Wait for an attempt that is due later. If no attempt is in flight, the call takes a place in the waiting
-        room; `place` is the reason, "backoff" or "held".
-        """
-        if not self.flies():
-            self.state = planned
-            if not self.upcoming.payable().wait(place):
-                return self.withdraw(Outcome.OVERLOADED, now)
-        payment = self.upcoming.payment
-        return (WakeAt(planned.due if payment is None or payment.owed is None else payment.limit),)
-
     def plan_no_more(self, now: float) -> None:
         """Plan no hedge beside the attempts in flight."""
         state = self.state
@@ -223,15 +202,3 @@ class CallState(CallView):
         if self.fallbacks is not None and self.fallbacks.has_gone:
             record.upstream, record.route = self.policy.upstream, self.policy.route
         return record
-
-    def why_not(self, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
-        """Why no other attempt follows this failure, in words for people. `no`: the outcome that ends the call;
-        `delivered`: the failed attempt's answer went to the app.
-        """
-        due = 0.0 if self.plan is None else self.plan.due
-        return why_not(no, failure, self, now, due=due, goes_on=goes_on(self, failure), delivered=delivered)
-
-    def note_no(self, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False) -> None:
-        """Record the last attempt, and in words why no other follows it; `no` is the outcome that refuses one."""
-        why = self.why_not(no, failure, now, delivered)
-        self.note(flight, now, no.value, failure, self.reply).why = why

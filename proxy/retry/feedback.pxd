@@ -3,14 +3,14 @@ cimport cython
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Failure
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport CallView
+from proxy.retry.call_state cimport CallState
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
 
 
 @cython.locals(bucket=Bucket)
 cpdef report_start(hints, NextAttempt upcoming, double now)
-cpdef report_failure(CallView call, NextAttempt upcoming, Failure failure, Flight flight, bint on, double now)
+cpdef report_failure(CallState call, NextAttempt upcoming, Failure failure, Flight flight, bint on, double now)
 @cython.locals(bucket=Bucket)
 cpdef report_success(NextAttempt upcoming, bint is_first, double now)
 @cython.locals(scope=ScopeState)

@@ -6,11 +6,11 @@ from every attempt. Nothing is decided here.
 
 from __future__ import annotations
 
+from proxy.retry.call_state import CallState
 from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.facts import Class, Failure
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.plans import CallView
 from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying
 
@@ -30,7 +30,7 @@ def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None
 
 
 def report_failure(
-    call: CallView, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
+    call: CallState, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
 ) -> bytes | None:
     """Report a failed attempt. `on`: the failure is retryable. Returns the name of the group of calls whose cooldown
     began with it, or None.

@@ -2,11 +2,12 @@ cimport cython
 
 from proxy.retry.admission cimport Payment
 from proxy.retry.call_state cimport CallState
+from proxy.retry.endings cimport end_here, go_elsewhere, way_elsewhere
 from proxy.retry.facts cimport Failure
 from proxy.retry.feedback cimport learn
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport Hedged, Next, Sequential
-from proxy.retry.states cimport Flight
+from proxy.retry.plans cimport Sequential, goes_on
+from proxy.retry.states cimport Flight, Next
 
 
 cdef class SequentialFlow:
@@ -19,7 +20,8 @@ cdef class SequentialFlow:
     @cython.locals(failure=Failure)
     cpdef tuple launched(self, CallState call, Flight flight, double now)
     cpdef bint may_go_alone(self, CallState call, verdict) except -1
-    cpdef tuple start_plugin(self, CallState call, double now)
+    @cython.locals(upcoming=NextAttempt)
+    cpdef tuple begin(self, CallState call, double now)
     @cython.locals(payment=Payment)
     cpdef tuple settle(self, CallState call, Next expected, double now)
     cpdef tuple due(self, CallState call, Next planned, double now)
@@ -29,8 +31,21 @@ cdef class SequentialFlow:
     cpdef decide(self, CallState call, Failure failure, bint on, double now)
     @cython.locals(payment=Payment, upcoming=NextAttempt)
     cpdef tuple failed(self, CallState call, Failure failure, Flight flight, began, bint on, double now)
+    cdef _change_key(self, CallState call, Failure failure, Next decided, began, double now)
     cpdef tuple no_more(self, CallState call, no, double now, why=*)
+    @cython.locals(upcoming=NextAttempt)
+    cpdef tuple launch(self, CallState call, double now)
+    @cython.locals(upcoming=NextAttempt, kept=Failure)
+    cpdef tuple admit(self, CallState call, Next planned, double now)
+    @cython.locals(payment=Payment)
+    cpdef tuple wait(self, CallState call, Next planned, double now, place=*)
+    cpdef tuple withdraw(self, CallState call, no, double now, why=*)
+    cpdef tuple end(self, CallState call, no, double now, why=*)
     cpdef tuple break_off(self, CallState call, no, because, double now)
+
+
+cdef class PluginFlow(SequentialFlow):
+    pass
 
 
 cdef class PassiveFlow(SequentialFlow):
@@ -41,9 +56,5 @@ cdef class ObservedFlow(PassiveFlow):
     pass
 
 
-cdef class HedgedFlow(SequentialFlow):
-    cpdef Hedged hedges(self, CallState call)
-    @cython.locals(payment=Payment, upcoming=NextAttempt)
-    cdef tuple _send(self, CallState call, Next planned, double now)
-    cdef tuple _pay(self, CallState call, Payment payment, Next planned, double now)
-    cdef tuple _pass_over(self, CallState call, double now)
+cpdef explain_no(CallState call, no, Failure failure, double now, bint delivered=*)
+cpdef note_no(CallState call, Failure failure, Flight flight, no, double now, bint delivered=*)

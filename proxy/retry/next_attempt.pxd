@@ -1,9 +1,8 @@
 from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
-from proxy.retry.plans cimport Next
 from proxy.retry.registry cimport ScopeState
-from proxy.retry.states cimport Flight
+from proxy.retry.states cimport Flight, Next
 
 
 cdef class NextAttempt:

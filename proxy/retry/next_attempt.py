@@ -12,11 +12,11 @@ from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.plans import EPSILON, Next
+from proxy.retry.instants import EPSILON
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.registry import ScopeState
-from proxy.retry.states import Flight, State
+from proxy.retry.states import Flight, Next, State
 from proxy.retry.token_bucket import REJECTED
 
 #: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner.

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance, WaitSeries
-from proxy.retry.buckets import Bucket
-from proxy.retry.classification import names, read_by
+from proxy.retry.call_state import CallState
+from proxy.retry.classification import names
 from proxy.retry.facts import (
-    IDEMPOTENT_METHODS,
     NO_PUSHBACK,
     Class,
     Failure,
@@ -30,97 +28,19 @@ from proxy.retry.facts import (
     Progress,
     Pushback,
     Reply,
-    Request,
     Verdict,
 )
+from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy, Strategy, UnsafeMethods
 from proxy.retry.pushback import read_pushback
-from proxy.retry.request_hints import RequestHints
-
-#: Tolerance for sums of floating-point seconds, which may miss a deadline that they equal; a wait to it is begun.
-EPSILON = 1e-9
-
-NEVER = float("inf")
+from proxy.retry.states import Next
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _THROTTLING, _ATTEMPTS_EXHAUSTED, _NEVER_SENT = Class.THROTTLING, Outcome.ATTEMPTS_EXHAUSTED, Progress.NEVER_SENT
 
 
-class Next:
-    """The attempt that comes next, if no gate holds it. `due`: when (seconds); `price`: what it costs, in tokens of the
-    bucket; `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a
-    gate, which may have changed it since.
-    """
-
-    __slots__ = ("due", "gated", "price", "until")
-
-    def __init__(self, due: float, price: float = 0.0, until: float = NEVER, gated: bool = False) -> None:
-        self.due = due
-        self.price = price
-        self.until = until
-        self.gated = gated
-
-
-class CallView:
-    """The view of a call that plans have. `earlier`: the number of its attempts that were made at other upstreams;
-    `history`: the records of the attempts that have ended; `reply`: the answer that is judged.
-    """
-
-    __slots__ = ("attempts", "committed", "deadline", "earlier", "hints", "history", "policy", "reply", "request")
-
-    policy: Policy
-    request: Request
-    hints: RequestHints
-    attempts: int
-    earlier: int
-    deadline: float | None
-    committed: bool
-    history: list[AttemptRecord]
-    reply: Reply | None
-
-    @property
-    def bucket(self) -> Bucket | None:
-        """The bucket that retries are paid from; None for none."""
-        raise NotImplementedError
-
-    @property
-    def found_no_place(self) -> bool:
-        """Whether no place among the attempts under way became free for the call."""
-        raise NotImplementedError
-
-    def is_idempotent(self) -> bool:
-        """Whether the request may be repeated even if it was carried out: by RFC 9110, section 9.2.2, by a key that
-        makes it safe (contract, "Safety", 3), or because one of the dialects calls it a read.
-        """
-        if self.may_be_hedged():
-            return True
-        rules = self.policy.classify
-        return bool(rules.reads) and read_by(rules, self.request) is not None
-
-    def may_be_hedged(self) -> bool:
-        """Whether the request is idempotent by its method or its key. That a dialect calls it a read is not enough for
-        hedging.
-        """
-        if self.request.method in IDEMPOTENT_METHODS:
-            return True
-        key = self.policy.idempotency_key
-        return self.request.is_idempotent(key.header.lower(), key.inject)
-
-    def hedging_delay(self, now: float) -> float | None:
-        """Seconds from one hedge to the next; None if the strategy asks for a percentile of measured times, and too few
-        are known.
-        """
-        raise NotImplementedError
-
-    def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the next attempt is sent at once (with another credential, or on another connection); and if not, the
-        delay in seconds that the upstream named for it, None if it named none.
-        """
-        raise NotImplementedError
-
-
-def goes_on(call: CallView, failure: Failure) -> bool:
+def goes_on(call: CallState, failure: Failure) -> bool:
     """Whether the failure is one after which another attempt may follow: by its class or, under hedging, by the list
     `non_fatal`.
     """
@@ -129,13 +49,13 @@ def goes_on(call: CallView, failure: Failure) -> bool:
     return is_non_fatal(call, failure.fault)
 
 
-def is_non_fatal(call: CallView, fault: Fault | None) -> bool:
+def is_non_fatal(call: CallState, fault: Fault | None) -> bool:
     """Whether hedging's list `non_fatal` names this fault or, if `fault` is None, the answer that is being judged."""
     policy = call.policy
     return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
 
 
-def failure_of(call: CallView, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
+def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
     """The failure of an attempt that was sent at `sent` and answered with `reply`, with the answer's pushback. `wall`:
     the wall clock when the answer came (seconds since the epoch).
     """
@@ -146,7 +66,7 @@ def failure_of(call: CallView, attempt: int, reply: Reply, verdict: Verdict, sen
     return Failure(attempt, verdict, pushback, status=reply.status, sent=sent)
 
 
-def _pushback_of(call: CallView, reply: Reply, cls: Class, wall: float) -> Pushback:
+def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Pushback:
     """The pushback of an answer whose class is `cls`. Under hedging, any failure that `non_fatal` names is read like a
     retryable one, so that a hedge too is never sent sooner than a pushback says.
     """
@@ -193,7 +113,7 @@ def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_met
     return first_sent + within
 
 
-def first_no(call: CallView, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
+def first_no(call: CallState, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
     """The outcome of the first check that refuses another attempt, of the checks from the pushback that forbids a retry
     to the number of attempts left; None if all pass. `goes_on`: the failure is retryable; `disabled`: retries are ruled
     out by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
@@ -234,7 +154,7 @@ class Sequential(WaitSeries):
         self.plugin: CustomToken | None = None
 
     def after_failure(
-        self, call: CallView, failure: Failure, now: float, goes_on: bool, disabled: bool
+        self, call: CallState, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
         """The retry after this failure, or the outcome of the first check that refuses it. `goes_on`: the failure is
         retryable; `disabled`: retries are ruled out by the mode, or by X-Retry-Disable.
@@ -249,7 +169,7 @@ class Sequential(WaitSeries):
         no = first_no(call, failure, goes_on, disabled, now <= until + EPSILON)
         if no is not None:
             return no
-        bucket = call.bucket
+        bucket = call.upcoming.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if bucket is not None and not bucket.affords(price, now):
             return Outcome.BUCKET_EMPTY
@@ -296,7 +216,7 @@ class Hedged:
         self.shared = False
         self._pushed_until = -NEVER  # the end of the latest pushback: no hedge is sent sooner
 
-    def after_launch(self, call: CallView, now: float) -> Next | None:
+    def after_launch(self, call: CallState, now: float) -> Next | None:
         """The next hedge after a launched attempt: `hedging_delay` later, at the price of a retry after a transient
         failure; None if no hedge is to follow.
         """
@@ -308,11 +228,12 @@ class Hedged:
         delay = call.hedging_delay(now)
         if delay is None:
             return None
-        price = call.bucket.price(Class.TRANSIENT) if call.bucket is not None else 0.0
+        bucket = call.upcoming.bucket
+        price = bucket.price(Class.TRANSIENT) if bucket is not None else 0.0
         return Next(now + delay, price)
 
     def after_failure(
-        self, call: CallView, failure: Failure, now: float, goes_on: bool, disabled: bool
+        self, call: CallState, failure: Failure, now: float, goes_on: bool, disabled: bool
     ) -> Next | Outcome:
         """The next hedge after this failure, due now or exactly when its pushback says; or the outcome that refuses it,
         which ends hedging unless all attempts have been made anyway. `goes_on`: the failure is non-fatal; `disabled`:
@@ -321,7 +242,7 @@ class Hedged:
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)
         no = first_no(call, failure, goes_on, disabled, True) or self.stopped
-        bucket = call.bucket
+        bucket = call.upcoming.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if no is None and bucket is not None and not bucket.affords(price, now):
             no = Outcome.BUCKET_EMPTY

@@ -1,6 +1,12 @@
 from proxy.retry.admission cimport Payment
 from proxy.retry.facts cimport Reply
-from proxy.retry.plans cimport Next
+
+
+cdef class Next:
+    cdef public double due
+    cdef public object price
+    cdef public double until
+    cdef public bint gated
 
 
 cdef class Flight:

@@ -1,6 +1,4 @@
-"""The states of a call, and the moves between them. `proxy.retry.plans.Next` is a state too: no attempt is in flight,
-and the attempt that it describes is waited for; the last answer, if any, is held.
-"""
+"""The states of a call, and the moves between them."""
 
 from __future__ import annotations
 
@@ -9,7 +7,23 @@ from collections.abc import Mapping
 from proxy.retry.admission import Payment
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.first_byte import Look
-from proxy.retry.plans import Next
+from proxy.retry.instants import NEVER
+
+
+class Next:
+    """The attempt that comes next, if no gate holds it; and the state in which no attempt is in flight, and that one is
+    waited for (the last answer, if any, is held). `due`: when (seconds); `price`: what it costs, in tokens of the
+    bucket; `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a
+    gate, which may have changed it since.
+    """
+
+    __slots__ = ("due", "gated", "price", "until")
+
+    def __init__(self, due: float, price: float = 0.0, until: float = NEVER, gated: bool = False) -> None:
+        self.due = due
+        self.price = price
+        self.until = until
+        self.gated = gated
 
 
 class Flight:

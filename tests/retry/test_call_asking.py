@@ -78,8 +78,8 @@ def test_refused_in_the_backoff_it_ends_when_it_is_due() -> None:
         >> ended(1, at=0.11)
         << Finish(Outcome.BUCKET_EMPTY)
     )
-    assert book.call.history[-1].decision == "bucket_empty"
-    assert book.call.env.waiting.waiting == 0
+    assert book.call.so_far.history[-1].decision == "bucket_empty"
+    assert book.call.so_far.env.waiting.waiting == 0
 
 
 def test_refused_but_here_when_it_is_due() -> None:
@@ -305,7 +305,7 @@ def test_a_driver_on_the_virtual_clock_asks_and_is_answered() -> None:
     ((price, answer),) = bucket.asked
     answer(price, True)
     clock.run()
-    assert (driver.outcome, call.attempts) == (Outcome.SUCCESS, 2)
+    assert (driver.outcome, call.so_far.attempts) == (Outcome.SUCCESS, 2)
 
 
 class _NoDraw:

@@ -376,7 +376,7 @@ class Watched(Driver):
             self.answered += 1
         if isinstance(action, Finish):
             assert self.answered == (0 if self.answered == 0 and action.outcome is Outcome.CLIENT_GONE else 1)
-            assert call.outcome is action.outcome
+            assert call.so_far.outcome is action.outcome
         self.actions.append(action)
         super()._do(action)
 
@@ -391,7 +391,7 @@ class Watched(Driver):
             held = breaker is not None and breaker.is_open and not breaker._is_out
             resent = any(isinstance(done, Launch) and done.attempt == action.attempt for done in self.actions)
             assert not held or resent, "nothing but probes goes where the breaker is open"
-            flight = call.state.flights.get(action.attempt) if isinstance(call.state, Flying) else None
+            flight = call.so_far.state.flights.get(action.attempt) if isinstance(call.so_far.state, Flying) else None
             choice = None if flight is None or flight.payment is None else flight.payment.choice
             if choice is not None and choice.probe:
                 self.probes.append((choice.breaker, choice.probe))
@@ -403,11 +403,11 @@ class Watched(Driver):
             assert action.attempt == len(set(launched)) + 1 <= self.policy.strategy.max_attempts
             if action.attempt > 1:
                 assert self.policy.mode == "enforce"
-                assert not call.hints.disabled
+                assert not call.so_far.hints.disabled
                 if self.policy.strategy.pushback_clamp is None:
                     assert now >= self.pushed - EPS, "no retry before its pushback"
-            if call.deadline is not None:
-                assert now <= call.deadline + EPS
+            if call.so_far.deadline is not None:
+                assert now <= call.so_far.deadline + EPS
 
     def _lose_replay(self) -> None:
         self.lost = True
@@ -421,10 +421,12 @@ class Watched(Driver):
             assert not breaker._is_out or breaker._probe != probe or now > breaker.until, "a probe was forgotten"
         if self.finished is None:
             assert self._flying or self._alarm is not None
-            if not self._flying and self.call.deadline is not None:
-                assert self._alarm is not None and self._alarm <= self.call.deadline + EPS, "the deadline is slept past"
-            if self.call.deadline is not None:
-                assert now <= self.call.deadline + EPS
+            if not self._flying and self.call.so_far.deadline is not None:
+                assert self._alarm is not None and self._alarm <= self.call.so_far.deadline + EPS, (
+                    "the deadline is slept past"
+                )
+            if self.call.so_far.deadline is not None:
+                assert now <= self.call.so_far.deadline + EPS
         places = self.scope.places
         if places is not None and self.all:
             sharing = [each for each in self.all if each.call is not None and each.scope.places is places]
@@ -541,13 +543,13 @@ def spent(driver: Watched, spec: QuotaSpec) -> float:
     """What a finished call has cost its quota, worked out from its records alone."""
     call = driver.call
     assert call is not None
-    prices = {record.attempt: record.price for record in call.history if record.attempt > 1}
-    assert len(prices) == max(0, call.attempts - 1)
-    charge = spec.retry_cost if call.app_retry else 0.0
+    prices = {record.attempt: record.price for record in call.so_far.history if record.attempt > 1}
+    assert len(prices) == max(0, call.so_far.attempts - 1)
+    charge = spec.retry_cost if call.so_far.app_retry else 0.0
     total = sum(prices.values()) + charge
     if driver.outcome is not Outcome.SUCCESS:
         return total
-    if call.app_retry and not prices:
+    if call.so_far.app_retry and not prices:
         return total - charge
     if spec.flat_refund or not prices:
         return total - spec.success_refund

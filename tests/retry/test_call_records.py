@@ -46,13 +46,13 @@ def play(what: Policy, *events: object, **options: object) -> Call:
 
 
 def brief(call: Call) -> list[tuple[int, str, str]]:
-    return [(record.attempt, record.decision, record.why) for record in call.history]
+    return [(record.attempt, record.decision, record.why) for record in call.so_far.history]
 
 
 def test_an_answer_that_breaks_off_is_written_down() -> None:
     call = play(STANDARD, start(), reply(1, 200, end=False, at=0.1), fault(1, "reset", at=0.4))
     assert brief(call) == [(1, "committed", "its answer had begun to go to the app")]
-    (record,) = call.history
+    (record,) = call.so_far.history
     assert (record.status, record.fault, record.started, record.ended) == (200, FaultKind.RESET, 0.0, 0.4)
 
 
@@ -88,13 +88,13 @@ def test_an_answer_that_may_be_the_calls_own_success_says_so(
     call = book.call
     call.start(0.0)
     for number, end in enumerate(ends):
-        attempt = call.attempts
+        attempt = call.so_far.attempts
         event = reply(attempt, end, at=number * 5.0) if isinstance(end, int) else fault(attempt, end, at=number * 5.0)
         event.happen(call, event.at)
-        if call.attempts == attempt and number + 1 < len(ends):
+        if call.so_far.attempts == attempt and number + 1 < len(ends):
             call.woke(number * 5.0 + 4.0)
     said = f"; attempt {own} may have been carried out, so the {ends[-1]} may be its own success" if own else ""
-    assert call.history[-1].why == f"{NOTHING}{said}"
+    assert call.so_far.history[-1].why == f"{NOTHING}{said}"
 
 
 def test_a_hedge_may_meet_the_success_of_another() -> None:
@@ -103,13 +103,13 @@ def test_a_hedge_may_meet_the_success_of_another() -> None:
     for event in (start(), wake(1.0), reply(2, 412, at=1.5)):
         event.happen(book.call, event.at)
     why = "non_fatal does not name it; attempt 1 may have been carried out, so the 412 may be its own success"
-    assert [record.why for record in book.call.history if record.attempt == 2] == [why]
+    assert [record.why for record in book.call.so_far.history if record.attempt == 2] == [why]
 
 
 def test_a_failure_that_breaks_off_is_written_down_once() -> None:
     call = play(STANDARD, start(), reply(1, 404, end=False, at=0.1), fault(1, "reset", at=0.4))
     assert brief(call) == [(1, "not_retryable", "nothing names it as retryable")]
-    assert call.outcome is Outcome.COMMITTED
+    assert call.so_far.outcome is Outcome.COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ def test_an_app_that_leaves_adds_no_sending(events: list[object], told: list[tup
 def test_an_app_that_leaves_while_it_is_held_has_no_sending() -> None:
     paced = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), "pace"))
     registry = Registry()
-    assert play(paced, start(), registry=registry).attempts == 1
+    assert play(paced, start(), registry=registry).so_far.attempts == 1
     held = play(paced, start(at=0.0), app_gone(0.5), registry=registry)
-    assert held.history == []
-    assert held.held_by == "rate"
+    assert held.so_far.history == []
+    assert held.so_far.held_by == "rate"
 
 
 def test_each_hedge_has_its_own_times_and_price() -> None:
     call = play(HEDGING, start(), wake(1.0), wake(2.0), reply(2, 200, at=2.5), ended(2, at=2.6))
-    times = {record.attempt: (record.started, record.ended, record.price) for record in call.history}
+    times = {record.attempt: (record.started, record.ended, record.price) for record in call.so_far.history}
     assert times == {1: (0.0, 2.5, 0.0), 2: (1.0, 2.6, 5.0), 3: (2.0, 2.5, 5.0)}
-    assert {record.attempt: record.decision for record in call.history} == {
+    assert {record.attempt: record.decision for record in call.so_far.history} == {
         1: "cancelled",
         2: "delivered",
         3: "cancelled",
@@ -154,7 +154,7 @@ def test_hedges_that_nobody_waits_for_were_not_beaten() -> None:
     gone = play(HEDGING, start(), wake(1.0), app_gone(1.5))
     assert brief(gone) == [(1, "client_gone", ""), (2, "client_gone", "")]
     late = play(replace(HEDGING, timeouts=Timeouts(total=1.5)), start(), wake(1.0), wake(1.5))
-    assert [(record.attempt, record.decision) for record in late.history] == [(1, "deadline"), (2, "deadline")]
+    assert [(record.attempt, record.decision) for record in late.so_far.history] == [(1, "deadline"), (2, "deadline")]
 
 
 def test_a_gate_that_held_an_attempt_is_named() -> None:
@@ -162,7 +162,7 @@ def test_a_gate_that_held_an_attempt_is_named() -> None:
     registry = Registry()
     play(paced, start(), registry=registry)
     call = play(paced, start(at=0.25), wake(1.0), reply(1, 200, at=1.1), ended(1, at=1.1), registry=registry)
-    (record,) = call.history
+    (record,) = call.so_far.history
     assert (record.decision, record.started, record.held, record.held_by) == ("delivered", 1.0, 0.75, "rate")
 
 
@@ -265,7 +265,7 @@ def denied(attempt: int, *, at: float) -> Event:
 
 def test_a_hedge_that_is_sent_again_begins_when_it_is_sent_again() -> None:
     call = play(HEDGING, start(), fault(1, "connect_failure", at=0.4), reply(1, 200, at=0.5), ended(1, at=0.5))
-    assert [(record.decision, record.started, record.ended) for record in call.history] == [
+    assert [(record.decision, record.started, record.ended) for record in call.so_far.history] == [
         ("transparent", 0.0, 0.4),
         ("delivered", 0.4, 0.5),
     ]
@@ -273,10 +273,10 @@ def test_a_hedge_that_is_sent_again_begins_when_it_is_sent_again() -> None:
 
 def test_a_denied_hedge_gives_back_its_own_price_and_no_other() -> None:
     spent = play(HEDGING, start(), wake(1.0), denied(1, at=1.1))  # the second was sent, and is cancelled
-    assert spent.bucket is not None and spent.bucket.level(2) == 495
+    assert spent.so_far.upcoming.bucket is not None and spent.so_far.upcoming.bucket.level(2) == 495
     back = play(HEDGING, start(), wake(1.0), denied(2, at=1.1))
-    assert back.bucket is not None and back.bucket.level(2) == 500
-    assert [(record.attempt, record.decision, record.price) for record in back.history] == [
+    assert back.so_far.upcoming.bucket is not None and back.so_far.upcoming.bucket.level(2) == 500
+    assert [(record.attempt, record.decision, record.price) for record in back.so_far.history] == [
         (1, "cancelled", 0.0),
         (2, "denied", 0.0),
     ]
@@ -285,7 +285,7 @@ def test_a_denied_hedge_gives_back_its_own_price_and_no_other() -> None:
 def test_a_denied_attempt_gives_back_its_token_of_the_rate() -> None:
     rated = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), name="pace"))
     call = play(rated, start(), denied(1, at=0.0))
-    assert call.scope.rate_bucket is not None and call.scope.rate_bucket.level(0.0) == 1
+    assert call.so_far.upcoming.scope.rate_bucket is not None and call.so_far.upcoming.scope.rate_bucket.level(0.0) == 1
 
 
 def test_a_hedge_that_waits_when_the_body_outgrows_its_buffer_says_so() -> None:

@@ -618,7 +618,7 @@ class TestTheProcessEnds:
             >> reply(1, 200, at=0.2)
             >> cut(0.3)
         )
-        assert [(record.decision, record.because) for record in play.call.history] == [
+        assert [(record.decision, record.because) for record in play.call.so_far.history] == [
             ("overloaded", "the proxy shut down, and no longer waited for it")
         ]
 
@@ -637,7 +637,7 @@ class TestTheProcessEnds:
             << Finish(Outcome.OVERLOADED)
         )
         assert level(play) == 500
-        assert [record.decision for record in play.call.history] == ["overloaded"]
+        assert [record.decision for record in play.call.so_far.history] == ["overloaded"]
 
     def test_while_a_kept_answer_that_is_not_whole_goes_to_the_app(self) -> None:
         assert (
@@ -666,7 +666,7 @@ class TestTheProcessEnds:
             << Cancel(1)
             << Finish(Outcome.COMMITTED)
         )
-        assert [(record.status, record.decision) for record in play.call.history] == [(200, "committed")]
+        assert [(record.status, record.decision) for record in play.call.so_far.history] == [(200, "committed")]
 
     def test_while_hedges_fly(self) -> None:
         play = hedge()
@@ -689,7 +689,7 @@ class TestTheProcessEnds:
             >> ended(1, at=1.5)
             << Finish(Outcome.OVERLOADED)
         )
-        assert {record.attempt: record.decision for record in play.call.history} == {
+        assert {record.attempt: record.decision for record in play.call.so_far.history} == {
             1: "hedged on",
             2: "overloaded",
             3: "overloaded",
@@ -850,7 +850,7 @@ class TestGates:
             << Finish(Outcome.RATE_LIMITED)
         )
         assert level(play) == 500
-        assert play.call.history[-1].why == "the upstream's rate bucket has no token for it"
+        assert play.call.so_far.history[-1].why == "the upstream's rate bucket has no token for it"
 
     def test_a_cooldown_holds_other_calls_and_not_the_one_that_met_it(self) -> None:
         registry = Registry()
@@ -905,7 +905,7 @@ class TestGates:
 
 def level(play: Playbook) -> float:
     """The bucket's level after a play."""
-    scope = play.registry.scope(play.call.policy, Request("GET", "u.test", "/x", MappingFields([])))
+    scope = play.registry.scope(play.call.so_far.policy, Request("GET", "u.test", "/x", MappingFields([])))
     assert scope.bucket is not None
     return scope.bucket.level(0.0)
 

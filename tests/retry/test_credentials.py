@@ -157,10 +157,10 @@ def test_tokens_are_conserved_and_the_bucket_is_one(
     # came back; no first success can lift it above what it holds.
     spent = 0.0
     for driver in play.drivers:
-        prices = [record.price for record in driver.call.history if record.decision != "transparent"]
+        prices = [record.price for record in driver.call.so_far.history if record.decision != "transparent"]
         succeeded = driver.outcome is not None and driver.outcome.value == "success"
         spent += sum(prices) - (prices[-1] if succeeded and prices else 0.0)
-    refunds = sum(driver.outcome is not None and driver.call.attempts == 1 for driver in play.drivers)
+    refunds = sum(driver.outcome is not None and driver.call.so_far.attempts == 1 for driver in play.drivers)
     assert 60 - spent - EPS <= bucket.level(now) <= min(60.0, 60 - spent + refunds + EPS)
 
 
@@ -177,7 +177,7 @@ def test_the_record_says_which_key_and_why() -> None:
     play = Play(policy(2, "next"))
     play.call([(429, 5), (401, 0), (200, 0)], "GET")
     play.clock.run()
-    records = play.drivers[0].call.history
+    records = play.drivers[0].call.so_far.history
     assert [(each.key, each.key_why, each.aside) for each in records] == [
         (0, "it is its turn", False),
         (1, "key 1 was throttled", True),

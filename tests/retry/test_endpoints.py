@@ -201,7 +201,7 @@ def test_where_every_breaker_is_open_calls_are_answered_at_once() -> None:
     detail = "the circuit breaker of every endpoint is open; the next call may go in 7.5 s"
     answer = Answer(503, "Circuit open", detail, Outcome.CIRCUIT_OPEN, 7.5, "destination_unavailable", 14)
     assert book >> start(at=2.5) << answer << Finish(Outcome.CIRCUIT_OPEN)
-    assert book.call.attempts == 0
+    assert book.call.so_far.attempts == 0
 
 
 def test_on_a_retry_the_price_comes_back_and_the_last_answer_goes_to_the_app() -> None:
@@ -220,8 +220,8 @@ def test_on_a_retry_the_price_comes_back_and_the_last_answer_goes_to_the_app() -
     )
     assert book.scope.bucket is not None
     assert book.scope.bucket.level(0.1) == 500
-    assert book.call.history[0].decision == "circuit_open"
-    assert "circuit breaker" in book.call.history[0].why
+    assert book.call.so_far.history[0].decision == "circuit_open"
+    assert "circuit breaker" in book.call.so_far.history[0].why
 
 
 @pytest.mark.parametrize(("status", "is_open"), [(503, True), (504, True), (429, False), (404, False), (200, False)])

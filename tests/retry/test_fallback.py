@@ -88,13 +88,13 @@ class TestWhereACallGoesOn:
             >> ended(5, at=0.6)
             << Finish(Outcome.SUCCESS)
         )
-        records = play.call.history
+        records = play.call.so_far.history
         assert [(each.attempt, each.upstream, each.decision) for each in records] == [
             *((1, "a", "retried"), (2, "a", "fell back"), (3, "b", "retried"), (4, "b", "fell back")),
             (5, "c", "delivered"),
         ]
         assert records[1].why == "attempts_exhausted: that was the last of 2 attempts"
-        told = play.call.fallbacks
+        told = play.call.so_far.fallbacks
         assert told is not None
         assert [(each.to, each.outcome) for each in told.records] == [
             ("b", Outcome.ATTEMPTS_EXHAUSTED),
@@ -160,8 +160,8 @@ class TestWhereACallGoesOn:
     def test_the_outcomes_after_an_attempt(self, policy: Policy, answer: Mapping[str, str], no: Outcome) -> None:
         play = book(policy)
         assert play >> start() << Launch(1) >> reply(1, 503, headers=answer, at=0.0) << Hold(1) << FallBack(TO_B)
-        assert play.call.fallbacks is not None
-        assert [each.outcome for each in play.call.fallbacks.records] == [no]
+        assert play.call.so_far.fallbacks is not None
+        assert [each.outcome for each in play.call.so_far.fallbacks.records] == [no]
 
     def test_before_any_attempt(self) -> None:
         pace = BucketRef(RateSpec(1.0, 1.0, "reject", initial=0))
@@ -177,7 +177,7 @@ class TestWhereACallGoesOn:
             >> ended(1, at=0.1)
             << Finish(Outcome.SUCCESS)
         )
-        assert [(each.attempt, each.upstream) for each in play.call.history] == [(1, "b")]
+        assert [(each.attempt, each.upstream) for each in play.call.so_far.history] == [(1, "b")]
 
     def test_no_place_among_the_attempts_under_way(self) -> None:
         policy = replace(LIST, concurrency=Concurrency(1, queue=0, wait=1.0))
@@ -185,8 +185,8 @@ class TestWhereACallGoesOn:
         assert first >> start() << Launch(1)
         play = book(policy, registry=first.registry)
         assert play >> start() << FallBack(TO_B)
-        assert play.call.fallbacks is not None
-        assert play.call.fallbacks.records[0].outcome is Outcome.OVERLOADED
+        assert play.call.so_far.fallbacks is not None
+        assert play.call.so_far.fallbacks.records[0].outcome is Outcome.OVERLOADED
 
     def test_no_place_to_wait_in_is_no_reason(self) -> None:
         policy = replace(LIST, rate=BucketRef(RateSpec(1.0, 1.0, initial=0)))
@@ -201,8 +201,8 @@ class TestWhereACallGoesOn:
         assert play >> start() << launched >> reply(1, 503, at=0.0) << Hold(1) << FallBack(TO_B)
         again = book(policy, registry=play.registry)
         assert again >> start(1.0) << FallBack(TO_B)
-        assert again.call.fallbacks is not None
-        assert again.call.fallbacks.records[0].outcome is Outcome.CIRCUIT_OPEN
+        assert again.call.so_far.fallbacks is not None
+        assert again.call.so_far.fallbacks.records[0].outcome is Outcome.CIRCUIT_OPEN
 
     @pytest.mark.parametrize("disabled", [False, True])
     def test_the_cooldown_of_the_first(self, disabled: bool) -> None:
@@ -277,7 +277,7 @@ class TestWhereACallGoesOn:
             << Discard(1)
             << Finish(Outcome.CLIENT_GONE)
         )
-        assert play.call.history[-1].decision == "fell back"
+        assert play.call.so_far.history[-1].decision == "fell back"
 
 
 class TestTheTimeThatIsLeft:
@@ -295,14 +295,14 @@ class TestTheTimeThatIsLeft:
             << Discard(1)
             << Launch(2)
         )
-        assert play.call.deadline == 1.0
+        assert play.call.so_far.deadline == 1.0
 
     def test_a_shorter_one_of_the_next_holds(self) -> None:
         play = book(BRIEF)
         brief = replace(B, timeouts=Timeouts(total=1.0))
         assert play >> start() << Launch(1) >> reply(1, 503, at=5.0) << Hold(1) << FallBack(TO_B)
         assert play >> play.go_on(brief, at=5.0) << Discard(1) << Launch(2)
-        assert play.call.deadline == 6.0
+        assert play.call.so_far.deadline == 6.0
 
 
 class TestWhatTheAppGetsInTheEnd:
@@ -321,7 +321,7 @@ class TestWhatTheAppGetsInTheEnd:
             >> ended(1, at=0.0)
             << Finish(Outcome.RATE_LIMITED)
         )
-        (record,) = play.call.history
+        (record,) = play.call.so_far.history
         assert record.decision == "rate_limited"
         assert record.why == "attempts_exhausted: the strategy makes one attempt; b: rate_limited"
 
@@ -403,8 +403,8 @@ class TestWhatIsSafeElsewhere:
         play = play >> start() << Launch(1) >> reply(1, 503, at=0.0)
         assert play << Hold(1) << FallBack(TO_B) if goes else play << Deliver(1, Outcome.ATTEMPTS_EXHAUSTED)
         if not goes:
-            assert play.call.fallbacks is not None
-            (record,) = play.call.fallbacks.records
+            assert play.call.so_far.fallbacks is not None
+            (record,) = play.call.so_far.fallbacks.records
             assert record.skipped == f"{method} may have been carried out"
 
     @pytest.mark.parametrize("end", ["throttled", "refused", "never sent"])
@@ -486,8 +486,8 @@ class TestWhatIsSafeElsewhere:
 def test_an_upstream_that_can_not_take_it_is_passed_over() -> None:
     play = Playbook(BRIEF, elsewhere=lambda entry: "" if entry is TO_C else "the body is not JSON")
     assert play >> start() << Launch(1) >> reply(1, 503, at=0.0) << Hold(1) << FallBack(TO_C)
-    assert play.call.fallbacks is not None
-    assert [(each.to, each.skipped) for each in play.call.fallbacks.records] == [
+    assert play.call.so_far.fallbacks is not None
+    assert [(each.to, each.skipped) for each in play.call.so_far.fallbacks.records] == [
         ("b", "the body is not JSON"),
         ("c", ""),
     ]

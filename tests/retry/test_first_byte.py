@@ -251,7 +251,7 @@ def test_a_stream_that_opens_with_an_error_is_made_again() -> None:
     play = play >> peeked(1, overloaded, at=1.1) << Hold(1) << WakeAt(1.2) >> wake(1.2) << Discard(1) << Launch(2)
     play = play >> stream(2, at=2.0) << Peek(2, PEEK_LIMIT, ANY) >> peeked(2, STREAM, at=2.5) << Deliver(2, ANY)
     assert play >> ended(2, at=3.0) << Finish(Outcome.SUCCESS)
-    first, second = play.call.history
+    first, second = play.call.so_far.history
     assert (first.status, first.cls, first.because) == (
         200, Class.TRANSIENT, "dialect anthropic: error overloaded_error"
     )  # fmt: skip
@@ -285,7 +285,7 @@ def test_a_plain_answer_is_kept_until_its_first_byte_where_that_is_bounded() -> 
     policy = replace(POLICY, classify=rules())
     kept = Playbook(policy) >> start() << Launch(1) >> request_sent() >> reply(1, 200, at=1.0, end=False) << HELD
     assert kept >> peeked(1, b"x", at=2.0) << Deliver(1, Outcome.SUCCESS) >> ended(1, at=2.0) << Finish(Outcome.SUCCESS)
-    assert kept.call.history[0].first_byte == pytest.approx(2.0)
+    assert kept.call.so_far.history[0].first_byte == pytest.approx(2.0)
     at_once = Playbook(policy) >> start() << Launch(1) >> reply(1, 200, at=1.0, end=False)
     assert at_once << Deliver(1, Outcome.SUCCESS)
     bodiless = Playbook(policy) >> start() << Launch(1) >> request_sent() >> reply(1, 204, at=1.0)

@@ -142,7 +142,7 @@ def test_no_call_is_hedged_above_the_bound(
 
     class One(Driver):
         def launched(self, attempt: int) -> None:
-            if isinstance(self.call.state, Flying) and min(self.call.state.flights) < attempt:
+            if isinstance(self.call.so_far.state, Flying) and min(self.call.so_far.state.flights) < attempt:
                 beside.append(self.clock.now)
 
     def begin(script: list[tuple[int, float]]) -> None:

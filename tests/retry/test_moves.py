@@ -146,40 +146,42 @@ class Driven:
     def moves(self) -> Iterator[Move]:
         """What happens to the call until it is done: the state before, the event, the state after."""
         call = self.call
-        while not isinstance(call.state, Done):
+        while not isinstance(call.so_far.state, Done):
             self._put_what_comes_too_late()
             names, weights, happenings = zip(*self.events(), strict=True)
             (index,) = self.chance.choices(range(len(names)), weights)
-            before = type(call.state)
+            before = type(call.so_far.state)
             self.now += 0.01
             for action in happenings[index]():
                 if isinstance(action, WakeAt):
                     self.alarm = action.at
                 elif isinstance(action, Ask):
                     self.asked = action.price
-            flies = isinstance(call.state, Flying) and call.state.flights
-            assert flies or self.alarm or isinstance(call.state, New | Delivering | Done), "nothing will ever happen"
+            flies = isinstance(call.so_far.state, Flying) and call.so_far.state.flights
+            assert flies or self.alarm or isinstance(call.so_far.state, New | Delivering | Done), (
+                "nothing will ever happen"
+            )
             if names[index]:
-                yield before, names[index], type(call.state)
+                yield before, names[index], type(call.so_far.state)
         self._put_what_comes_too_late()
 
     def _put_what_comes_too_late(self) -> None:
-        call, now, state = self.call, self.now, self.call.state
+        call, now, state = self.call, self.now, self.call.so_far.state
         for name, args in LATE.items():
             if name not in MOVES[type(state)]:
                 assert getattr(call, name)(*args, *((now,) if name != "ended" else (now, UNAVAILABLE))) == ()
-                assert call.state is state
+                assert call.so_far.state is state
 
     def events(self) -> Iterator[Event]:
         """What can happen next."""
-        call, state = self.call, self.call.state
+        call, state = self.call, self.call.so_far.state
         if isinstance(state, New):
             yield "start", 40, lambda: call.start(self.now)
         elif isinstance(state, Flying):
             for attempt, flight in state.flights.items():
                 yield from self._events_of(attempt, flight.reply is not None)
-            if call.deadline is not None:
-                yield "woke", 1, partial(self._wake, call.deadline)
+            if call.so_far.deadline is not None:
+                yield "woke", 1, partial(self._wake, call.so_far.deadline)
         elif isinstance(state, Delivering):
             yield "ended", 1, lambda: call.ended(state.attempt, self.now)
             yield "ended", 1, lambda: call.ended(state.attempt, self.now, UNAVAILABLE)
@@ -191,7 +193,7 @@ class Driven:
         if self.asked is not None and "granted" in MOVES[type(state)]:
             yield "granted", 10, partial(self._answer, call.granted)
             yield "refused", 10, partial(self._answer, call.refused)
-        if "replay_lost" in MOVES[type(state)] and not call.committed:  # it is lost once
+        if "replay_lost" in MOVES[type(state)] and not call.so_far.committed:  # it is lost once
             yield "replay_lost", 1, lambda: call.replay_lost(self.now)
         yield "app_gone", 1, lambda: call.app_gone(self.now)
         yield "cut", 1, lambda: call.cut(self.now)

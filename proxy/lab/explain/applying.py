@@ -42,9 +42,9 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         how = f"by prefix {upstream.prefix}" if by_prefix else "by its gRPC service"
     one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
     no_route = "none of its routes match" if upstream and upstream.routes else "it has none"
-    bounds = [each for each in (policy.timeouts.total, one.call.hints.timeout) if each is not None]
+    bounds = [each for each in (policy.timeouts.total, one.call.so_far.hints.timeout) if each is not None]
     deadline = min(bounds, default=None)
-    codes, hints = policy.classify.service_codes, one.call.hints
+    codes, hints = policy.classify.service_codes, one.call.so_far.hints
     rows = [
         ("upstream", f"{policy.upstream}, {how}{_at(settings, policy.upstream)}"),
         ("route", f"{policy.route}{_at(settings, policy.upstream, policy.route)}" if policy.route else no_route),
@@ -61,7 +61,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("scope", wording.scope(policy, one.scope.value)),
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
         ("first byte", wording.first_byte(policy, one.call.first_byte)),
-        ("looks into", wording.looks(policy) if not one.call.request.is_grpc else ""),
+        ("looks into", wording.looks(policy) if not one.call.so_far.request.is_grpc else ""),
         ("repeating", _repeating(one)),
         ("codes", "" if codes is None else wording.codes(codes)),
         ("fallback", wording.fallback(policy, chosen.request)),
@@ -110,14 +110,14 @@ def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
 
 
 def _repeating(one: Play) -> str:
-    call = one.call
+    call = one.call.so_far
     why = wording.why_idempotent(call) or f"{call.request.method} is not idempotent"
     if no_read := "" if call.is_idempotent() else why_no_read(call.policy.classify, call.request):
         why += f" ({no_read})"
     rule = "" if call.is_idempotent() else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"
     if call.policy.strategy.hedging_delay is None:
         return why + rule
-    if not call.hedged:
+    if not one.call.hedged:
         return f"{why}{rule}: not hedged, one attempt after another"
     vouched = call.policy.strategy.safe_methods and not call.is_idempotent()
     return f"{why}, but its service config says that it is safe: hedged" if vouched else f"{why}{rule}: hedged"

@@ -49,7 +49,7 @@ class Play(Recorder):
     @property
     def bucket(self) -> Bucket | None:
         """The bucket that the call's tokens come from; in observe mode the shadow of the real one."""
-        return self.scope.shadow if self.call.policy.mode == "observe" else self.scope.bucket
+        return self.scope.shadow if self.call.so_far.policy.mode == "observe" else self.scope.bucket
 
 
 def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
@@ -127,8 +127,8 @@ class End:
         cls = "depends on the body" if verdict is None else wording.briefly(verdict, self._label)
         starts = pairwise(zip(self._least.starts, one.starts, strict=False))
         waits = [between(later[0] - sooner[0], later[1] - sooner[1], to="–") for sooner, later in starts]
-        why = one.call.history[-1].why if one.call.history else ""
-        return (self._label, cls, str(one.call.attempts), self._outcome, ", ".join(waits) or why)
+        why = one.call.so_far.history[-1].why if one.call.so_far.history else ""
+        return (self._label, cls, str(one.call.so_far.attempts), self._outcome, ", ".join(waits) or why)
 
     def as_lines(self) -> Iterator[str]:
         """The lines for people: each judgement of an answer, the schedule of attempts, and the app's answer."""
@@ -171,7 +171,7 @@ class End:
                 for place, (who, why) in enumerate(self._judgements())
             ],
             "schedule": [dict(zip(names, row, strict=False)) for row in self._schedule()],
-            "attempts": greatest.call.attempts,
+            "attempts": greatest.call.so_far.attempts,
             "outcome": self._outcome,
             "status": greatest.status,
             "earliest": round(self._least.elapsed, 6),
@@ -193,9 +193,9 @@ class End:
             return
         rows = [("class", f"{verdict.cls} ({verdict.because}{self._rule_at(verdict)})")]
         if verdict.cls != "success":
-            unsafe = one.call.policy.classify.unsafe_methods
-            safe = is_safe(verdict, fault, idempotent=one.call.is_idempotent(), unsafe_methods=unsafe)
-            rows.append(("safety", wording.safety(one.call, verdict, fault, safe=safe)))
+            unsafe = one.call.so_far.policy.classify.unsafe_methods
+            safe = is_safe(verdict, fault, idempotent=one.call.so_far.is_idempotent(), unsafe_methods=unsafe)
+            rows.append(("safety", wording.safety(one.call.so_far, verdict, fault, safe=safe)))
         yield from columns(rows)
         yield ""
 
@@ -212,11 +212,11 @@ class End:
 
     def _judgements(self) -> Iterator[tuple[str, str]]:
         """A row of a name and a text for each sending: why another attempt followed it, or did not."""
-        one, least = self._greatest, self._least.call.history
-        for place, record in enumerate(one.call.history):
+        one, least = self._greatest, self._least.call.so_far.history
+        for place, record in enumerate(one.call.so_far.history):
             wait = least[place].delay if place < len(least) else None
             yield (f"attempt {record.attempt}", f"{_with_key(record)}{_decision(one, record, wait)}")
-        if not one.call.history:
+        if not one.call.so_far.history:
             yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
 
     def _schedule(self) -> Iterator[tuple[Any, ...]]:
@@ -236,7 +236,7 @@ class End:
 
     def _fields(self, one: Play) -> list[tuple[str, str]]:
         """The header fields that the proxy adds to the app's answer in this play, made by the code that adds them."""
-        call, answer, reply = one.call, one.answer, self._sent.reply
+        call, answer, reply = one.call.so_far, one.answer, self._sent.reply
         assert one.outcome is not None
         end = CallEnd(one.outcome, call.attempts, call.request.is_grpc, no_place=call.found_no_place)
         end.detail = answer.detail if answer is not None else attempt_results(call.history)
@@ -276,7 +276,7 @@ def _key_of(one: Play, place: int) -> dict[str, int]:
     """A member `key` with the number, from 1, of the credential that the sending at index `place` carried; empty if it
     carried none.
     """
-    key = one.call.history[place].key if place < len(one.call.history) else None
+    key = one.call.so_far.history[place].key if place < len(one.call.so_far.history) else None
     return {} if key is None else {"key": key + 1}
 
 
@@ -286,7 +286,7 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
             return "sent again at once, on a new connection: it counts neither as an attempt nor against a bucket"
         case "retried":
             wait = record.delay or 0.0
-            following = next((each for each in one.call.history if each.attempt == record.attempt + 1), None)
+            following = next((each for each in one.call.so_far.history if each.attempt == record.attempt + 1), None)
             if not wait and following is not None and following.key != record.key:
                 return "goes on at once with another key"
             why = f" ({record.pushback})" if record.pushback else ""
@@ -306,4 +306,4 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
 
 def _price(one: Play, attempt: int) -> float:
     """The price in tokens that the attempt paid to the bucket."""
-    return next((record.price for record in one.call.history if record.attempt == attempt), 0.0)
+    return next((record.price for record in one.call.so_far.history if record.attempt == attempt), 0.0)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.runner import duration
+from proxy.retry.call_state import CallState
 from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
-from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,
@@ -248,7 +248,7 @@ def briefly(verdict: Verdict, label: str) -> str:
     return str(verdict.cls) if listed else f"{verdict.cls} ({verdict.because})"
 
 
-def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
+def safety(call: CallState, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
     """Why a repetition is, or is not, allowed (contract, "Safety")."""
     if fault is not None and fault.progress is Progress.NEVER_SENT:
         return "safe to repeat: no byte of the request was sent"
@@ -270,7 +270,7 @@ def safety(call: Call, verdict: Verdict, fault: Fault | None, *, safe: bool) -> 
     return f"{text} ({no_read})" if no_read else text
 
 
-def why_idempotent(call: Call) -> str:
+def why_idempotent(call: CallState) -> str:
     """The reason why the call is idempotent; "" if it is not."""
     key = call.policy.idempotency_key
     if not call.is_idempotent():

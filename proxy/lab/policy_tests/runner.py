@@ -27,8 +27,8 @@ from proxy.lab.upstream import Sending, UpstreamStep
 from proxy.observe.masking import MASK
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.backoff import Chance
+from proxy.retry.call_state import CallState
 from proxy.retry.facts import MappingFields
-from proxy.retry.machine import Call
 from proxy.wire.field_names import REQUEST_CUT
 from proxy.wire.http1.slow_path import NEVER_NOMINATED
 
@@ -109,7 +109,7 @@ class _ScriptedCall(Recorder):
     @property
     def _place(self) -> str:
         """The endpoint of the latest attempt; "" if the call does not choose among endpoints."""
-        endpoints = self.call.policy.endpoints
+        endpoints = self.call.so_far.policy.endpoints
         return endpoints[self.endpoint].label if self.endpoint is not None and endpoints else ""
 
     def launched(self, attempt: int) -> None:
@@ -118,7 +118,7 @@ class _ScriptedCall(Recorder):
         played.attempts = max(played.attempts, attempt)
         # The transparent retry takes the place of what it sends again.
         elapsed = self.clock.now - self.began
-        fields = fields_of_attempt(self.call, attempt, elapsed, self._idempotency_key, credential=self.key)
+        fields = fields_of_attempt(self.call.so_far, attempt, elapsed, self._idempotency_key, credential=self.key)
         if self._place:
             fields["endpoint"] = self._place
         played.sent[attempt - 1 : attempt] = [fields]
@@ -126,7 +126,7 @@ class _ScriptedCall(Recorder):
     def ended(self, attempt: int) -> None:
         before = len(self.levels)
         super().ended(attempt)
-        pacing = self.call.scope.pacing
+        pacing = self.call.so_far.upcoming.scope.pacing
         if len(self.levels) > before and pacing is not None:
             self.played.fill_rate = pacing.fill_rate
             self.played.measured_rate = pacing.measured_rate
@@ -139,7 +139,7 @@ class _ScriptedCall(Recorder):
             self.levels.append(self.level)
 
     def over(self) -> None:
-        played, history = self.played, self.call.history
+        played, history = self.played, self.call.so_far.history
         played.outcome = self.outcome.value if self.outcome is not None else None
         played.elapsed, played.status, played.tokens = self.elapsed, self.status, self.level
         played.history = history
@@ -156,7 +156,7 @@ _NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 
 
 def fields_of_attempt(
-    call: Call, attempt: int, elapsed: float, key: str, *, credential: int | None = None
+    call: CallState, attempt: int, elapsed: float, key: str, *, credential: int | None = None
 ) -> dict[str, str | int]:
     """The header fields of an attempt: names in lower case, the values of a field that repeats joined.
 

@@ -256,7 +256,8 @@ class _Simulated(Driver):
 
     def launched(self, attempt: int) -> None:
         call = self.call
-        if attempt > 1 and call.hedged and isinstance(call.state, Flying) and min(call.state.flights) < attempt:
+        state = call.so_far.state
+        if attempt > 1 and call.hedged and isinstance(state, Flying) and min(state.flights) < attempt:
             self._run.played.hedges += 1
 
     def over(self) -> None:
@@ -332,10 +333,10 @@ class _Run:
         """Count a call that has ended."""
         played, began = self.played, driver.began
         assert driver.outcome is not None
-        played.attempts += driver.call.attempts
+        played.attempts += driver.call.so_far.attempts
         played.outcomes[driver.outcome] += 1
         played.seconds.append(self.clock.now - began)
-        if driver.call.was_cooled:
+        if driver.call.so_far.was_cooled:
             played.cooled_until = max(played.cooled_until, self.clock.now)
         if driver.outcome is Outcome.SUCCESS:
             played.succeeded[int(began)] += 1

@@ -157,7 +157,7 @@ class _KeptPlayer(Recorder):
         the call's end is unknown.
         """
         self._stage.step()
-        here, first = self.call.policy.upstream, self.kept_call.kept["upstream"]
+        here, first = self.call.so_far.policy.upstream, self.kept_call.kept["upstream"]
         kept = next((each for each in self._results if each.get("upstream", first) == here), None)
         if kept is None:
             whose = "" if here == first else f", at {here}"
@@ -186,7 +186,7 @@ class _KeptPlayer(Recorder):
     @property
     def ending(self) -> Ending:
         """The end of the replayed call."""
-        took, history = self.elapsed, self.call.history
+        took, history = self.elapsed, self.call.so_far.history
         outcome = None if self._unknown or self.outcome is None else self.outcome.value
         if not history and self.starts:  # nothing had to be decided
             return Ending(outcome, 1, self.starts[0], took, self._unknown, (Class.SUCCESS.value,))

@@ -1,0 +1,87 @@
+"""How a call ends that no other attempt follows: it goes on at another upstream, the answer that is held goes to the
+app, or the proxy answers itself. The flow asks for one of these (`proxy.retry.flows.SequentialFlow.end`).
+"""
+
+from __future__ import annotations
+
+from proxy.retry.actions import Actions, Deliver, FallBack, Finish, Hold
+from proxy.retry.call_history import note_fallback, note_never_sent
+from proxy.retry.call_state import CallState
+from proxy.retry.facts import Failure, Outcome
+from proxy.retry.fallback import GOES_ON
+from proxy.retry.instants import EPSILON
+from proxy.retry.policy import Fallback
+from proxy.retry.reasons import own_answer
+from proxy.retry.states import Delivering, Done
+
+_DONE = {outcome: Done(outcome) for outcome in Outcome}
+_FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
+#: The end of a success, which nearly all calls reach: not looked up each time.
+_SUCCESS = Outcome.SUCCESS
+_DONE_WELL, _FINISH_WELL = _DONE[_SUCCESS], _FINISH[_SUCCESS]
+
+
+def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
+    """End the call with this outcome; everything that it still holds is given back."""
+    call.state = _DONE_WELL if outcome is _SUCCESS else _DONE[outcome]
+    upcoming, delivered = call.upcoming, call.delivered
+    if upcoming.admission is not None or upcoming.payment is not None:
+        upcoming.finish(now)
+    if delivered is not None and delivered.payment is not None:
+        delivered.payment.land(now)
+    return _FINISH_WELL if outcome is _SUCCESS else _FINISH[outcome]
+
+
+def way_elsewhere(call: CallState, no: Outcome, now: float) -> Fallback | None:
+    """The entry of the fallback list by which a call that would end with the outcome `no` goes on at another upstream;
+    None if no entry takes it.
+    """
+    if call.fallbacks is None or call.committed:
+        return None
+    if no not in GOES_ON and not (no is Outcome.OVERLOADED and call.found_no_place):
+        return None
+    if call.deadline is not None and now >= call.deadline - EPSILON:
+        return None  # the call's time is over, at any upstream
+    return call.fallbacks.next_entry(no)
+
+
+def go_elsewhere(call: CallState, entry: Fallback, no: Outcome, now: float, is_held: bool) -> Actions:
+    """End the call here, where it would have had the outcome `no`; by this entry of the fallback list it goes on at
+    another upstream. `is_held`: the driver holds the last answer already.
+    """
+    assert call.fallbacks is not None  # the entry is from there
+    call.fallbacks.mark(call.history, call.policy)
+    if call.attempts > call.earlier:
+        note_fallback(call.history, no)
+    failure = call.failure
+    finish(call, no, now)
+    if failure is None or failure.status is None or is_held:
+        return (FallBack(entry),)
+    return (Hold(failure.attempt), FallBack(entry))
+
+
+def end_here(call: CallState, no: Outcome, now: float, why: str) -> Actions:
+    """End the call with the outcome `no` by delivering the held answer or, if there is none, by the proxy's own. `why`:
+    the reason, for people.
+    """
+    if call.attempts == call.earlier:
+        note_never_sent(call.history, no, call.policy.upstream, why)
+    failure = call.failure
+    if failure is not None and failure.status is not None:
+        return _deliver_held(call, failure, no)
+    return _answer(call, no, now, why)
+
+
+def _deliver_held(call: CallState, failure: Failure, no: Outcome) -> Actions:
+    """End the call with the outcome `no` by delivering the held answer to the app as it came."""
+    call.deadline = None
+    call.state = Delivering(failure.attempt, no)
+    return (Deliver(failure.attempt, no),)
+
+
+def _answer(call: CallState, no: Outcome, now: float, why: str) -> Actions:
+    """End the call with the outcome `no` by answering the app with the proxy's own answer."""
+    fault = call.failure.fault if call.failure is not None else None
+    left, status = call.upcoming.retry_after(no, now)
+    detail = None if fault is not None else why or None
+    return (own_answer(no, fault, detail=detail, retry_after=left, status=status), *finish(call, no, now))

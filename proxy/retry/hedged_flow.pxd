@@ -1,0 +1,17 @@
+cimport cython
+
+from proxy.retry.admission cimport Payment
+from proxy.retry.call_state cimport CallState
+from proxy.retry.facts cimport Failure
+from proxy.retry.flows cimport SequentialFlow, explain_no, note_no
+from proxy.retry.next_attempt cimport NextAttempt
+from proxy.retry.plans cimport Hedged
+from proxy.retry.states cimport Flight, Next
+
+
+cdef class HedgedFlow(SequentialFlow):
+    cpdef Hedged hedges(self, CallState call)
+    @cython.locals(payment=Payment, upcoming=NextAttempt)
+    cdef tuple _send(self, CallState call, Next planned, double now)
+    cdef tuple _pay(self, CallState call, Payment payment, Next planned, double now)
+    cdef tuple _pass_over(self, CallState call, double now)

@@ -1,0 +1,220 @@
+"""The flow of several attempts at a time: the next is sent beside the others, after a delay or a failure.
+
+A hedge is paid for when it is due, and no cooldown holds it.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.actions import Actions, Ask, Deliver, Launch, WakeAt
+from proxy.retry.admission import Payment
+from proxy.retry.call_state import CallState
+from proxy.retry.facts import Failure, Outcome, Verdict
+from proxy.retry.flows import SequentialFlow, explain_no, note_no
+from proxy.retry.instants import EPSILON
+from proxy.retry.next_attempt import PATIENCE
+from proxy.retry.plans import Hedged
+from proxy.retry.reasons import GATES
+from proxy.retry.states import Delivering, Flight, Flying, Next
+
+_SUCCESS = Outcome.SUCCESS
+
+#: The most hedges without a delay that are sent in one step: each is a few stack frames deeper than the one before.
+_AT_ONCE = 100
+
+
+class HedgedFlow(SequentialFlow):
+    """The flow of several attempts at a time (gRPC A6): the next is sent beside the others, after a delay or a
+    failure.
+    """
+
+    __slots__ = ()
+
+    def cools(self, call: CallState) -> bool:
+        """False: cooldowns do not hold a hedged call, and its answers begin none."""
+        return False
+
+    def needs_no_buffer(self, call: CallState) -> bool:
+        """Whether all attempts share the request's stream: with `hedging_delay: 0s`, once all have been sent."""
+        state = call.state
+        all_gone = type(state) is Flying and bool(state.flights) and state.planned is None
+        return all_gone and call.policy.strategy.hedging_delay == 0
+
+    def shares_body(self, call: CallState) -> bool:
+        """Let the call go on without the buffer that the request's body outgrew, if all attempts share the request's
+        stream; else return False.
+        """
+        if not self.needs_no_buffer(call):
+            return False
+        self.hedges(call).shared = True
+        return True
+
+    def shared_body(self, call: CallState) -> bool:
+        """Whether the body outgrew its buffer, and the attempts share its stream."""
+        return call.plan is not None and self.hedges(call).shared
+
+    def holds_answer(self, call: CallState) -> bool:
+        """True: each answer is held as it is judged."""
+        return True
+
+    def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
+        """False: hedged attempts are judged by `non_fatal` alone."""
+        return False
+
+    def hedges(self, call: CallState) -> Hedged:
+        """The call's plan for hedged attempts, made when it is needed."""
+        plan = call.plan
+        if plan is None:
+            plan = call.plan = Hedged()
+        assert isinstance(plan, Hedged)
+        return plan
+
+    def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
+        """The actions that send an attempt, and with it the next hedges that are due at the same time."""
+        state, attempt = call.state, flight.attempt
+        discarded: Actions = ()
+        if type(state) is Flying:
+            state.flights[attempt] = flight
+        else:
+            state = call.state = Flying({attempt: flight})
+            if attempt == call.earlier + 1:  # the last answer of another upstream was held until now
+                discarded, call.failure = call.discard(), None
+        planned = state.planned = self.hedges(call).after_launch(call, now)
+        launch = Launch(attempt, False, flight.endpoint, flight.key)
+        if planned is None:
+            return (*discarded, launch)
+        # A hedge without a delay is sent inside the step of the one before; an alarm goes on before the stack is deep.
+        at_once = planned.due <= now + EPSILON and attempt % _AT_ONCE
+        return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
+
+    def due(self, call: CallState, planned: Next, now: float) -> Actions:
+        """Pay for and send the planned hedge, which was waited for and is due."""
+        if call.attempts == call.earlier:
+            return self.admit(call, planned, now)
+        return self._send(call, planned, now)
+
+    def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
+        """Give back the price of a hedge that a pushback has delayed meanwhile: it is paid for when it is due."""
+        call.upcoming.give_back(now)
+        return self.wait(call, planned, now)
+
+    def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
+        """The actions that deliver a successful answer, and cancel the attempts beside it."""
+        others = call.cancel_all_but(attempt, now)
+        call.plan_no_more(now)
+        call.state = Delivering(attempt, _SUCCESS)
+        return (*others, *call.discard(), Deliver(attempt, _SUCCESS))
+
+    def failed(
+        self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
+    ) -> Actions:
+        """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call. `on`:
+        the failure is non-fatal.
+        """
+        decided = self.hedges(call).after_failure(call, failure, now, on, self.is_disabled(call))
+        if isinstance(decided, Next):
+            return self._go_on(call, failure, flight, decided, now)
+        note_no(call, failure, flight, decided, now)
+        kept = call.keep(failure)
+        if not on:
+            call.plan_no_more(now)
+            return (*kept, *call.cancel_all_but(failure.attempt, now), *self.end(call, decided, now))
+        if decided is not Outcome.ATTEMPTS_EXHAUSTED:
+            call.plan_no_more(now)
+        return kept if call.flies() else (*kept, *self.end(call, decided, now))
+
+    def _go_on(self, call: CallState, failure: Failure, flight: Flight, planned: Next, now: float) -> Actions:
+        state, payment = call.state, call.upcoming.payment
+        assert type(state) is Flying
+        call.note(flight, now, "hedged on", failure, call.reply)
+        kept = call.keep(failure)
+        state.planned = planned
+        if payment is not None and payment.owed is not None:  # the hedge owed for is due
+            return kept if state.flights else (*kept, *self.wait(call, planned, now))
+        if planned.due <= now:
+            return (*kept, *self._send(call, planned, now))
+        call.upcoming.give_back(now)  # other calls must not wait because of a hedge that is not due
+        return (*kept, *self.wait(call, planned, now))
+
+    def _send(self, call: CallState, planned: Next, now: float) -> Actions:
+        """Pay for a hedge that is due, and send it if the gates permit; else wait, or send no more hedges."""
+        upcoming, flies = call.upcoming, call.flies()
+        payment, bucket = upcoming.payable(), upcoming.bucket
+        if not self._is_within_extra(call, payment, now):
+            call.plan_no_more(now)
+            return ()
+        if bucket is not None and not bucket.affords(planned.price, now):
+            return self.no_more(call, Outcome.BUCKET_EMPTY, now)
+        at, no, why = upcoming.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
+        if no is Outcome.OVERLOADED and flies:
+            return self._pass_over(call, now)
+        if no is None and at > now and call.deadline is not None and at > call.deadline + EPSILON:
+            no = Outcome.DEADLINE
+        if no is None and at <= now and not upcoming.choose(call.state, now):
+            no = Outcome.CIRCUIT_OPEN
+        if no is not None:
+            return self.no_more(call, no, now, "" if why in GATES else why)
+        if at > now:
+            if not flies:
+                upcoming.gates().hold(why, now)
+            planned.due, planned.gated = at, True
+            return self.wait(call, planned, now, "held")
+        return self._pay(call, payment, planned, now)
+
+    def _pay(self, call: CallState, payment: Payment, planned: Next, now: float) -> Actions:
+        """Take the price of a hedge and send it, or ask the bucket for the price."""
+        if payment.take(planned.price, now):
+            return self.launch(call, now)
+        payment.forgo_choice(now)
+        limit = now + PATIENCE if call.deadline is None else min(now + PATIENCE, call.deadline)
+        if not payment.owe(planned.price, limit, now):
+            return self.no_more(call, Outcome.BUCKET_EMPTY, now)
+        payment.asked = True
+        actions = self.wait(call, planned, now)
+        if call.upcoming.payment is not payment:
+            return actions  # the waiting room was full
+        return (*actions, Ask(planned.price))
+
+    def _is_within_extra(self, call: CallState, payment: Payment, now: float) -> bool:
+        """Whether the attempt is within `extra`, the bound on hedges. An attempt without another in flight is a retry,
+        to which the bound does not apply.
+        """
+        hedges, share = call.upcoming.scope.hedges, call.policy.strategy.extra
+        return hedges is None or share is None or not call.flies() or payment.take_hedge(hedges, share, now)
+
+    def _pass_over(self, call: CallState, now: float) -> Actions:
+        """Skip a hedge that got no place under the concurrency limit: the next is due after the strategy's delay. If
+        the delay is zero, so that all hedges are due at once, send no more of them.
+        """
+        state = call.state
+        assert type(state) is Flying
+        call.upcoming.give_back(now)
+        planned = self.hedges(call).after_launch(call, now)
+        if planned is not None and planned.due <= now + EPSILON:
+            call.upcoming.gates().found_no_place = True
+            return self.no_more(call, Outcome.OVERLOADED, now)
+        state.planned = planned
+        return () if planned is None else (WakeAt(planned.due),)
+
+    def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
+        """Send no more hedges, for the reason `no`; the attempts in flight continue. Without any in flight, end the
+        call with that outcome.
+        """
+        self.hedges(call).stopped = no
+        call.plan_no_more(now)
+        if call.flies():
+            return ()
+        if call.failure is not None and not why:
+            why = explain_no(call, no, call.failure, now)
+        return self.withdraw(call, no, now, why)
+
+    def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
+        """Cancel the attempts in flight and end the call with the outcome `no`; an answer that is held is delivered,
+        since it is better than none.
+        """
+        actions = call.cancel_all_but(0, now, no.value)
+        if call.failure is not None and call.failure.status is None:
+            call.failure = None
+        return (*actions, *self.withdraw(call, no, now, because))
+
+
+HEDGED = HedgedFlow()

@@ -1,0 +1,126 @@
+"""Why no attempt follows a failed one, in one clause: for the log, the dashboard and `explain`.
+
+Nothing is decided here: the checks returned a refusal as a value (`Outcome`), and these functions put it into words,
+with the figures that it rests on. None of it is secret: methods, names of the configuration, and numbers.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call_state import CallState
+from proxy.retry.facts import Class, Failure, FaultKind, Outcome
+from proxy.retry.fallback import SAFE_METHODS
+from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_PLACE, NO_TOKEN, OUTGREW, past_deadline, seconds
+
+#: Statuses that a repeated attempt may get because an earlier one was carried out.
+_AFTER_SUCCESS = frozenset({404, 409, 410, 412})
+
+
+def why_not(
+    no: Outcome, failure: Failure, call: CallState, now: float, *, due: float, goes_on: bool, delivered: bool = False
+) -> str:
+    """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success, in a
+    clause. `no`: the outcome that ends the call; `due`: when the next attempt would have begun; `goes_on`: the failure
+    is retryable; `delivered`: the answer had begun to go to the app. Times are seconds on the driver's clock.
+    """
+    why = _why_not(no, failure, call, now, due, goes_on, delivered)
+    own = own_success(failure, call)
+    return f"{why}; {own}" if own else why
+
+
+def own_success(failure: Failure, call: CallState) -> str:
+    """A clause that says that this answer may be due to an earlier attempt of the same call; "" if it can't be.
+
+    An attempt that ended in case 3 (contract, "Safety") may have been carried out. Its repeat then finds that a
+    precondition no longer holds (412; Azure answers 409 to `If-None-Match: *`), that what it deletes is gone (404,
+    410), or that what it creates exists (409).
+    """
+    status = failure.status
+    if status not in _AFTER_SUCCESS or (call.attempts == call.earlier + 1 and not call.history):
+        return ""
+    method = call.request.method
+    if status == 409:
+        fits = method == "POST" or (method == "PUT" and "*" in call.request.fields.get_all("if-none-match"))
+    else:
+        fits = method == "DELETE" or (status == 412 and method not in SAFE_METHODS)
+    if not fits:
+        return ""
+    ended = {each.attempt: each for each in call.history if each.attempt > call.earlier}
+    for number in range(call.earlier + 1, call.attempts + 1):
+        record = ended.get(number)
+        if (number != failure.attempt) if record is None else _may_have_been_carried_out(record):
+            return f"attempt {number} may have been carried out, so the {status} may be its own success"
+    return ""
+
+
+def _may_have_been_carried_out(record: AttemptRecord) -> bool:
+    """Whether the upstream may have carried out this attempt (contract, "Safety", 3): it was cancelled, broke off, took
+    too long, or failed with a server error that is no throttling.
+    """
+    if record.fault is not None:
+        return record.fault in (FaultKind.RESET, FaultKind.ATTEMPT_TIMEOUT)
+    if record.status is None:
+        return True
+    return record.status >= 500 and record.cls is not Class.THROTTLING
+
+
+def _why_not(
+    no: Outcome, failure: Failure, call: CallState, now: float, due: float, goes_on: bool, delivered: bool
+) -> str:
+    policy = call.policy
+    match no:
+        case Outcome.PUSHBACK_STOP:
+            return f"the upstream said not to retry ({failure.pushback.source})"
+        case Outcome.NOT_RETRYABLE:
+            return _not_retryable(failure, call, goes_on=goes_on)
+        case Outcome.COMMITTED:
+            return "its answer had begun to go to the app" if delivered else OUTGREW
+        case Outcome.DISABLED:
+            return "X-Retry-Disable" if call.hints.disabled else f"the mode is {policy.mode}"
+        case Outcome.ATTEMPTS_EXHAUSTED:
+            most = policy.strategy.max_attempts
+            if policy.strategy.custom is not None and failure.attempt - call.earlier < most:
+                return "the strategy itself failed: what it raised is not a RetryError, or its delay is not valid"
+            return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
+        case Outcome.BUCKET_EMPTY:
+            return _unaffordable(failure.price_class, call, now)
+        case Outcome.PUSHBACK_TOO_LONG:
+            named = f"{failure.pushback.source} names {seconds(failure.pushback.delay or 0.0)}"
+            return f"{named}, more than pushback.max_delay, {seconds(policy.pushback.max_delay)}"
+        case Outcome.DEADLINE:
+            left = None if call.deadline is None else call.deadline - now
+            return f"the next attempt would begin in {seconds(due - now)}, {past_deadline(left)}"
+        case Outcome.OVERLOADED:
+            return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
+        case Outcome.RATE_LIMITED:
+            return NO_TOKEN
+        case Outcome.CIRCUIT_OPEN:
+            return CIRCUIT_OPEN
+        case _:
+            return ""
+
+
+def _not_retryable(failure: Failure, call: CallState, *, goes_on: bool) -> str:
+    if not goes_on and call.policy.strategy.hedging_delay is not None:
+        return "non_fatal does not name it"
+    if not goes_on:
+        return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
+    if failure.verdict.repeated_within is not None:
+        return NO_LONGER_SAFE
+    if failure.verdict.unprocessed or failure.verdict.repeated_by:
+        return f"{call.request.method} is not idempotent, and unsafe_methods is never"
+    return f"{call.request.method} may have been carried out, and is not idempotent"
+
+
+def _unaffordable(cls: Class, call: CallState, now: float) -> str:
+    bucket = call.upcoming.bucket
+    if bucket is not None and (why := bucket.withheld()):
+        return why
+    if bucket is None or bucket.affords(bucket.price(cls), now):
+        return "the bucket refused it" if call.policy.strategy.custom is None else "the strategy refuses it"
+    spec, level = bucket.spec, round(bucket.level(now), 1)
+    if spec.kind == "throttle":
+        return f"the bucket has {level:g}, and retries need more than {spec.max_tokens / 2:g}"
+    if spec.kind == "budget":
+        return "the budget has no retry left"
+    return f"the bucket has {level:g}, and a retry costs {bucket.price(cls):g}"
