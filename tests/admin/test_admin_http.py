@@ -27,7 +27,7 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[web.Request] = []
         self.left = asyncio.Event()
-        self.told: list[dict[str, Any]] = []
+        self.errors: list[dict[str, Any]] = []
         self.begun, self.go = asyncio.Event(), asyncio.Event()
         self.each: Callable[[int], object] = bool
 
@@ -101,7 +101,7 @@ class Desk:
 @pytest.fixture
 async def desk() -> Desk:
     desk = Desk()
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: desk.told.append(told))
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: desk.errors.append(error))
     return desk
 
 
@@ -156,18 +156,20 @@ async def test_who_stays(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "more", "told"),
+    ("line", "more", "fields"),
     [
         (b"GET /stream HTTP/1.1", b"Connection: close\r\n", {b"Connection: close", b"Transfer-Encoding: chunked"}),
         (b"GET /stream HTTP/1.0", b"Connection: keep-alive\r\n", set()),
     ],
 )
-async def test_who_closes_behind_a_stream(asking: Asking, line: bytes, more: bytes, told: set[bytes]) -> None:
+async def test_who_closes_behind_a_stream(asking: Asking, line: bytes, more: bytes, fields: set[bytes]) -> None:
     """RFC 9112, section 9.6: who closes says so. A stream to an HTTP/1.0 reader ends with its connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", asking.port)
     writer.write(line + b"\r\n" + HOST + more + b"\r\n")
     head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
-    assert {line for line in head if line.startswith((b"Connection", b"Transfer-Encoding", b"Content-Length"))} == told
+    assert {
+        line for line in head if line.startswith((b"Connection", b"Transfer-Encoding", b"Content-Length"))
+    } == fields
     writer.close()
 
 
@@ -246,7 +248,7 @@ async def test_what_is_no_request_is_answered_and_the_connection_closed(
     assert int(said.split()[1]) == status
     assert said.count(b"\r\nDate: ") == 1
     assert b"Connection: close\r\n" in said
-    assert desk.asked == desk.told == []
+    assert desk.asked == desk.errors == []
 
 
 async def test_where_there_is_no_page(asking: Asking) -> None:
@@ -259,7 +261,7 @@ async def test_where_there_is_no_page(asking: Asking) -> None:
 
 async def test_a_page_that_fails_is_told_of_and_the_next_one_answers(asking: Asking, desk: Desk) -> None:
     assert (await asking.get("/broken")).status == 500
-    assert [str(told["exception"]) for told in desk.told] == ["oops"]
+    assert [str(error["exception"]) for error in desk.errors] == ["oops"]
     assert (await asking.get("/echo")).status == 200
 
 
@@ -268,7 +270,7 @@ def test_who_goes_while_a_page_is_made_is_no_news() -> None:
 
     async def gone() -> list[dict[str, Any]]:
         desk = Desk()
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: desk.told.append(told))
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: desk.errors.append(error))
         async with asyncio.timeout(20), Asking(desk.app()) as asking:
             with socket.create_connection(("127.0.0.1", asking.port)) as sock:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it closes with a reset
@@ -277,7 +279,7 @@ def test_who_goes_while_a_page_is_made_is_no_news() -> None:
             assert (await asking.get("/echo")).status == 200
             desk.go.set()
             assert (await asking.get("/echo")).status == 200
-        return desk.told
+        return desk.errors
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(gone()) == []
@@ -288,7 +290,7 @@ async def test_a_stream_that_fails_is_seen_to_be_cut(asking: Asking, desk: Desk)
     writer.write(b"GET /breaks-off HTTP/1.1\r\n" + HOST + b"\r\n")
     assert (await reader.read()).endswith(b"\r\n\r\n4\r\none\n\r\n")
     writer.close()
-    assert [str(told["exception"]) for told in desk.told] == ["oops"]
+    assert [str(error["exception"]) for error in desk.errors] == ["oops"]
 
 
 async def test_a_stream_ends_when_its_reader_goes(asking: Asking, desk: Desk) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from strict_reader import Malformed, read_requests
-from support.front import Front, Told
+from support.front import Front, RecordingObserver
 
 from proxy import runtime
 from proxy.retry.policy import Backoff, Strategy
@@ -192,10 +192,10 @@ class Stage:
         loop.set_exception_handler(lambda _, context: self.errors.append(context))
         strategy = Strategy("standard", "standard", 2, Backoff(0.0, 0.0, jitter="none"))
         front = Front(fallback={"strategy": strategy})
-        self.told = Told()
+        self.observed = RecordingObserver()
         real, runtime.Pool = runtime.Pool, partial(StagedPool, self)  # type: ignore[assignment, misc]
         try:
-            self.path = DataPath(loop, front.settings, self.told)
+            self.path = DataPath(loop, front.settings, self.observed)
         finally:
             runtime.Pool = real  # type: ignore[misc]
         self._kept = presence.is_connected, presence.has_ended

@@ -243,8 +243,8 @@ async def between(authority: str) -> None:
         await asyncio.gather(*(call_after_call(front, authority, number) for number in range(APPS)))
         path = front.path
         await until(lambda: not path.in_flight and not path.acceptor.open)  # the last that went away
-        assert len(front.told.calls) > CALLS * 0.8
-        assert set(front.told.outcomes) >= {
+        assert len(front.observed.calls) > CALLS * 0.8
+        assert set(front.observed.outcomes) >= {
             *(Outcome.SUCCESS, Outcome.ATTEMPTS_EXHAUSTED, Outcome.NOT_RETRYABLE),
             *(Outcome.CLIENT_GONE, Outcome.COMMITTED),
         }
@@ -262,7 +262,7 @@ def level_is_accounted_for(front: Front, authority: str) -> None:
     """Each retry that was sent cost 5; a success gave back what its last retry had paid, or 1; nothing else moved."""
     assert QUOTA.initial is not None
     level = QUOTA.initial
-    for call in front.told.calls:
+    for call in front.observed.calls:
         retries = call["attempts"] - 1
         level -= 5 * max(retries, 0)
         if call["outcome"] is Outcome.SUCCESS:

@@ -86,9 +86,9 @@ async def test_a_library_that_retries_multiplies_and_is_noticed() -> None:
         session.mount("http://", HTTPAdapter(max_retries=Retry(total=2, status_forcelist=[503], raise_on_status=False)))
         got = await asyncio.to_thread(lambda: session.put(f"{front.url}/api/x", data=b"same"))
         assert got.status_code == 503
-        await front.told.until(3)
+        await front.observed.until(3)
     assert len(upstream.requests) == 9
-    assert front.told.repeated == ["api", "api"]
+    assert front.observed.repeated == ["api", "api"]
 
 
 async def test_a_retry_that_then_succeeds_at_once_is_noticed_too() -> None:
@@ -101,7 +101,7 @@ async def test_a_retry_that_then_succeeds_at_once_is_noticed_too() -> None:
         await app.ask("GET", "/api/x")
         await app.ask("GET", "/api/x")
         await app.ask("GET", "/api/x")  # after a success it is a call like any other, for all that can be known
-    assert front.told.repeated == ["api", "api"]
+    assert front.observed.repeated == ["api", "api"]
 
 
 async def test_one_attempt_where_the_policy_allows_one_is_not_given_up() -> None:
@@ -113,14 +113,14 @@ async def test_one_attempt_where_the_policy_allows_one_is_not_given_up() -> None
     ):
         await app.ask("GET", "/api/x")
         await app.ask("GET", "/api/x")
-    assert front.told.repeated == []
+    assert front.observed.repeated == []
 
 
 async def test_where_nobody_listens_it_is_noticed_as_well() -> None:
     async with Front(to("gone", f"http://127.0.0.1:{free_port()}", strategy=STANDARD)) as front, front.app() as app:
         for _ in range(2):
             assert (await app.ask("GET", "/gone/x")).status == 502
-    assert front.told.repeated == ["gone"]
+    assert front.observed.repeated == ["gone"]
 
 
 def test_it_is_counted_apart_and_told_of_once() -> None:

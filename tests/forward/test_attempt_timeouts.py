@@ -32,7 +32,7 @@ async def test_a_retry_that_is_sent_as_an_attempt_times_out_has_its_own_timeout(
         async with asyncio.timeout(30):
             assert (await apps[0].ask("GET", "/api/x")).status == 504
         assert upstream.connections == 3
-        assert front.told.outcomes[3] is Outcome.ATTEMPTS_EXHAUSTED
-        assert [record.detail for record in front.told.calls[3]["history"]] == [
+        assert front.observed.outcomes[3] is Outcome.ATTEMPTS_EXHAUSTED
+        assert [record.detail for record in front.observed.calls[3]["history"]] == [
             "the upstream did not answer within the attempt's time"
         ] * 3

@@ -59,7 +59,7 @@ async def test_the_next_goes_with_the_last_byte_of_the_answer_before() -> None:
         rest.set()
         assert (await first).body == (await second).body == b"whole"
         assert in_use(front.path.registry) == (0, 0)
-        (held,) = [call for call in await front.told.until(2) if call["history"]]
+        (held,) = [call for call in await front.observed.until(2) if call["history"]]
         assert [(each.held_by, each.held > 0) for each in held["history"]] == [("concurrency", True)]
 
 
@@ -101,8 +101,8 @@ async def test_who_finds_no_place_is_told_so_and_not_to_retry() -> None:
         assert b"concurrency.max allows, 1, and as many calls wait as concurrency.queue allows, 0" in reply.body
         assert "error=connection_limit_reached" in (reply.one("proxy-status") or "")
         one.vanish()
-        await front.told.until(2)
-        assert front.told.outcomes == [Outcome.OVERLOADED, Outcome.CLIENT_GONE]
+        await front.observed.until(2)
+        assert front.observed.outcomes == [Outcome.OVERLOADED, Outcome.CLIENT_GONE]
         assert in_use(front.path.registry) == (0, 0)
 
 
@@ -182,8 +182,8 @@ async def test_an_answer_that_breaks_off_gives_its_place_back() -> None:
         front.app() as app,
     ):
         app.send(request("GET", "/api/x", host=app.authority))
-        await front.told.until(1)
-        assert front.told.outcomes == [Outcome.COMMITTED]
+        await front.observed.until(1)
+        assert front.observed.outcomes == [Outcome.COMMITTED]
         assert in_use(front.path.registry) == (0, 0)
 
 
@@ -198,7 +198,7 @@ async def test_the_deadline_ends_the_wait_and_the_attempt() -> None:
         tasks = asked(front, one), asked(front, two, "/api/x", "X-Retry-Timeout: 100ms")
         replies = await asyncio.gather(*tasks)
         assert [reply.status for reply in replies] == [504, 504]
-        assert {call["outcome"] for call in await front.told.until(2)} == {Outcome.DEADLINE}
+        assert {call["outcome"] for call in await front.observed.until(2)} == {Outcome.DEADLINE}
         assert in_use(front.path.registry) == (0, 0)
 
 
@@ -233,7 +233,7 @@ async def test_a_tunnel_has_its_place_until_it_closes() -> None:
         async with front.app() as app, front.app() as other:
             assert (await app.ask("CONNECT", target)).status == 200
             assert (await other.ask("CONNECT", target)).status == 503
-        await front.told.until(2)
+        await front.observed.until(2)
         assert in_use(front.path.registry) == (0, 0)
 
 
@@ -247,7 +247,7 @@ async def test_hedges_that_lose_give_their_places_back() -> None:
     ):
         assert (await app.ask("GET", "/api/x")).body == b"whole"
         assert len(upstream.requests) == 2, "there was no place for the third"
-        await front.told.until(1)
+        await front.observed.until(1)
         assert in_use(front.path.registry) == (0, 0)
 
 

@@ -29,7 +29,7 @@ async def test_cleartext_requests_in_a_tunnel_become_calls() -> None:
         assert upstream.requests[0].one("host") == "svc.test"
         assert (await app.ask("GET", "/again", "Host: svc.test:80")).status == 200
         assert (await app.ask("GET", "/", "Host: other.test")).status == 421
-        assert [call["attempts"] for call in front.told.calls] == [2, 1]  # the CONNECT itself needed none
+        assert [call["attempts"] for call in front.observed.calls] == [2, 1]  # the CONNECT itself needed none
 
 
 async def test_a_request_line_in_pieces_and_early() -> None:
@@ -94,7 +94,7 @@ async def test_nothing_is_dialled_for_calls() -> None:
         assert upstream.connections == 0
         assert (await app.ask("GET", "/", "Host: svc.test")).body == b"ok"
         assert upstream.connections == 1
-        assert [call["endpoint"] for call in front.told.calls] == [upstream.authority]
+        assert [call["endpoint"] for call in front.observed.calls] == [upstream.authority]
 
 
 async def test_an_upstream_that_is_not_there_fails_the_calls_and_not_the_connect() -> None:
@@ -102,7 +102,7 @@ async def test_an_upstream_that_is_not_there_fails_the_calls_and_not_the_connect
     async with Front(to("api", dead, hosts=["svc.test"])) as front, front.app() as app:
         assert (await app.ask("CONNECT", "svc.test:80")).status == 200
         assert (await app.ask("GET", "/", "Host: svc.test")).status == 502
-        assert front.told.calls[0]["attempts"] == 3
+        assert front.observed.calls[0]["attempts"] == 3
 
 
 async def test_what_is_blind_is_dialled_and_cut_where_nobody_is_there() -> None:
@@ -112,7 +112,7 @@ async def test_what_is_blind_is_dialled_and_cut_where_nobody_is_there() -> None:
         app.send(b"\x16\x03\x01\x02\x00")
         with pytest.raises(ConnectionResetError):
             await app.rest()
-        (call,) = await front.told.until(1)
+        (call,) = await front.observed.until(1)
         assert (call["outcome"], call["attempts"], call["status"]) == (Outcome.ATTEMPTS_EXHAUSTED, 3, 502)
 
 
@@ -149,7 +149,7 @@ async def test_silence_is_dialled_and_the_first_bytes_still_decide() -> None:
         await upstream.dialled.wait()
         reply = await app.ask("GET", "/", "Host: svc.test")
         assert (reply.body, reply.one("x-attempt-count")) == (b"ok", "2")
-        assert [(call["outcome"], call["attempts"]) for call in front.told.calls] == [
+        assert [(call["outcome"], call["attempts"]) for call in front.observed.calls] == [
             (Outcome.SUCCESS, 1),
             (Outcome.SUCCESS, 2),
         ]
@@ -180,7 +180,7 @@ async def test_a_greeting_of_settings_is_held_until_the_app_speaks(speaks: str) 
         app.send(PREFACE + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         first = await app.reader.readexactly(9)
         assert first[3:] == SETTINGS[3:9] and first + await app.reader.readexactly(first[2]) != SETTINGS
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.SUCCESS
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.SUCCESS
         assert heard.empty()
 
 

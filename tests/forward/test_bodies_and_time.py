@@ -65,7 +65,7 @@ async def test_a_body_that_outgrows_its_buffer_streams_on_in_one_attempt() -> No
             reply = await app.ask("PUT", "/api/", body=BLOB)
             assert reply.status == 503
             assert upstream.requests[0].body == BLOB
-            assert front.told.outcomes == [Outcome.COMMITTED]
+            assert front.observed.outcomes == [Outcome.COMMITTED]
             assert len(upstream.requests) == 1
             reply = await app.ask("PUT", "/api/", body=b"x" * 100_000)
             assert len(upstream.requests) == 4
@@ -127,7 +127,7 @@ async def test_the_deadline_ends_what_flies() -> None:
             reply = await app.ask("GET", "/api/")
             assert reply.status == 504
             assert reply.one("x-should-retry") == "false"
-            assert front.told.outcomes == [Outcome.DEADLINE]
+            assert front.observed.outcomes == [Outcome.DEADLINE]
             await upstream.gone.wait()
 
 
@@ -145,7 +145,7 @@ async def test_silence_within_an_answer_breaks_it_off() -> None:
                 raise AssertionError
             except CutError as cut:
                 assert cut.answer.body == b"ab"
-            assert (await front.told.until(1))[0]["outcome"] is Outcome.COMMITTED
+            assert (await front.observed.until(1))[0]["outcome"] is Outcome.COMMITTED
 
 
 async def test_an_app_that_is_silent_within_its_body_gets_408() -> None:
@@ -178,7 +178,7 @@ async def test_what_came_at_once_and_is_above_the_buffer_goes_once_over_a_connec
             await app.ask("GET", "/api/")
             reply = await app.ask("PUT", "/api/", body=b"x" * 1001)
             assert (reply.status, reply.body, reply.one("x-attempt-count")) == (503, b"no", "1")
-            assert front.told.outcomes[-1] is Outcome.COMMITTED
+            assert front.observed.outcomes[-1] is Outcome.COMMITTED
         assert len(upstream.requests) == 2
 
 
@@ -221,7 +221,7 @@ async def test_a_body_above_its_buffer_goes_on_where_most_of_it_has_gone() -> No
             api = to("api", dialled, upstream.url, strategy=later, bucket=None)
             async with Front(api, buffers=tiny) as front, front.app() as app:
                 assert (await app.ask("PUT", "/api/", body=body)).body == b"ok"
-                (call,) = await front.told.until(1)
+                (call,) = await front.observed.until(1)
                 assert [(each.attempt, each.decision) for each in call["history"]] == [
                     (1, "cancelled"),
                     (2, "delivered"),
@@ -235,7 +235,7 @@ async def test_a_shared_body_above_its_buffer_is_bounded_by_the_deadline() -> No
     async with Upstream(hang) as upstream, Front(to("api", upstream.url, **api), buffers=Buffers(1000, 1000)) as front:
         async with front.app() as app:
             assert (await app.ask("PUT", "/api/", body=b"x" * 5000)).status == 504
-            assert front.told.outcomes == [Outcome.DEADLINE]
+            assert front.observed.outcomes == [Outcome.DEADLINE]
 
 
 async def test_a_shared_body_above_its_buffer_is_bounded_by_the_attempt_s_timeout() -> None:
@@ -244,7 +244,7 @@ async def test_a_shared_body_above_its_buffer_is_bounded_by_the_attempt_s_timeou
     async with Upstream(hang) as upstream, Front(to("api", upstream.url, **api), buffers=Buffers(1000, 1000)) as front:
         async with front.app() as app:
             assert (await app.ask("PUT", "/api/", body=b"x" * 5000)).status == 504
-            assert front.told.outcomes == [Outcome.NOT_RETRYABLE]  # its `non_fatal` names no attempt_timeout
+            assert front.observed.outcomes == [Outcome.NOT_RETRYABLE]  # its `non_fatal` names no attempt_timeout
 
 
 async def test_an_idempotency_key_is_the_same_on_every_attempt() -> None:
@@ -347,8 +347,8 @@ async def test_an_app_that_goes_while_its_upload_is_held_back_is_noticed() -> No
             while not any(c.blocked for c in front.path.context.pool.connections):  # noqa: ASYNC110  a state, no event
                 await asyncio.sleep(0.001)
             app.vanish()
-            await front.told.until(1)
-            assert front.told.outcomes == [Outcome.CLIENT_GONE]
+            await front.observed.until(1)
+            assert front.observed.outcomes == [Outcome.CLIENT_GONE]
         upstream.gone.set()
 
 
@@ -357,7 +357,7 @@ async def test_a_reset_of_a_fresh_connection_is_no_transparent_retry() -> None:
         async with front.app() as app:
             reply = await app.ask("GET", "/api/")
             assert reply.one("x-attempt-count") == "3"
-            assert not front.told.calls[0]["resent"]
+            assert not front.observed.calls[0]["resent"]
 
 
 async def test_a_retry_after_that_was_held_is_reduced() -> None:
@@ -368,4 +368,4 @@ async def test_a_retry_after_that_was_held_is_reduced() -> None:
             reply = await app.ask("GET", "/api/")
             assert reply.one("retry-after") == "30"
             assert reply.one("x-should-retry") == "false"
-            assert front.told.outcomes == [Outcome.DEADLINE]
+            assert front.observed.outcomes == [Outcome.DEADLINE]

@@ -34,7 +34,7 @@ async def test_a_throttled_attempt_goes_on_at_once_with_the_next() -> None:
             await app.ask("GET", "/api/y")
         assert [each.one("x-api-key") for each in upstream.requests] == ["value-a", "value-b", "value-b"]
         assert [each.body for each in upstream.requests] == [b"twelve bytes", b"twelve bytes", b""]
-        records = await front.told.until(2)
+        records = await front.observed.until(2)
         assert [each.key for each in records[0]["history"]] == [0, 1]
 
 
@@ -49,7 +49,7 @@ async def test_what_began_undecided_is_decided_with_the_key_that_it_carries() ->
         # throttled: on with the other; a 503: the same again; refused: the first cools for longer than a call is held,
         # and is all that is left, so the last call is answered at once
         assert carried == ["value-a", "value-a", "value-b", "value-b", "value-b", "value-b", "value-b"]
-        records = await front.told.until(6)
+        records = await front.observed.until(6)
         assert [[each.key for each in record["history"]] for record in records] == [[0], [0, 1], [1], [1, 1], [1], []]
 
 
@@ -60,7 +60,7 @@ async def test_a_call_that_was_not_decided_says_which_key_too() -> None:
                 await app.ask("GET", path, "Authorization: Bearer mine")
         carried = [each.all("authorization") for each in upstream.requests]
         assert carried == [["Bearer value-a"], ["Bearer value-b"]] * 2
-        records = await front.told.until(4)
+        records = await front.observed.until(4)
         assert [each.key for record in records for each in record["history"]] == [0, 1, 0, 1]
 
 

@@ -33,8 +33,8 @@ async def test_a_first_success_carries_the_count_and_via_and_nothing_else_of_our
         assert sent.one("host") == upstream.authority
         assert sent.one("x-attempt-count") == "1"
         assert sent.one("via") == f"1.1 {front.path.context.via}" == reply.one("via")
-        assert front.told.outcomes == [Outcome.SUCCESS]
-        assert front.told.calls[0]["endpoint"] == upstream.authority
+        assert front.observed.outcomes == [Outcome.SUCCESS]
+        assert front.observed.calls[0]["endpoint"] == upstream.authority
 
 
 async def test_absolute_form_goes_to_the_host_that_was_named() -> None:
@@ -51,7 +51,7 @@ async def test_a_post_passes_with_its_body_in_one_piece() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         await app.ask("POST", "/api/", body=b"x" * 10_000)
         assert upstream.requests[0].body == b"x" * 10_000
-        assert front.told.calls[0]["bytes_in"] == 10_000
+        assert front.observed.calls[0]["bytes_in"] == 10_000
 
 
 async def test_failures_are_ridden_out() -> None:
@@ -65,8 +65,8 @@ async def test_failures_are_ridden_out() -> None:
         assert reply.one("proxy-status") == (
             'redrive; received-status=200; attempts=3; outcome=success; details="attempt 1: 503, attempt 2: reset"'
         )
-        assert [r.decision for r in front.told.calls[0]["history"]] == ["retried", "retried", "delivered"]
-        assert {r.endpoint for r in front.told.calls[0]["history"]} == {upstream.authority}
+        assert [r.decision for r in front.observed.calls[0]["history"]] == ["retried", "retried", "delivered"]
+        assert {r.endpoint for r in front.observed.calls[0]["history"]} == {upstream.authority}
 
 
 async def test_the_last_answer_goes_to_the_app_as_it_came() -> None:
@@ -77,7 +77,7 @@ async def test_the_last_answer_goes_to_the_app_as_it_came() -> None:
         assert reply.one("x-should-retry") == "false"
         assert reply.one("x-attempt-count") == "3"
         assert "received-status=503; attempts=3; outcome=attempts_exhausted" in (reply.one("proxy-status") or "")
-        assert front.told.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
+        assert front.observed.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
 
 
 async def test_a_post_that_meets_a_500_or_a_reset_is_sent_once() -> None:
@@ -92,7 +92,7 @@ async def test_a_post_that_meets_a_500_or_a_reset_is_sent_once() -> None:
         )
         assert second.status == 502
         assert len(upstream.requests) == 2
-        assert front.told.outcomes == [Outcome.NOT_RETRYABLE] * 2
+        assert front.observed.outcomes == [Outcome.NOT_RETRYABLE] * 2
 
 
 async def test_a_refused_connection_is_502_with_a_problem() -> None:
@@ -142,7 +142,7 @@ async def test_no_retry_is_no_reason_to_tell_the_app_anything() -> None:
             reply = await app.ask("GET", "/api/x")
         assert reply.status == 503
         assert "outcome=attempts_exhausted" in (reply.one("proxy-status") or "")
-        assert front.told.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
+        assert front.observed.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
 
 
 async def test_a_dead_pooled_connection_costs_the_app_nothing() -> None:
@@ -153,7 +153,7 @@ async def test_a_dead_pooled_connection_costs_the_app_nothing() -> None:
         assert reply.body == b"two"
         assert reply.one("x-attempt-count") == "1"
         assert upstream.requests[2].one("x-attempt-count") == "1"
-        assert [c["resent"] for c in front.told.calls] == [False, True]
+        assert [c["resent"] for c in front.observed.calls] == [False, True]
 
 
 async def test_a_retry_avoids_the_endpoint_that_failed() -> None:

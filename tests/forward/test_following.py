@@ -69,11 +69,11 @@ async def outcome(front: Front, upstream: Upstream, asked: Sequence[bytes]) -> t
         for data in asked[:-1]:
             app.send(data)
             await app.read(data.split(b" ", 1)[0].decode())
-        before, told = len(upstream.requests), len(front.told.calls)
+        before, told = len(upstream.requests), len(front.observed.calls)
         app.send(asked[-1])
         got: Answer = await app.read(asked[-1].split(b" ", 1)[0].decode())
         seen = [(each.head, each.body) for each in upstream.requests[before:]]
-        how = [(call["upstream"], call["outcome"], call["status"]) for call in front.told.calls[told:]]
+        how = [(call["upstream"], call["outcome"], call["status"]) for call in front.observed.calls[told:]]
         kept = re.sub(rb"Date: [^\r]*", b"Date:", got.head)
         return kept, got.body, seen, how
 

@@ -62,8 +62,8 @@ class Several(AsyncExitStack):
         return [[each.one("x-attempt-count") for each in upstream.requests] for upstream in self.upstreams]
 
     @property
-    def told(self) -> Any:
-        return self.front.told
+    def observed(self) -> Any:
+        return self.front.observed
 
 
 def falls(*entries: str | Fallback, **changes: Any) -> dict[str, dict[str, Any]]:
@@ -90,7 +90,7 @@ async def test_a_chain_of_three() -> None:
         told = "a attempt 1: 503, a attempt 2: 503, b attempt 3: 503, b attempt 4: 500, c attempt 5: 200"
         status = f'redrive; received-status=200; attempts=5; outcome=success; details="{told}"'
         assert reply.one("proxy-status") == status
-        (call,) = await three.told.until(1)
+        (call,) = await three.observed.until(1)
         assert (call["upstream"], call["outcome"], call["attempts"]) == ("a", Outcome.SUCCESS, 5)
         assert [(each.upstream, each.decision) for each in call["history"]] == [
             *(("a", "retried"), ("a", "fell back"), ("b", "retried"), ("b", "fell back"), ("c", "delivered")),
@@ -131,7 +131,7 @@ async def test_routes_and_policy_are_the_next_ones() -> None:
             reply = await app.ask("GET", "/a/v1/x", "X-Tier: gold", "X-Key: a's own")
             assert reply.status == 200
             assert [each.one("x-key") for each in b.requests] == ["b's own", "b's own"]
-            (call,) = await front.told.until(1)
+            (call,) = await front.observed.until(1)
             assert [(each.upstream, each.route) for each in call["history"]] == [("a", ""), ("b", "r"), ("b", "r")]
 
 
@@ -271,7 +271,7 @@ async def test_an_entry_whose_members_can_not_be_set_is_skipped(fields: tuple[st
         assert reply.body == b"c"
         assert [each.body for each in three.upstreams[2].requests] == [body]
         assert three.sent == [["1"], [], ["2"]]
-        (call,) = await three.told.until(1)
+        (call,) = await three.observed.until(1)
         assert [(each.to, each.skipped) for each in call["fallbacks"]] == [("b", why), ("c", "")]
 
 
@@ -334,7 +334,7 @@ async def test_nothing_is_sent_to_the_first_where_it_holds_nobody_up() -> None:
         reply = await two.app.ask("GET", "/a/v1", "X-Retry-Disable: true")
         assert (reply.body, reply.one("x-attempt-count"), reply.one("set-cookie")) == (b"b", "1", None)
         assert two.sent == [[], ["1"]]
-        (call,) = await two.told.until(1)
+        (call,) = await two.observed.until(1)
         assert [(each.to, each.outcome) for each in call["fallbacks"]] == [("b", Outcome.RATE_LIMITED)]
 
 
@@ -353,7 +353,7 @@ async def test_an_app_that_leaves_cancels_the_attempt_elsewhere() -> None:
         await two.upstreams[1].until(1)
         two.app.vanish()
         await two.upstreams[1].gone.wait()
-        (call,) = await two.told.until(1)
+        (call,) = await two.observed.until(1)
         assert (call["outcome"], call["upstream"]) == (Outcome.CLIENT_GONE, "a")
 
 
@@ -385,10 +385,10 @@ async def test_an_attempt_that_is_sent_keeps_the_answers_stream() -> None:
 async def test_the_record_of_the_call() -> None:
     kept: list[Any] = []
     async with Several((BUSY,), (answer(200),), policies=always(JSON, "b")) as two:
-        ended = two.told.call_ended
-        two.told.call_ended = lambda call: (kept.append(call), ended(call))
+        ended = two.observed.call_ended
+        two.observed.call_ended = lambda call: (kept.append(call), ended(call))
         assert (await two.app.ask("POST", "/a/v1?key=1", body=b"x")).status == 200
-        await two.told.until(1)
+        await two.observed.until(1)
         line = json.loads(call_json(kept[0]))
         assert (line["upstream"], line["path"], line["status"], line["attempts"]) == ("a", "/a/v1?key=***", 200, 2)
         assert line["fallbacks"] == [
@@ -405,7 +405,7 @@ async def test_no_room_for_a_body_with_members_set() -> None:
     async with Several((BUSY,), (answer(200),), policies=always(JSON), buffers=Buffers(64, 1024)) as two:
         reply = await two.app.ask("POST", "/a/v1", body=b'{"a": "%b"}' % (b"x" * 50))
         assert reply.status == 503
-        (call,) = await two.told.until(1)
+        (call,) = await two.observed.until(1)
         assert call["fallbacks"][0].skipped == "there is no room in `buffers` for its body with members set"
 
 
@@ -428,7 +428,7 @@ async def test_a_cooldown_of_the_first_sends_calls_elsewhere() -> None:
         assert (await two.app.ask("GET", "/a/v1")).status == 200  # pushback_too_long
         assert (await two.app.ask("GET", "/a/v1")).status == 200  # cooling
         assert two.sent == [["1"], ["2", "1"]]
-        calls = await two.told.until(2)
+        calls = await two.observed.until(2)
         assert [call["fallbacks"][0].outcome for call in calls] == [Outcome.PUSHBACK_TOO_LONG, Outcome.COOLING]
 
 

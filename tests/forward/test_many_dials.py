@@ -123,9 +123,9 @@ async def test_who_waits_is_served_in_order_and_may_leave(monkeypatch: pytest.Mo
             await until(lambda at=at, origin=origin: len(origin.dials.waiting) == at)
         for gone in (0, 3):  # one that dials, and one that waits
             apps[gone][1].transport.abort()
-        await front.told.until(2)
+        await front.observed.until(2)
         held.set()
-        await front.told.until(6)
+        await front.observed.until(6)
         assert [r.target for r in upstream.requests] == ["/1", "/2", "/4", "/5"]
         assert (origin.dials._dialling, len(origin.dials.waiting)) == (0, 0)
         for _, writer in apps:
@@ -156,7 +156,7 @@ async def test_the_wait_counts_against_the_deadline_and_not_against_connect(monk
             two.send(request("GET", "/a/2", "X-Retry-Timeout: 50ms", host="127.0.0.1"))
             three.send(request("GET", "/a/3", host="127.0.0.1"))
             reply = await two.read()
-            assert (reply.status, front.told.outcomes) == (504, [Outcome.DEADLINE])
+            assert (reply.status, front.observed.outcomes) == (504, [Outcome.DEADLINE])
             await until(lambda: len(origin.dials.waiting) == 1)
             held.set()
             assert (await one.read()).status == (await three.read()).status == 200

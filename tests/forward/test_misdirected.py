@@ -63,7 +63,7 @@ async def test_a_post_goes_once_more_on_a_connection_of_its_own(authority: Autho
         reply = await pair.app.ask("POST", "/api/", "X-Site: b", body=b"order")
         assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"order", "2")
         assert pair.on == [1, 1, 2]
-        _, call = await pair.front.told.until(2)
+        _, call = await pair.front.observed.until(2)
         first, second = call["history"]
         assert (first.status, first.decision, first.delay, second.price) == (421, "retried", 0.0, 5.0)
         assert first.because == "421 on a connection that had carried other requests"
@@ -113,7 +113,7 @@ async def test_the_policy_decides(changes: dict[str, Any], fields: tuple[str, ..
         await pair.app.ask("GET", "/api/")
         reply = await pair.app.ask("POST", "/api/", *fields, body=b"order")
         assert (reply.status, reply.body) == (421, b"elsewhere")
-        assert (await pair.front.told.until(2))[1]["outcome"] is outcome
+        assert (await pair.front.observed.until(2))[1]["outcome"] is outcome
         assert pair.on == [1, 1]
 
 
@@ -131,5 +131,5 @@ async def test_a_body_that_outgrew_its_buffer_is_not_sent_again() -> None:
             await app.ask("GET", "/api/")
             reply = await app.ask("POST", "/api/", body=b"order" * 100)
             assert (reply.status, reply.body) == (421, b"elsewhere")
-            assert (await front.told.until(2))[1]["outcome"] is Outcome.COMMITTED
+            assert (await front.observed.until(2))[1]["outcome"] is Outcome.COMMITTED
             assert [each.connection for each in upstream.requests] == [1, 1]

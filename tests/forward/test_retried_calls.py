@@ -125,7 +125,7 @@ async def played(case: Case) -> dict[str, Any]:
                 seen: dict[str, Any] = {"answer": (reply.head, reply.body, reply.trailers, reply.infos)}
             except CutError as cut:
                 seen = {"cut": cut.answer.head}
-            call = (await front.told.until(2))[1]
+            call = (await front.observed.until(2))[1]
             (settled,) = front.settings.router.upstreams
             where = Request("GET", upstream.authority, "/", MappingFields([]))
             scope = front.path.registry.scope(settled.policy, where)
@@ -136,7 +136,7 @@ async def played(case: Case) -> dict[str, Any]:
             via = front.path.context.via.encode()
             return seen | {
                 "answer": tuple(part.replace(via, b"us") for part in seen["answer"][:3]) if "answer" in seen else None,
-                "told": {**call, "took": 0, "client": "", "history": [shown(record) for record in call["history"]]},
+                "observed": {**call, "took": 0, "client": "", "history": [shown(record) for record in call["history"]]},
                 "sent": [(r.head.replace(via, b"us"), r.body) for r in upstream.requests[1:]],
                 "level": scope.bucket.level(0.0),
                 "own": own,
@@ -152,21 +152,21 @@ def shown(record: Any) -> dict[str, Any]:
 async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case, began = CASES[name], []
 
-    class Told(Call):
+    class RecordingCall(Call):
         """Notes when a call began without being decided on."""
 
         def flown(self, since: float) -> None:
             began.append(since)
             super().flown(since)
 
-    monkeypatch.setattr(exchange, "Call", Told)
+    monkeypatch.setattr(exchange, "Call", RecordingCall)
     seen = await played(case)
     assert len(began) == 1
     monkeypatch.setattr(request_plan, "may_start_undecided", lambda *_: False)
     driven = await played(case)
     assert len(began) == 1
-    port = seen["told"]["endpoint"]
-    assert _without(seen, port) == _without(driven, driven["told"]["endpoint"])
+    port = seen["observed"]["endpoint"]
+    assert _without(seen, port) == _without(driven, driven["observed"]["endpoint"])
 
 
 def _without(seen: dict[str, Any], endpoint: str) -> str:
@@ -194,7 +194,7 @@ async def test_a_post_that_a_dialect_calls_a_read(failed: Step, fields: tuple[st
     body = b'{"jsonrpc":"2.0","id":1}'
     seen = await played(Case((failed, FINE), method="POST", fields=fields, body=body, policy={"classify": rules}))
     assert [sent for _, sent in seen["sent"]] == [body] * attempts
-    assert seen["told"]["outcome"] == ("success" if attempts == 2 else "not_retryable")
+    assert seen["observed"]["outcome"] == ("success" if attempts == 2 else "not_retryable")
 
 
 async def _begun(front: Front) -> Exchange:
@@ -220,7 +220,7 @@ async def test_an_app_that_leaves_gets_its_tokens_back(second: bool) -> None:
                     await upstream.arrived.wait_for(lambda: len(upstream.requests) == 3)
             again = await _begun(front)
             app.vanish()
-            call = (await front.told.until(2))[1]
+            call = (await front.observed.until(2))[1]
             assert (call["outcome"], call["attempts"]) == (Outcome.CLIENT_GONE, 2 if second else 1)
             assert [record.decision for record in call["history"]] == ["retried", "client_gone"][not second :]
             assert {record.endpoint for record in call["history"]} == {upstream.authority}
@@ -245,7 +245,7 @@ async def test_a_call_that_our_end_cuts_gets_the_answer_that_was_kept() -> None:
             app.send(request("GET", "/api/x", host=app.authority))
             (await _begun(front)).cut()
             assert (await app.read()).body == b"busy"
-            assert (await front.told.until(2))[1]["outcome"] is Outcome.OVERLOADED
+            assert (await front.observed.until(2))[1]["outcome"] is Outcome.OVERLOADED
 
 
 async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,9 +305,9 @@ async def test_an_answer_handed_on_in_a_cooldown_names_what_is_left_of_it(name: 
         assert (await other.ask("GET", "/api/other")).one("retry-after") == "3600"
         go_on.set()
         answered = await held
-        told = answered.one("retry-after"), answered.one("retry-after-ms")
+        retry_after = answered.one("retry-after"), answered.one("retry-after-ms")
         assert (answered.status, answered.body) == (int(last[9:12]), b"busy")
-        assert told[0] == seconds or (seconds == "60" and 50 < int(told[0] or 0) < 60)
-        assert told[1] == milliseconds or 50_000 < int(told[1] or 0) <= 60_000
+        assert retry_after[0] == seconds or (seconds == "60" and 50 < int(retry_after[0] or 0) < 60)
+        assert retry_after[1] == milliseconds or 50_000 < int(retry_after[1] or 0) <= 60_000
         cooled = Outcome.PUSHBACK_TOO_LONG if len(seconds or "") == 40 else Outcome.COOLING
-        assert front.told.outcomes == [Outcome.PUSHBACK_TOO_LONG, cooled]
+        assert front.observed.outcomes == [Outcome.PUSHBACK_TOO_LONG, cooled]

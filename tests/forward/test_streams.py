@@ -88,7 +88,7 @@ async def test_a_stream_that_opens_with_an_error_is_made_again_before_the_app_ha
         reply = await post(front)
         assert (reply.status, reply.body) == (200, BEGUN + SAID)
         assert [each.body for each in upstream.requests] == [ASKS] * 3
-        (call,) = await front.told.until(1)
+        (call,) = await front.observed.until(1)
     assert [(each.status, each.because, each.decision) for each in call["history"]] == [
         (200, "dialect anthropic: error overloaded_error", "retried"),
         (200, "dialect anthropic: error overloaded_error", "retried"),
@@ -102,9 +102,9 @@ async def test_when_no_attempt_is_left_the_error_goes_to_the_app_as_it_came() ->
         reply = await post(front)
         assert (reply.status, reply.body) == (200, BEGUN + OVERLOADED)
         assert reply.one("x-should-retry") == "false"
-        assert front.told.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
+        assert front.observed.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
         assert len(upstream.requests) == 3
-        assert not front.told.stream_errors
+        assert not front.observed.stream_errors
 
 
 @pytest.mark.parametrize("said", [(), (b": hello\n\n",), (BEGUN,), (BEGUN + SAID[:-1],)])
@@ -116,7 +116,7 @@ async def test_a_stream_that_stalls_before_anything_that_counts_is_given_up_and_
         assert (reply.status, reply.body) == (200, BEGUN + SAID)
         async with asyncio.timeout(30):
             await upstream.gone.wait()
-        first = front.told.calls[0]["history"][0]
+        first = front.observed.calls[0]["history"][0]
     assert (first.fault, first.detail) == (
         FaultKind.ATTEMPT_TIMEOUT, "no byte of the answer's body that counts arrived within first_byte",
     )  # fmt: skip
@@ -127,7 +127,7 @@ async def test_after_the_last_attempt_the_app_gets_our_504() -> None:
         reply = await post(front)
         assert reply.status == 504
         assert reply.one("content-type") == "application/problem+json"
-        assert front.told.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
+        assert front.observed.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
 
 
 async def test_no_head_at_all_within_the_time_is_the_same() -> None:
@@ -153,7 +153,7 @@ async def test_under_a_pack_only_calls_that_ask_for_a_stream_are_bounded() -> No
         assert (await post(front)).status == 504  # and so the time of the other is out
         gate.set()
         assert (await app.read()).status == 200
-    assert [call["attempts"] for call in front.told.calls] == [3, 1]
+    assert [call["attempts"] for call in front.observed.calls] == [3, 1]
 
 
 async def test_without_a_pack_any_byte_counts_and_none_that_comes_is_kept_back() -> None:
@@ -198,7 +198,7 @@ async def test_events_go_on_as_they_come() -> None:
         await turn.write(b"0\r\n\r\n")
         over.set()
         assert await read_chunk(app) == b""
-        (call,) = await front.told.until(1)
+        (call,) = await front.observed.until(1)
     assert call["outcome"] is Outcome.SUCCESS
 
 
@@ -220,7 +220,7 @@ async def test_a_cut_before_anything_counts_is_a_reset_and_after_it_the_app_is_t
             with pytest.raises(CutError) as cut:
                 await app.read()
             assert cut.value.answer.body == BEGUN + SAID
-        first, second = await front.told.until(2)
+        first, second = await front.observed.until(2)
     assert (first["history"][0].fault, first["outcome"]) == (FaultKind.RESET, Outcome.SUCCESS)
     assert second["outcome"] is Outcome.COMMITTED
 
@@ -233,9 +233,9 @@ async def test_an_error_event_later_goes_to_the_app_as_it_came_and_is_told_of(co
     whole = answered + b"".join(chunk(packed[at : at + 7]) for at in range(0, len(packed), 7)) + b"0\r\n\r\n"
     async with called(whole, classify=BY_PACK) as (upstream, front):
         assert (await post(front)).body == packed
-        (call,) = await front.told.until(1)
+        (call,) = await front.observed.until(1)
         assert len(upstream.requests) == 1
-    assert front.told.stream_errors == [("api", "dialect anthropic: error overloaded_error")]
+    assert front.observed.stream_errors == [("api", "dialect anthropic: error overloaded_error")]
     assert call["outcome"] is Outcome.SUCCESS
     assert call["detail"] == "its stream reported an error: dialect anthropic: error overloaded_error"
 
@@ -247,7 +247,7 @@ async def test_json_in_a_success_is_looked_at_where_a_rule_asks() -> None:
     async with called(answer(200, busy, typed), answer(200, fine, typed), classify=by) as (_, front):
         assert (await post(front)).body == fine
         assert (await post(front)).body == fine
-    assert [call["attempts"] for call in front.told.calls] == [2, 1]
+    assert [call["attempts"] for call in front.observed.calls] == [2, 1]
 
 
 @pytest.mark.parametrize("length", [True, False])
@@ -295,7 +295,7 @@ async def test_the_deadline_counts_while_a_head_is_kept() -> None:
         assert (await post(front)).status == 504
         async with asyncio.timeout(30):
             await upstream.gone.wait()
-        assert front.told.outcomes == [Outcome.DEADLINE]
+        assert front.observed.outcomes == [Outcome.DEADLINE]
 
 
 async def test_silence_ends_a_look_that_nothing_else_bounds() -> None:

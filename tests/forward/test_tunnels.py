@@ -37,7 +37,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_half_closes() -> None:
         assert await app.reader.readexactly(14) == b"early and late"
         app.end()
         assert await app.rest() == b"the end"
-        call = (await front.told.until(1))[0]
+        call = (await front.observed.until(1))[0]
         assert (call["outcome"], call["status"], call["bytes_in"], call["bytes_out"]) == (Outcome.SUCCESS, 200, 14, 21)
 
 
@@ -76,7 +76,7 @@ async def test_a_dial_that_fails_is_retried_and_then_502() -> None:
         reply = await app.ask("CONNECT", f"127.0.0.1:{free_port()}")
         assert reply.status == 502
         assert reply.one("x-attempt-count") == "3"
-        assert front.told.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
+        assert front.observed.outcomes == [Outcome.ATTEMPTS_EXHAUSTED]
 
 
 async def test_a_dial_goes_to_another_endpoint() -> None:
@@ -98,7 +98,7 @@ async def test_what_may_not_be_tunnelled() -> None:
                 reply = await app.ask("CONNECT", place)
                 assert (reply.status, reply.one("connection")) == (403, "close")  # RFC 9931: no request behind it
                 assert await app.rest() == b""
-        assert "connect_ports" in front.told.refusals[1].detail
+        assert "connect_ports" in front.observed.refusals[1].detail
     async with Front(unmatched="deny") as front, front.app() as app:
         assert (await app.ask("CONNECT", "other.test:443")).status == 403
 
@@ -116,7 +116,7 @@ async def test_the_proxy_itself_and_metadata_are_no_destination() -> None:
                     reply = await app.ask(method, target)
                     assert reply.status == 403, place
                     assert "error=destination_ip_prohibited" in (reply.one("proxy-status") or "")
-        assert set(front.told.outcomes) == {Outcome.DENIED}
+        assert set(front.observed.outcomes) == {Outcome.DENIED}
 
 
 async def test_an_app_that_goes_takes_its_tunnel_with_it() -> None:
@@ -133,7 +133,7 @@ async def test_an_app_that_goes_takes_its_tunnel_with_it() -> None:
         async with front.app() as app:
             await app.ask("CONNECT", f"127.0.0.1:{port}")
         await gone.wait()
-        await front.told.until(1)
+        await front.observed.until(1)
 
 
 async def test_a_websocket_passes_end_to_end() -> None:
@@ -155,7 +155,7 @@ async def test_a_websocket_passes_end_to_end() -> None:
             assert await app.reader.readexactly(4) == b"pong"
             app.end()
             assert await app.rest() == b""
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.SUCCESS
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.SUCCESS
 
 
 async def test_a_websocket_is_retried_only_before_its_101() -> None:
@@ -204,7 +204,7 @@ async def test_a_tunnel_that_is_reset_is_seen_to_be_reset(size: int) -> None:
         app.send(b"!")
         with pytest.raises((ConnectionError, CutError, AssertionError)):
             assert await app.rest() != b""
-        await front.told.until(1)
+        await front.observed.until(1)
 
 
 def test_limits_can_be_replaced() -> None:

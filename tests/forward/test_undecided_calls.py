@@ -60,7 +60,7 @@ async def test_a_success_pays_the_bucket_and_is_told_like_any_other() -> None:
             assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "1")
         assert warm.level == 54.0
         assert warm.upstream.connections == 1
-        first, *others = warm.front.told.calls
+        first, *others = warm.front.observed.calls
         for call in others:
             assert {**call, "took": 0} == {**first, "took": 0}
 
@@ -70,7 +70,7 @@ async def test_a_small_body_goes_that_way_too_and_is_sent_again() -> None:
         reply = await warm.app.ask("PUT", "/api/x", body=b"twice")
         assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
         assert [r.body for r in warm.upstream.requests[1:]] == [b"twice"] * 2
-        assert warm.front.told.calls[1]["bytes_in"] == 5
+        assert warm.front.observed.calls[1]["bytes_in"] == 5
         assert warm.level == 51.0
 
 
@@ -89,7 +89,7 @@ async def test_interim_answers_and_bodies_in_pieces() -> None:
 async def test_a_connection_that_dies_costs_nothing() -> None:
     async with Warm(close, DATED) as warm:
         assert (await warm.app.ask("GET", "/api/x")).body == b"ok"
-        assert warm.front.told.calls[1]["resent"]
+        assert warm.front.observed.calls[1]["resent"]
         assert warm.level == 52.0
 
 
@@ -97,8 +97,8 @@ async def test_a_failure_is_judged_and_the_answer_handed_on() -> None:
     async with Warm(answer(404, b"no"), answer(500)) as warm:
         assert (await warm.app.ask("GET", "/api/x")).body == b"no"
         assert (await warm.app.ask("POST", "/api/x")).status == 500
-        assert warm.front.told.outcomes[1:] == [Outcome.NOT_RETRYABLE] * 2
-        assert [len(call["history"]) for call in warm.front.told.calls] == [0, 1, 1]
+        assert warm.front.observed.outcomes[1:] == [Outcome.NOT_RETRYABLE] * 2
+        assert [len(call["history"]) for call in warm.front.observed.calls] == [0, 1, 1]
 
 
 async def test_an_app_that_leaves() -> None:
@@ -108,13 +108,13 @@ async def test_an_app_that_leaves() -> None:
         assert warm.is_undecided
         warm.app.vanish()
         await warm.upstream.gone.wait()
-        assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
+        assert (await warm.front.observed.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
 
 
 async def test_a_deadline_and_an_attempt_timeout() -> None:
     async with Warm(hang, timeouts=Timeouts(total=0.05)) as warm:
         assert (await warm.app.ask("GET", "/api/x")).status == 504
-        assert warm.front.told.outcomes[1] is Outcome.DEADLINE
+        assert warm.front.observed.outcomes[1] is Outcome.DEADLINE
     async with Warm(hang, DATED, timeouts=Timeouts(attempt=0.02)) as warm:
         reply = await warm.app.ask("GET", "/api/x")
         assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
@@ -127,7 +127,7 @@ async def test_a_grpc_timeout_brings_the_deadline_nearer_and_is_lowered_for_late
         assert warm.is_undecided
     async with Warm(hang) as warm:
         await warm.app.ask("GET", "/api/x", "grpc-timeout: 50m")
-        assert warm.front.told.outcomes[1] is Outcome.DEADLINE
+        assert warm.front.observed.outcomes[1] is Outcome.DEADLINE
     async with Warm(answer(503, b""), DATED) as warm:
         reply = await warm.app.ask("GET", "/api/x", "grpc-timeout: 90S")
         assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
@@ -167,7 +167,7 @@ async def test_an_answer_that_comes_in_pieces_goes_on_as_it_comes() -> None:
         assert warm.is_undecided
         more.set()
         assert await warm.app.reader.readuntil(b"0\r\n\r\n") == b"3\r\ntwo\r\n0\r\n\r\n"
-        assert (await warm.front.told.until(2))[1]["bytes_out"] == 6
+        assert (await warm.front.observed.until(2))[1]["bytes_out"] == 6
         assert warm.level == 52.0
 
 
@@ -176,7 +176,7 @@ async def test_one_that_is_cut_on_its_way() -> None:
         with pytest.raises(CutError) as cut:
             await warm.app.ask("GET", "/api/x")
         assert cut.value.answer.body == b"five"
-        call = (await warm.front.told.until(2))[1]
+        call = (await warm.front.observed.until(2))[1]
         assert (call["outcome"], call["status"], call["bytes_out"]) == (Outcome.COMMITTED, 200, 4)
         assert warm.level == 51.0
 
@@ -192,11 +192,11 @@ async def test_one_whose_app_leaves_on_the_way_and_one_that_falls_silent() -> No
         await warm.app.reader.readuntil(b"five")
         warm.app.vanish()
         await warm.upstream.gone.wait()
-        assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
+        assert (await warm.front.observed.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
     async with Warm(begin, timeouts=Timeouts(idle=0.03)) as warm:
         with pytest.raises(CutError):
             await warm.app.ask("GET", "/api/x")
-        assert (await warm.front.told.until(2))[1]["outcome"] is Outcome.COMMITTED
+        assert (await warm.front.observed.until(2))[1]["outcome"] is Outcome.COMMITTED
 
 
 async def test_trailers_are_heeded() -> None:
@@ -208,7 +208,7 @@ async def test_trailers_are_heeded() -> None:
         await warm.app.reader.readuntil(b"one\r\n")
         more.set()
         assert await warm.app.reader.readuntil(b"\r\n\r\n") == b"0\r\ngrpc-status: 14\r\n\r\n"
-        assert (await warm.front.told.until(2))[1]["outcome"] is not Outcome.SUCCESS
+        assert (await warm.front.observed.until(2))[1]["outcome"] is not Outcome.SUCCESS
 
 
 async def test_a_slow_reader_holds_it_back() -> None:

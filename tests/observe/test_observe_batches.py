@@ -29,7 +29,7 @@ class Watched:
         self.metrics, self.recent = Metrics(), RecentCalls()
         self.log = AccessLog(self.lines)
         later = lambda seconds, function: self.due.append(function)  # noqa: E731
-        self.told = Observers(self.metrics, self.recent, self.log, later)
+        self.observers = Observers(self.metrics, self.recent, self.log, later)
 
     def tick(self) -> None:
         due, self.due = self.due, []
@@ -44,12 +44,12 @@ def plain(status: int = 200, path: str = "/v1/x", policy: str = "payments") -> C
 def test_gathered_calls_are_told_after_a_moment_by_one_timer() -> None:
     watched = Watched()
     for number in range(3):
-        watched.told.call_ended(plain(path=f"/{number}"))
+        watched.observers.call_ended(plain(path=f"/{number}"))
     assert watched.lines == []
     assert len(watched.due) == 1
     watched.tick()
     assert [json.loads(line)["path"] for line in watched.lines] == ["/0", "/1", "/2"]
-    watched.told.call_ended(plain(path="/3"))
+    watched.observers.call_ended(plain(path="/3"))
     assert len(watched.due) == 1
     watched.tick()
     assert len(watched.lines) == 4
@@ -58,7 +58,7 @@ def test_gathered_calls_are_told_after_a_moment_by_one_timer() -> None:
 def test_a_full_batch_waits_for_nothing() -> None:
     watched = Watched()
     for _ in range(BATCH):
-        watched.told.call_ended(plain())
+        watched.observers.call_ended(plain())
     assert len(watched.lines) == BATCH
     watched.tick()
     assert len(watched.lines) == BATCH
@@ -66,13 +66,13 @@ def test_a_full_batch_waits_for_nothing() -> None:
 
 def test_who_reads_the_metrics_sees_every_call() -> None:
     watched = Watched()
-    watched.told.call_ended(plain(status=204))
-    watched.told.call_ended(plain(policy="search"))
+    watched.observers.call_ended(plain(status=204))
+    watched.observers.call_ended(plain(policy="search"))
     assert [(series.upstream, series.calls, series.attempts) for series in watched.metrics.all()] == [
         ("payments", 1, 1),
         ("search", 1, 1),
     ]
-    watched.told.call_ended(plain(status=301))
+    watched.observers.call_ended(plain(status=301))
     (series, _) = watched.metrics.all()
     assert series.at_once[2:4] == [1, 1]
     assert sum(series.call_seconds.slots) == sum(series.attempt_seconds.slots) == 2
@@ -81,11 +81,11 @@ def test_who_reads_the_metrics_sees_every_call() -> None:
 def test_who_reads_the_ring_sees_every_call_in_order() -> None:
     watched = Watched()
     refusal = refused(WALL, "127.0.0.1:1", 400, Outcome.BAD_REQUEST, "no", "GET", "h", "/bad")
-    watched.told.call_ended(plain(path="/1"))
-    watched.told.call_ended(retried())
-    watched.told.call_ended(plain(path="/3"))
-    watched.told.call_ended(refusal)
-    watched.told.call_ended(plain(path="/5"))
+    watched.observers.call_ended(plain(path="/1"))
+    watched.observers.call_ended(retried())
+    watched.observers.call_ended(plain(path="/3"))
+    watched.observers.call_ended(refusal)
+    watched.observers.call_ended(plain(path="/5"))
     assert watched.recent.seen == 5
     assert [(call["number"], call["path"]) for call in shown(watched.recent.since(0))] == [
         (1, "/1"),
@@ -94,7 +94,7 @@ def test_who_reads_the_ring_sees_every_call_in_order() -> None:
         (4, "/bad"),
         (5, "/5"),
     ]
-    watched.told.call_ended(plain(path="/6"))
+    watched.observers.call_ended(plain(path="/6"))
     assert [call.number for call in watched.recent.show(watched.recent.choose_notable(0))] == [2, 4]
     assert [call.number for call in watched.recent.show(watched.recent.choose_news(4, 5))] == [5, 6]
     assert [json.loads(line)["path"] for line in watched.lines] == ["/1", "/v1/x?key=***", "/3", "/bad", "/5", "/6"]
@@ -102,13 +102,13 @@ def test_who_reads_the_ring_sees_every_call_in_order() -> None:
 
 def test_a_log_that_closes_or_changes_has_written_all_that_was_before() -> None:
     watched = Watched()
-    watched.told.call_ended(plain(path="/1"))
+    watched.observers.call_ended(plain(path="/1"))
     watched.log.configure(console=True, level="info")
-    watched.told.call_ended(plain(path="/2"))
+    watched.observers.call_ended(plain(path="/2"))
     watched.log.configure(console=True, level="warning")
-    watched.told.call_ended(plain(path="/3"))
+    watched.observers.call_ended(plain(path="/3"))
     watched.log.configure(console=False, level="info")
-    watched.told.call_ended(plain(path="/4"))
+    watched.observers.call_ended(plain(path="/4"))
     watched.log.close()
     first, second, last = watched.lines
     assert json.loads(first)["path"] == "/1"

@@ -23,10 +23,10 @@ class Caller:
     """Who waits: its alarm rings where it is set to the time that it is."""
 
     def __init__(self) -> None:
-        self.told: list[float] = []
+        self.served_at: list[float] = []
 
     def retime(self, at: float) -> None:
-        self.told.append(at)
+        self.served_at.append(at)
 
 
 def policy(most: int | None, **changes: Any) -> Policy:
@@ -40,11 +40,11 @@ def test_a_place_that_comes_free_is_offered_to_the_first_in_line() -> None:
     assert places.ask(two, RULES, 1.0) == 11.0
     assert places.ask(three, RULES, 2.0) == 12.0
     places.give_back(3.0)
-    assert (two.told, three.told) == ([3.0], [])
+    assert (two.served_at, three.served_at) == ([3.0], [])
     assert places.ask(three, RULES, 3.0) == 12.0, "it is not its turn"
     assert places.ask(two, RULES, 3.0) == 3.0
     places.give_back(4.0)
-    assert three.told == [4.0]
+    assert three.served_at == [4.0]
 
 
 def test_who_gives_up_its_turn_offers_it_to_the_next() -> None:
@@ -54,7 +54,7 @@ def test_who_gives_up_its_turn_offers_it_to_the_next() -> None:
     places.ask(three, RULES, 2.0)
     places.give_back(3.0)
     places.leave(two, 3.0)
-    assert three.told == [3.0]
+    assert three.served_at == [3.0]
     assert places.ask(three, RULES, 3.0) == 3.0
 
 
@@ -64,9 +64,9 @@ def test_several_places_go_to_several_one_behind_the_other() -> None:
         places.ask(each, Concurrency(2), 0.0)
     places.give_back(1.0)
     places.give_back(1.0)
-    assert (callers[2].told, callers[3].told) == ([1.0, 1.0], [])
+    assert (callers[2].served_at, callers[3].served_at) == ([1.0, 1.0], [])
     assert places.ask(callers[2], Concurrency(2), 1.0) == 1.0
-    assert callers[3].told == [1.0]
+    assert callers[3].served_at == [1.0]
 
 
 def test_the_queue_is_full_and_the_wait_is_over() -> None:
@@ -81,7 +81,7 @@ def test_more_places_let_waiters_go_at_once_and_fewer_cut_nobody() -> None:
     for each in callers:
         places.ask(each, RULES, 0.0)
     places.resize(3, 1.0)
-    assert callers[1].told == [1.0]
+    assert callers[1].served_at == [1.0]
     assert [places.ask(each, RULES, 1.0) for each in callers[1:]] == [1.0, 1.0]
     places.resize(1, 2.0)
     assert places.in_use == 3
@@ -89,9 +89,9 @@ def test_more_places_let_waiters_go_at_once_and_fewer_cut_nobody() -> None:
     places.ask(late, RULES, 2.0)
     places.give_back(3.0)
     places.give_back(3.0)
-    assert late.told == [], "one is under way still"
+    assert late.served_at == [], "one is under way still"
     places.give_back(4.0)
-    assert late.told == [4.0]
+    assert late.served_at == [4.0]
 
 
 def test_an_attempt_that_is_not_sent_gives_its_place_back_once() -> None:
@@ -111,7 +111,7 @@ def test_a_reload_changes_what_there_is_for_who_waits_already() -> None:
     assert before.ask(Caller(), RULES, 0.0) == 0.0
     before.ask(caller, RULES, 0.0)
     registry.forget_policies(lambda upstream: (policy(2),), now=5.0)
-    assert caller.told == [5.0]
+    assert caller.served_at == [5.0]
     assert registry.scope(policy(2), request).places is before
     assert (before.most, before.in_use) == (2, 1)
     registry.forget_policies(lambda upstream: (policy(None),), now=6.0)
@@ -177,7 +177,7 @@ def test_no_place_is_lost_or_given_twice_and_nobody_overtakes(
                 assert answer == REJECTED
         elif what == "ask" and line:
             caller = line[which % len(line)]
-            caller.told.clear()
+            caller.served_at.clear()
             answer = places.ask(caller, rules, at)
             if caller is line[0] and len(inside) < places.most:
                 assert answer == at
@@ -193,4 +193,4 @@ def test_no_place_is_lost_or_given_twice_and_nobody_overtakes(
             places.resize(1 + which % 4, at)
         assert (places.in_use, list(places.queue)) == (len(inside), line)
         if line and len(inside) < places.most:
-            assert line[0].told, "who is first is told of a place that is free"
+            assert line[0].served_at, "who is first is told of a place that is free"

@@ -202,7 +202,7 @@ async def test_a_cut_answer_is_seen_to_be_cut(begun: bytes) -> None:
         with pytest.raises(CutError) as cut:
             await app.ask("GET", "/api/")
         assert cut.value.answer.body == b"first" or cut.value.answer.head == b""
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.COMMITTED
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.COMMITTED
 
 
 async def test_an_answer_that_breaks_its_chunks_is_cut() -> None:
@@ -216,7 +216,7 @@ async def test_an_answer_that_breaks_its_chunks_is_cut() -> None:
             with pytest.raises(ConnectionResetError):
                 await app.rest()
             assert bytes(app.reader._buffer) == b""  # type: ignore[attr-defined]  # and no last chunk
-            assert (await front.told.until(1))[0]["outcome"] is Outcome.COMMITTED
+            assert (await front.observed.until(1))[0]["outcome"] is Outcome.COMMITTED
 
 
 async def test_an_answer_that_only_its_connection_ends_is_cut_by_a_reset() -> None:
@@ -254,7 +254,7 @@ async def test_the_app_gone_cancels_the_attempt() -> None:
             await upstream.until(1)
             app.vanish()
             await upstream.gone.wait()
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
 
 
 async def test_an_app_that_only_closes_its_socket_is_gone_too() -> None:
@@ -263,7 +263,7 @@ async def test_an_app_that_only_closes_its_socket_is_gone_too() -> None:
         await upstream.until(1)
         app.writer.close()  # a FIN, no RST
         await upstream.gone.wait()
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 1000000000", "Transfer-Encoding: chunked"])
@@ -286,7 +286,7 @@ async def test_an_app_whose_end_is_stuck_behind_its_upload_is_gone_too(framing: 
                 while True:
                     app.send(b"x" * 65536)
             app.close()
-            assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+            assert (await front.observed.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
             peer.close()
 
 
@@ -310,7 +310,7 @@ async def test_an_app_that_half_closed_and_then_closes_is_gone() -> None:
         await upstream.until(1)
         app.writer.close()
         await upstream.gone.wait()
-        await front.told.until(1)
+        await front.observed.until(1)
 
 
 async def test_an_app_that_ends_within_its_body_is_gone() -> None:
@@ -319,7 +319,7 @@ async def test_an_app_that_ends_within_its_body_is_gone() -> None:
         await upstream.until(1)
         app.end()
         await upstream.gone.wait()
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
 
 
 async def test_a_broken_request_body_is_400() -> None:
@@ -331,7 +331,7 @@ async def test_a_broken_request_body_is_400() -> None:
         assert reply.status == 400
         assert reply.one("connection") == "close"
         await upstream.gone.wait()
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.BAD_REQUEST
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.BAD_REQUEST
 
 
 async def test_an_early_answer_passes_while_the_body_is_still_coming() -> None:
@@ -376,7 +376,7 @@ async def test_bad_requests_are_refused_and_the_connection_closed() -> None:
             assert (raw[:40], reply.status) == (raw[:40], status)
             assert reply.one("connection") == "close"
             assert await app.rest() == b""
-            assert front.told.refusals[0].status == status
+            assert front.observed.refusals[0].status == status
 
 
 async def test_unsolicited_bytes_retire_a_connection() -> None:

@@ -65,7 +65,7 @@ async def left_with_some(
         size += 0x2000
         await until(taken)
     await loop.sock_sendall(peer, b"0\r\n\r\n")
-    await front.told.until(1)
+    await front.observed.until(1)
     with app, peer:
         yield app, size
 

@@ -84,7 +84,7 @@ async def test_it_ends_with_a_reset(how: str, framed: str, before: int, version:
         got = await until_reset(app, seen)
         assert PART in got
         assert not got.endswith(b"\r\n0\r\n\r\n")
-        assert (await front.told.until(before + 1))[-1]["outcome"] is Outcome.COMMITTED
+        assert (await front.observed.until(before + 1))[-1]["outcome"] is Outcome.COMMITTED
         app.close()
 
 
@@ -150,4 +150,4 @@ async def test_an_sdk_does_not_take_half_an_item_for_the_whole() -> None:
     async with Upstream(step) as upstream, Front(to("api", upstream.url)) as front:
         with pytest.raises((errors.HTTPClientError, errors.BotoCoreError)):
             await asyncio.to_thread(ask, front.port)
-        assert len(front.told.calls) == 1
+        assert len(front.observed.calls) == 1

@@ -275,7 +275,7 @@ async def test_a_request_that_http1_has_no_words_for(
         for body in (None, b"x", None):
             assert await app.over(app.ask(BAD, body)) == 500
         assert await app.over(app.ask("/api/good")) == 200
-        assert [call["status"] for call in front.told.calls if call["status"] != 200] == [500] * 3
+        assert [call["status"] for call in front.observed.calls if call["status"] != 200] == [500] * 3
 
 
 @pytest.mark.parametrize(("name", "status"), [("inform", 500), ("respond", 500)])
@@ -344,7 +344,7 @@ async def test_a_retried_call_whose_answer_can_not_be_written(
         app_of(front) as app,
     ):
         assert await app.over(app.ask(BAD)) == 500
-        assert (front.told.calls[0]["attempts"], front.told.calls[0]["status"]) == (2, 500)
+        assert (front.observed.calls[0]["attempts"], front.observed.calls[0]["status"]) == (2, 500)
 
 
 async def test_a_request_that_can_not_be_admitted(reports: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

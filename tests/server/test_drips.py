@@ -85,7 +85,7 @@ async def test_half_heads_make_room_for_who_comes_next() -> None:
             async with front.app() as app:
                 assert (await app.ask("GET", "/api/x", "Host: 127.0.0.1")).status == 200
         assert (await slow[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 408 ")
-        assert front.told.refusals[0].status == 408
+        assert front.observed.refusals[0].status == 408
         for _, writer in slow:
             writer.transport.abort()
 

@@ -66,7 +66,7 @@ async def test_what_is_left_of_a_body_is_read_over(parts: tuple[bytes, bytes], v
         assert b"close" not in head
         more.set()
         await app.reader.readuntil(b"0\r\n\r\n" if parts is CHUNKS else b"answ")
-        await front.told.until(1)
+        await front.observed.until(1)
         app.send(body[9:15])
         app.send(body[15:] + request("GET", "/api/2", host="127.0.0.1"))
         assert (await app.read()).body == b"fine"
@@ -165,7 +165,7 @@ async def test_a_body_that_breaks_its_chunks_ends_there() -> None:
         await app.reader.readuntil(b"an")
         more.set()
         assert await app.reader.readexactly(2) == b"sw"
-        await front.told.until(1)
+        await front.observed.until(1)
         app.send(b"nonsense\r\n" + request("GET", "/api/2", host="127.0.0.1"))
         assert await app.rest() == b""
 

@@ -43,7 +43,7 @@ class Local:
     """The local CA, and what the proxy says to who runs it."""
 
     files: CertificateAuthority
-    told: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[dict[str, Any]] = field(default_factory=list)
 
     def init(self, *hosts: str) -> None:
         ca.init(Path(self.files.cert), Path(self.files.key), list(hosts), datetime.now(UTC), os.environ)
@@ -53,7 +53,7 @@ class Local:
         Path(self.files.cert).unlink()
 
     def notify(self, event: str, lines: list[str], **facts: Any) -> None:
-        self.told.append({"event": event, "lines": lines, **facts})
+        self.notices.append({"event": event, "lines": lines, **facts})
 
     def trusting(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.files.cert)
@@ -159,8 +159,8 @@ async def test_a_call_inside_is_retried(authority: Authority, local: Local, tls:
         assert [r.one("x-attempt-count") for r in upstream.requests] == ["1", "2", "3"]
         assert {r.target for r in upstream.requests} == {"/v1/x?q=%2F"}
         assert {r.one("host") for r in upstream.requests} == {front.inner}
-        assert (await front.told.until(1))[0]["attempts"] == 3
-        assert local.told == []
+        assert (await front.observed.until(1))[0]["attempts"] == 3
+        assert local.notices == []
 
 
 async def test_many_calls_on_one_connection(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
@@ -257,7 +257,7 @@ async def test_an_upgrade_inside(authority: Authority, local: Local, tls: ssl.SS
         assert (await app.reader.readuntil(b"\r\n\r\n"))[:12] == b"HTTP/1.1 101"
         app.send(b"ping")
         assert await app.rest() == b"<ping>"
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.SUCCESS
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.SUCCESS
 
 
 async def test_an_answer_that_is_cut(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
@@ -283,7 +283,7 @@ async def test_an_app_that_goes_away(authority: Authority, local: Local, tls: ss
             app.send(request("GET", "/", host=front.inner))
             await upstream.until(1)
         await upstream.gone.wait()
-        assert (await front.told.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
+        assert (await front.observed.until(1))[0]["outcome"] is Outcome.CLIENT_GONE
 
 
 async def test_an_app_that_ends_its_tls_while_it_waits(
@@ -296,7 +296,7 @@ async def test_an_app_that_ends_its_tls_while_it_waits(
             await upstream.until(1)
             app.writer.close()
             await upstream.gone.wait()
-        await front.told.until(1)
+        await front.observed.until(1)
         assert caplog.records == []
 
 
@@ -315,7 +315,7 @@ async def test_whose_call_it_is(authority: Authority, local: Local, tls: ssl.SSL
             assert (await app.ask("GET", "/", "Host: localhost:1")).status == 421
             assert (await app.ask("CONNECT", front.inner)).status == 400
         assert [r.target for r in upstream.requests] == ["/abs", "/"]
-        assert "inside a CONNECT to localhost" in front.told.refusals[0].detail
+        assert "inside a CONNECT to localhost" in front.observed.refusals[0].detail
 
 
 async def test_the_port_that_goes_without_saying(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
@@ -358,7 +358,7 @@ async def test_no_ca_yet(
     monkeypatch.setattr("proxy.server.intercept.interception.AGAIN", 0.0)
     local.lose()
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
-        assert [told["event"] for told in local.told] == ["interception"]
+        assert [notice["event"] for notice in local.notices] == ["interception"]
         async with front.app() as app:
             reply = await app.ask("CONNECT", front.inner)
             assert reply.status == 500
@@ -398,10 +398,10 @@ async def test_an_app_that_does_not_trust_us_is_told_of_once(
                 assert (await app.ask("GET", "/")).status == 200
         while front.path.acceptor.interception._beside.tasks:
             await asyncio.gather(*front.path.acceptor.interception._beside.tasks)
-        assert [told["event"] for told in local.told] == ["handshake"]
-        assert local.told[0]["authority"] == front.inner
-        assert "does not trust the local CA" in local.told[0]["lines"][0]
-        assert "redrive env" in local.told[0]["lines"][0]
+        assert [notice["event"] for notice in local.notices] == ["handshake"]
+        assert local.notices[0]["authority"] == front.inner
+        assert "does not trust the local CA" in local.notices[0]["lines"][0]
+        assert "redrive env" in local.notices[0]["lines"][0]
 
 
 async def test_cleartext_where_tls_is_expected(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
@@ -410,7 +410,7 @@ async def test_cleartext_where_tls_is_expected(authority: Authority, local: Loca
         assert await app.reader.readuntil(b"\r\n\r\n") == OK
         app.send(b"SSH-2.0-x\r\n")
         await app.rest()
-        assert "carries no TLS" in local.told[0]["lines"][0]
+        assert "carries no TLS" in local.notices[0]["lines"][0]
         assert upstream.connections == 0
 
 
@@ -425,7 +425,7 @@ async def test_cleartext_requests_make_calls_too(authority: Authority, local: Lo
         app.send(request("GET", "/", host=front.inner)[2:])
         reply = await app.read()
         assert (reply.body, reply.one("x-attempt-count")) == (b"ok", "2")
-        assert not local.told
+        assert not local.notices
 
 
 async def test_the_leaf_is_for_the_name_that_tls_asks_for(
@@ -552,7 +552,7 @@ async def test_without_the_extra(
 ) -> None:
     monkeypatch.setattr("proxy.server.intercept.is_installed", lambda extra: False)
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
-        assert "pip install 'redrive[intercept]'" in local.told[0]["lines"][0]
+        assert "pip install 'redrive[intercept]'" in local.notices[0]["lines"][0]
         async with front.app() as other:
             assert b"pip install 'redrive[intercept]'" in (await other.ask("CONNECT", front.inner)).body
         assert (await app.ask("GET", "/api/x")).status == 200  # all else is served

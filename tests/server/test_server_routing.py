@@ -163,7 +163,7 @@ async def test_a_foreign_origin_is_refused_where_no_browser_says_more(
         assert len(upstream.requests) == (2 if status == 200 else 1)
         if status == 403:
             assert "list a name in `hosts` of the upstream api" in json.loads(reply.body)["detail"]
-            assert front.told.refusals[0].outcome is Outcome.DENIED
+            assert front.observed.refusals[0].outcome is Outcome.DENIED
 
 
 async def test_a_page_may_call_by_a_name_that_is_listed_and_off_loopback() -> None:
@@ -197,7 +197,7 @@ async def test_max_forwards() -> None:
         assert b"X-Mine: 1" in trace.body
         assert b"secret" not in trace.body
         assert trace.one("proxy-status") == 'redrive; attempts=0; outcome=success; details="Max-Forwards ends here"'
-        assert [(told.method, told.outcome) for told in front.told.refusals] == [
+        assert [(told.method, told.outcome) for told in front.observed.refusals] == [
             ("OPTIONS", Outcome.SUCCESS),
             ("TRACE", Outcome.SUCCESS),
         ]
@@ -227,7 +227,7 @@ async def test_options_asterisk_of_a_server() -> None:
             own = await app.ask("OPTIONS", "*")
             assert (own.status, own.one("content-length"), own.one("x-attempt-count")) == (200, "0", "0")
             assert "OPTIONS" in (own.one("allow") or "")
-            assert [(told.path, told.outcome) for told in front.told.refusals] == [("*", Outcome.SUCCESS)]
+            assert [(told.path, told.outcome) for told in front.observed.refusals] == [("*", Outcome.SUCCESS)]
             assert (await app.ask("OPTIONS", "/nowhere")).status == 404
             assert len(upstream.requests) == 2
 
@@ -236,7 +236,7 @@ async def test_unmatched_hosts_can_be_denied() -> None:
     async with Front(unmatched="deny") as front, front.app() as app:
         reply = await app.ask("GET", "http://other.test/")
         assert reply.status == 403
-        assert front.told.refusals[0].outcome is Outcome.DENIED
+        assert front.observed.refusals[0].outcome is Outcome.DENIED
 
 
 async def test_too_many_connections() -> None:
@@ -277,7 +277,7 @@ async def test_a_unix_listener_and_a_unix_upstream(tmp_path: object) -> None:
             app.send(request("GET", "/api/x"))
             app.end()
             assert (await app.read()).status == 200
-            assert front.told.calls[0]["client"] == ""
+            assert front.observed.calls[0]["client"] == ""
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "1.2.3"])
@@ -297,7 +297,7 @@ async def test_steering_fields_are_heeded_and_never_forwarded() -> None:
         sent = upstream.requests[0]
         assert [name.lower() for name, _ in sent.fields] == ["host", "x-other", "x-attempt-count", "via"]
         assert sent.one("x-attempt-count") == "1"
-        assert front.told.outcomes == [Outcome.DISABLED]
+        assert front.observed.outcomes == [Outcome.DISABLED]
 
 
 async def test_each_listener_has_its_own_defaults() -> None:

@@ -31,7 +31,7 @@ async def test_a_call_without_an_answer_is_told() -> None:
         assert await app.rest() == b""
         app.vanish()
         await ended
-        assert front.told.outcomes == [Outcome.OVERLOADED]
+        assert front.observed.outcomes == [Outcome.OVERLOADED]
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["the first call", "one that went at once"])
@@ -49,7 +49,7 @@ async def test_a_call_that_waits_for_a_retry_gets_the_answer_that_was_kept(befor
         assert (told.status, told.body, told.one("connection")) == (503, b"busy", "close")
         app.vanish()
         await ended
-        call = front.told.calls[-1]
+        call = front.observed.calls[-1]
         assert (call["status"], call["outcome"]) == (503, Outcome.OVERLOADED)
         assert [(record.status, record.decision) for record in call["history"]] == [(503, "overloaded")]
         assert call["history"][0].why == SHUT_DOWN
@@ -67,7 +67,7 @@ async def test_an_answer_that_has_begun_is_seen_to_be_cut(before: int) -> None:
         with pytest.raises(ConnectionResetError):
             await app.rest()
         assert bytes(app.reader._buffer) == b""  # type: ignore[attr-defined]  # and no last chunk
-        call = front.told.calls[-1]
+        call = front.observed.calls[-1]
         assert (call["status"], call["outcome"], call["detail"]) == (200, Outcome.COMMITTED, SHUT_DOWN)
         assert call["history"][-1].decision == "committed"
 

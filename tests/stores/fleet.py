@@ -49,7 +49,7 @@ class Sidecar:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.now = 1000.0
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.notices: list[tuple[str, dict[str, Any]]] = []
         self.heard = asyncio.Condition()
         self.store = RedisStore(
             url, timeout=timeout, denies=denies, clock=clock or (lambda: self.now), notify=self._notify, dead=dead
@@ -60,7 +60,7 @@ class Sidecar:
         self._states = asyncio.Queue[str]()
 
     def _notify(self, event: str, lines: list[str], **facts: Any) -> None:
-        self.told.append((lines[0], facts))
+        self.notices.append((lines[0], facts))
         self._states.put_nowait(facts["state"])
 
     async def until(self, state: str) -> None:

@@ -106,8 +106,8 @@ async def heard(machines: list[Machine]) -> None:
 
 async def test_the_first_place_is_given_once(redis_server: RedisServer, sidecars: Make) -> None:
     machines = await fleet_of(3, redis_server, sidecars)
-    told: list[list[CooldownBegan]] = [[], [], []]
-    for machine, its in zip(machines, told, strict=True):
+    cooldowns: list[list[CooldownBegan]] = [[], [], []]
+    for machine, its in zip(machines, cooldowns, strict=True):
         machine.sidecar.factory.heard = its.append
     machines[0].meets()
     machines[1].meets(sent=machines[1].now - 1)  # to an attempt sent before the first word: it is the same cooldown
@@ -115,8 +115,8 @@ async def test_the_first_place_is_given_once(redis_server: RedisServer, sidecars
         machine.come(3)
     await later(machines, 0.001)
     await heard(machines)
-    assert [len(its) for its in told] == [0, 0, 1]  # the others' calls met it themselves
-    assert (told[2][0].upstream, told[2][0].status, told[2][0].is_elsewhere) == ("u", 503, True)
+    assert [len(its) for its in cooldowns] == [0, 0, 1]  # the others' calls met it themselves
+    assert (cooldowns[2][0].upstream, cooldowns[2][0].status, cooldowns[2][0].is_elsewhere) == ("u", 503, True)
     machines[2].come(3)
     await later(machines)
     assert [machine.go() for machine in machines] == [1, 0, 0]

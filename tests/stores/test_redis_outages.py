@@ -35,10 +35,10 @@ def live(sidecars: Make, server: RedisServer | str, **options: Any) -> Sidecar:
 
 async def answer_of(bucket: Any, price: float = 5) -> bool:
     """What a call is told that asks."""
-    told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    bucket.ask(price, asyncio.get_running_loop().time(), lambda _, granted: told.set_result(granted))
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    bucket.ask(price, asyncio.get_running_loop().time(), lambda _, granted: answer.set_result(granted))
     async with asyncio.timeout(20):
-        return await told
+        return await answer
 
 
 async def level_seen(sidecars: Make, server: RedisServer, spec: Any = QUOTA) -> float:
@@ -64,7 +64,7 @@ async def test_gone_and_there_again(own_redis: RedisServer, sidecars: Make) -> N
     bucket.succeeded(5, now)
     own_redis.start()
     await one.until("back")
-    assert [facts["state"] for _, facts in one.told] == ["out", "back"]
+    assert [facts["state"] for _, facts in one.notices] == ["out", "back"]
     assert (one.store.out, one.store.outages) == (False, 1)
     assert await level_seen(sidecars, own_redis) == 85
 
@@ -125,11 +125,11 @@ async def test_full(own_redis: RedisServer, sidecars: Make) -> None:
         await client.config_set("maxmemory", "1")
         assert await answer_of(bucket)
         await one.until("out")
-        assert one.told[0][1]["why"] == "command not allowed when used memory > 'maxmemory'"
+        assert one.notices[0][1]["why"] == "command not allowed when used memory > 'maxmemory'"
         await client.config_set("maxmemory", "0")
     await one.until("back")
     assert await level_seen(sidecars, own_redis) == 90
-    assert len(one.told) == 2
+    assert len(one.notices) == 2
 
 
 async def test_answering_errors(own_redis: RedisServer, sidecars: Make) -> None:
@@ -141,7 +141,7 @@ async def test_answering_errors(own_redis: RedisServer, sidecars: Make) -> None:
         await one.until("out")
         await client.execute_command("ACL", "SETUSER", "default", "+@all")
     await one.until("back")
-    assert len(one.told) == 2
+    assert len(one.notices) == 2
 
 
 async def test_forgotten_scripts_are_no_outage(own_redis: RedisServer, sidecars: Make) -> None:
@@ -151,7 +151,7 @@ async def test_forgotten_scripts_are_no_outage(own_redis: RedisServer, sidecars:
     async with Redis.from_url(own_redis.url) as client:
         await client.script_flush()
     assert await answer_of(bucket)
-    assert one.told == []
+    assert one.notices == []
 
 
 async def test_never_there(sidecars: Make, own_redis: RedisServer) -> None:
@@ -227,7 +227,7 @@ async def test_a_bucket_first_used_while_it_is_gone(own_redis: RedisServer, side
 async def test_a_url_that_says_nothing(sidecars: Make) -> None:
     one = await opened(live(sidecars, "http://user:secret@nowhere"))
     assert one.store.out
-    line, facts = one.told[0]
+    line, facts = one.notices[0]
     assert "not a scheme" in facts["why"]
     assert "secret" not in line
 
@@ -235,7 +235,7 @@ async def test_a_url_that_says_nothing(sidecars: Make) -> None:
 async def test_passwords_are_not_told(sidecars: Make, own_redis: RedisServer) -> None:
     one = await opened(live(sidecars, f"redis://user:secret@127.0.0.1:{own_redis.port}"))
     assert one.store.out
-    assert "secret" not in str(one.told)
+    assert "secret" not in str(one.notices)
 
 
 async def test_leases_go_back_when_a_process_ends(own_redis: RedisServer, sidecars: Make) -> None:

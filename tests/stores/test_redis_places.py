@@ -30,13 +30,13 @@ async def shares(sidecars: Make, url: str) -> None:
     one, other = sidecars(url), sidecars(url)
     await one.store.open()
     await other.store.open()
-    assert (one.told, other.told) == ([], [])
+    assert (one.notices, other.notices) == ([], [])
     bucket, seen = one.bucket(QUOTA), other.bucket(QUOTA)
-    told: list[asyncio.Future[bool]] = []
+    answers: list[asyncio.Future[bool]] = []
     for each, sidecar in ((bucket, one), (seen, other)):
         answer = asyncio.get_running_loop().create_future()
         each.ask(40, sidecar.now, lambda _, granted, answer=answer: answer.set_result(granted))
-        told.append(answer)
+        answers.append(answer)
         async with asyncio.timeout(20):
             assert await answer
     one.now, other.now = one.now + 0.3, other.now + 0.3
@@ -101,7 +101,7 @@ async def test_tls(sidecars: Make, tmp_path: Path) -> None:
         await shares(sidecars, f"rediss://:pw@localhost:{port}/0?ssl_ca_certs={ca}")
         stranger = sidecars(f"rediss://:pw@localhost:{port}/0")
         await stranger.store.open()
-        assert "certificate" in stranger.told[0][1]["why"].lower()
+        assert "certificate" in stranger.notices[0][1]["why"].lower()
     finally:
         server.close()
 

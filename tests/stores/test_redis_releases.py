@@ -111,7 +111,7 @@ async def test_what_a_release_left_is_gone_on_with(earlier: Earlier, redis_serve
     await here.trip()
     # The lease of a holder that is silent comes back; a level that nobody touched is what it was.
     assert (quota.level(here.now), throttle.level(here.now), rate.level(here.now)) == (15, 7, 4)
-    assert here.told == []
+    assert here.notices == []
 
 
 @needs_redis
@@ -126,7 +126,7 @@ async def test_two_releases_side_by_side_spend_one_quota_and_back(
     await here.close()  # back to the earlier release: what was leased is given back, what was spent is gone
     assert await earlier.tokens(key, 20, asked=5) == 0
     assert earlier.lease == 0
-    assert here.told == []
+    assert here.notices == []
 
 
 @needs_redis
@@ -184,7 +184,7 @@ async def test_a_cooldown_of_either_release_holds_the_callers_of_both(
     async with asyncio.timeout(20):
         while one.cooldown.seconds_left(one.now) < 80:
             await one.store.look()
-    assert one.told == two.told == []
+    assert one.notices == two.notices == []
 
 
 def test_no_script_of_a_release_is_forgotten() -> None:

@@ -38,10 +38,10 @@ def memory() -> Iterator[Memory]:
 
 class Caller:
     def __init__(self) -> None:
-        self.told: list[float] = []
+        self.served_at: list[float] = []
 
     def retime(self, at: float) -> None:
-        self.told.append(at)
+        self.served_at.append(at)
 
 
 def doors(memory: Memory, most: int, workers: int = 2) -> list[Places]:
@@ -66,7 +66,7 @@ def test_a_place_goes_to_who_came_first_in_whichever_worker(memory: Memory) -> N
     two.ask(first, RULES, 0.1)
     one.ask(second, RULES, 0.2)
     one.give_back(0.21)
-    assert second.told == [0.21]
+    assert second.served_at == [0.21]
     assert one.ask(second, RULES, 0.21) > 0.21, "somebody waits in the other worker for longer"
     assert one.ask(third, RULES, 0.22) > 0.22
     assert two.ask(first, RULES, 0.23) == 0.23

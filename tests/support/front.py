@@ -73,7 +73,7 @@ def to(
 
 
 @dataclass
-class Told:
+class RecordingObserver:
     """An observer that keeps what it needs of each call."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Told:
 
 
 class Front:
-    """A running proxy port on loopback. `path` is the DataPath, `told` its observer."""
+    """A running proxy port on loopback. `path` is the DataPath, `observed` its observer."""
 
     def __init__(
         self,
@@ -153,10 +153,10 @@ class Front:
         }
         self.settings = Settings(**{**values, **settings})
         self.listen = listen
-        self.told = Told()
+        self.observed = RecordingObserver()
 
     async def __aenter__(self) -> Self:
-        self.path = DataPath(asyncio.get_running_loop(), self.settings, self.told)
+        self.path = DataPath(asyncio.get_running_loop(), self.settings, self.observed)
         for sock in bind(self.listen, "listen"):
             await self.path.open(bound(sock), sock)
             self.port: int = bound(sock).port or 80

@@ -20,10 +20,10 @@ LATE = 10.0
 
 
 class Side(asyncio.Protocol):
-    """The end of a connection that writes. `told`: what the transport told it."""
+    """The end of a connection that writes. `calls`: what the transport called on it."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self.resumed = asyncio.Event()
 
@@ -35,10 +35,10 @@ class Side(asyncio.Protocol):
         write_at_once(self.transport, self.socket, data)
 
     def pause_writing(self) -> None:
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume_writing(self) -> None:
-        self.told.append("resume")
+        self.calls.append("resume")
         self.resumed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -97,7 +97,7 @@ async def test_bytes_stay_in_order_and_the_writer_is_paused_and_resumed() -> Non
     async with connected() as (side, there):
         side.transport.set_write_buffer_limits(high=1000)
         sent, step = b"", 0
-        while "pause" not in side.told or step % 3:
+        while "pause" not in side.calls or step % 3:
             piece = struct.pack("!I", step) * 20_000
             if step % 3 == 0:
                 side.transport.write(piece)
@@ -117,7 +117,7 @@ async def test_bytes_stay_in_order_and_the_writer_is_paused_and_resumed() -> Non
                 came += await loop.sock_recv(there, 1 << 20)
             await side.resumed.wait()
         assert came == sent
-        assert side.told == ["pause", "resume"]
+        assert side.calls == ["pause", "resume"]
         side.write(b"again")
         assert there.recv(10) == b"again"
 
@@ -248,5 +248,5 @@ uvloop.run(connect())
 
 @pytest.mark.parametrize(("version", "past"), [("0.21.0", True), ("0.23.9", True), ("0.24.0", False), ("1.0", False)])
 def test_a_uvloop_that_nobody_has_read_writes_by_itself(version: str, past: bool) -> None:
-    told = subprocess.run([sys.executable, "-c", VERSION, version], capture_output=True, text=True, check=True).stdout
-    assert told == f"{past and CORE == 'compiled'}\n"
+    calls = subprocess.run([sys.executable, "-c", VERSION, version], capture_output=True, text=True, check=True).stdout
+    assert calls == f"{past and CORE == 'compiled'}\n"
