@@ -99,6 +99,19 @@ def oracle(stream: bytes) -> list[Event]:
 
 
 @pytest.mark.parametrize("piece", [1000, 10**7])
+def test_an_event_of_64_kib_is_read_and_a_longer_one_is_not(piece: int) -> None:
+    def read(*lines: bytes) -> list[Event]:
+        stream, reader = b"\n".join(lines) + b"\n\n", SseReader()
+        return [event for at in range(0, len(stream), piece) for event in reader.feed(stream[at : at + piece])]
+
+    half = b"data: " + b"x" * (32 * 1024 - 6)
+    assert [len(event.data) for event in read(half + half)] == [64 * 1024 - 6]
+    assert read(half + half + b"x") == []
+    assert [len(event.data) for event in read(half, half)] == [64 * 1024 - 12 + 1]
+    assert read(half, half + b"x") == []
+
+
+@pytest.mark.parametrize("piece", [1000, 10**7])
 def test_what_is_kept_is_bounded_and_what_follows_is_read_all_the_same(piece: int) -> None:
     long = [b"data: " + b"x" * (3 * MOST), b"data: " + b"y" * 1000 + b"\ndata: z" * (MOST // 7), b":" + b"c" * 2 * MOST]
     stream = b"\n\n".join([*long, b"event: error\ndata: {}", b""]) + b"\n"

@@ -32,6 +32,9 @@ class Own:
     def refresh_retry_token_for_retry(self, *, token_to_renew: object, error: Exception) -> object:
         return self._say(self.then)
 
+    def record_success(self, *, token: object) -> None:
+        self._say(self.then)
+
     def _say(self, what: object) -> object:
         if isinstance(what, Exception):
             raise what
@@ -67,3 +70,10 @@ def test_what_a_renewal_may_say(then: object, said: float | Outcome) -> None:
 def test_a_pushback_holds_whatever_the_strategy_says() -> None:
     failure = Failure(1, FAILURE.verdict, Pushback(3.0), status=503)
     assert CustomToken(Own(Token(0), Token(1)), "").next_delay(failure) == 3
+
+
+@pytest.mark.parametrize("fault", [RuntimeError(), ValueError("no such token"), RetryError()])
+def test_a_success_that_the_strategy_fails_to_record_is_one_all_the_same(fault: Exception) -> None:
+    token = CustomToken(Own(Token(0), fault), "")
+    token.succeeded()
+    assert token.next_delay(FAILURE) is Outcome.BUCKET_EMPTY  # the strategy is not asked about this call again

@@ -200,6 +200,15 @@ def test_scopes_have_buckets_of_their_own() -> None:
     assert strategy.tokens_left("c") == 5
 
 
+def test_the_scope_unused_for_longest_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.retry.smithy.MOST_SCOPES", 2)
+    strategy = StandardRetryStrategy(bucket=QuotaSpec(capacity=10))
+    for scope in ("a", "b"):
+        refresh(strategy, strategy.acquire_initial_retry_token(token_scope=scope))
+    assert [strategy.tokens_left(scope) for scope in ("a", "b", "a", "c")] == [5, 5, 5, 10]
+    assert [strategy.tokens_left(scope) for scope in ("a", "b")] == [5, 10]
+
+
 # -- waits ----------
 
 

@@ -138,6 +138,20 @@ def opened(breaker: CircuitBreaker, now: float) -> None:
     assert breaker.is_open
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_probe_whose_time_is_over_decides_nothing_for_the_next(memory: Memory, shared: bool) -> None:
+    spec = BreakerSpec(0.5, 2, 30.0, 10.0)
+    breaker = (SharedFactory(memory) if shared else Factory()).breaker(("u", "late probe"), spec, None)
+    opened(breaker, 0.0)
+    assert (breaker.enter(10.0), breaker.enter(20.0)) == (1, 2)
+    breaker.ended(False, 10.0, 1, 21.0)
+    breaker.ended(True, 10.0, 1, 21.0)
+    breaker.undecided(1, 21.0)
+    assert (breaker.is_open, breaker.seconds_left(22.0)) == (True, 8.0)
+    breaker.ended(False, 20.0, 2, 22.0)
+    assert not breaker.is_open
+
+
 def test_one_probe_over_all_workers(memory: Memory) -> None:
     spec = BreakerSpec(0.5, 2, 30.0, 10.0)
     one, other = (SharedFactory(memory).breaker(("u", "one probe"), spec, None) for _ in range(2))
