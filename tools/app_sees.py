@@ -68,11 +68,13 @@ buffers: {per_request: 1KiB}
 
 @dataclass(frozen=True)
 class Scene:
-    """One call. `told` is what stands before the transcript; `script` is what the upstream does to each attempt."""
+    """One call. `description` is what stands before the transcript; `script` is what the upstream does to each
+    attempt.
+    """
 
     outcome: str
     title: str
-    told: str
+    description: str
     steps: tuple[Step, ...]
     request: str
     body: bytes = b""
@@ -357,7 +359,7 @@ def render(played: list[tuple[Scene, str, list[str]]]) -> str:
         for scene, text, received in played:
             if scene.outcome == outcome:
                 parts += ["", f"### {scene.title}", ""]
-                parts += [scene.told, ""] if scene.told else []
+                parts += [scene.description, ""] if scene.description else []
                 parts.append(_block(scene.request, text))
                 if scene.shows_upstream:
                     parts += ["", "The upstream received:", "", _block(*received)]

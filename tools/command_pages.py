@@ -40,8 +40,8 @@ def commands(parser: Parser) -> dict[str, tuple[Parser, str]]:
     """The commands of a parser: each one's own parser, and what it does in a line."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            told = {each.dest: each.help or "" for each in action._choices_actions}
-            return {name: (made, told.get(name, "")) for name, made in action.choices.items()}
+            summary = {each.dest: each.help or "" for each in action._choices_actions}
+            return {name: (made, summary.get(name, "")) for name, made in action.choices.items()}
     return {}
 
 
@@ -118,7 +118,7 @@ def made(name: str, parser: Parser) -> str:
 
 def overview(parser: Parser) -> str:
     """The table of all commands."""
-    rows = "".join(f"| [{name}]({name}.md) | {told} |\n" for name, (_, told) in commands(parser).items())
+    rows = "".join(f"| [{name}]({name}.md) | {summary} |\n" for name, (_, summary) in commands(parser).items())
     return f"| | |\n| --- | --- |\n{rows}"
 
 
@@ -182,11 +182,11 @@ def examples(text: str) -> str:
             os.chdir(before)
 
 
-def page(name: str, parser: Parser, told: str) -> str:
+def page(name: str, parser: Parser, summary: str) -> str:
     """A command's page as it has to be; a page that is not there yet begins with what the parser knows."""
     path = FOLDER / f"{name}.md"
     if not path.exists():
-        return f"# redrive {name}\n\n{told}\n\n{BEGINS}\n\n{made(name, parser)}\n{ENDS}\n"
+        return f"# redrive {name}\n\n{summary}\n\n{BEGINS}\n\n{made(name, parser)}\n{ENDS}\n"
     text = filled(path.read_text(), made(name, parser))
     # A fingerprint and a date are other ones each time: what is shown is kept where nothing else differs.
     again = text if name in WITH_A_PROCESS else examples(text)
@@ -209,7 +209,7 @@ def pages() -> dict[Path, str]:
     """Every page, as it has to be."""
     parser = _parser()
     index = FOLDER / "README.md"
-    every = {FOLDER / f"{name}.md": page(name, made, told) for name, (made, told) in commands(parser).items()}
+    every = {FOLDER / f"{name}.md": page(name, made, summary) for name, (made, summary) in commands(parser).items()}
     why = FOLDER.parent.parent / "why.md"
     return {index: filled(index.read_text(), overview(parser)), **every, why: examples(why.read_text())}
 

@@ -65,7 +65,7 @@ def values(schema: Any) -> list[str]:
     return [word for each in schema.get("anyOf", ()) for word in values(each)]
 
 
-def told(name: str, section: Section) -> str:
+def description(name: str, section: Section) -> str:
     """A key's meaning in a cell: its help, where more is said, and its words."""
     key = section.keys[name]
     parts = [key.doc.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")] if key.doc else []
@@ -100,7 +100,8 @@ def page() -> str:
         doc = section.doc.replace("*", "\\*")
         text += f"\n## {section.name}\n\n{doc}\n\n| key | default | |\n| --- | --- | --- |\n"
         text += "".join(
-            f"| `{name}` | {default(key.default)} | {told(name, section)} |\n" for name, key in section.keys.items()
+            f"| `{name}` | {default(key.default)} | {description(name, section)} |\n"
+            for name, key in section.keys.items()
         )
     return text
 

@@ -352,8 +352,8 @@ def section(results: Results, installed: str) -> str:
         "| --- |" + " --- |" * len(heads),
     ]
     for failure in LASTING:
-        told = [", ".join(str(results.lasting[call, failure, way].sent) for way in WAYS) for call in sdk.calls]
-        lines.append(f"| {failure} | {' | '.join(told)} |")
+        counts = [", ".join(str(results.lasting[call, failure, way].sent) for way in WAYS) for call in sdk.calls]
+        lines.append(f"| {failure} | {' | '.join(counts)} |")
     return "\n".join(lines) + "\n"
 
 

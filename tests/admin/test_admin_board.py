@@ -63,7 +63,7 @@ class House:
         return LiveBoard(view, lambda: self.now, "b0")
 
 
-def told(board: LiveBoard, version: int) -> tuple[dict[str, Any], int]:
+def changes_since(board: LiveBoard, version: int) -> tuple[dict[str, Any], int]:
     text, version = board.since(version)
     return json.loads(text), version
 
@@ -72,13 +72,13 @@ async def test_only_what_moved_is_told() -> None:
     house = House()
     board = house.board()
     await board.look()
-    first, version = told(board, 0)
+    first, version = changes_since(board, 0)
     assert first["full"]
     assert [row["name"] for row in first["upstreams"]] == ["a", "b"]
     house.rows[1] = Live("b", 4, 2, 1, 6, NONE)
     house.now += 1
     await board.look()
-    second, version = told(board, version)
+    second, version = changes_since(board, version)
     assert not second["full"]
     (row,) = second["upstreams"]
     assert row["recent"] | {"p50": None, "p95": None} == row["recent"]
@@ -87,8 +87,8 @@ async def test_only_what_moved_is_told() -> None:
     assert second["buckets"] == []
     house.now += 1
     await board.look()
-    assert told(board, version)[0]["upstreams"] == []
-    assert len(told(board, 0)[0]["upstreams"]) == 2
+    assert changes_since(board, version)[0]["upstreams"] == []
+    assert len(changes_since(board, 0)[0]["upstreams"]) == 2
 
 
 async def test_many_who_watch_cost_one_look_and_a_slow_look_makes_the_next_one_wait() -> None:
@@ -108,11 +108,11 @@ async def test_rows_that_go_void_what_was_told() -> None:
     house = House()
     board = house.board()
     await board.look()
-    _, version = told(board, 0)
+    _, version = changes_since(board, 0)
     house.rows.pop()
     house.now += 1
     await board.look()
-    message, _ = told(board, version)
+    message, _ = changes_since(board, version)
     assert message["full"]
     assert [row["name"] for row in message["upstreams"]] == ["a"]
 
@@ -128,7 +128,7 @@ async def test_the_last_minute_is_what_came_since_its_mark() -> None:
         house.rows[0] = Live("a", 10 * (second + 1), 10 * (second + 1), 0, 10 * (second + 1), slots)
         house.now += 5
     await board.look()
-    message, _ = told(board, 0)
+    message, _ = changes_since(board, 0)
     assert message["window"] == 60
     assert message["upstreams"][0]["recent"]["calls"] == 120
     assert message["upstreams"][0]["calls"] == 300
@@ -137,7 +137,7 @@ async def test_the_last_minute_is_what_came_since_its_mark() -> None:
     for _ in range(LEVELS):
         await board.sample()
     await board.look()
-    assert len(told(board, 0)[0]["history"]["a/x"]) == LEVELS
+    assert len(changes_since(board, 0)[0]["history"]["a/x"]) == LEVELS
 
 
 def test_a_sample_takes_its_share_of_a_core_at_most() -> None:
@@ -152,7 +152,7 @@ async def test_one_label_is_told_by_its_lowest_scope() -> None:
     house.levels += [{**house.levels[0], "level": 2.0}, {**house.levels[0], "kind": "adaptive limiter", "level": 1.0}]
     board = house.board()
     await board.look()
-    message, _ = told(board, 0)
+    message, _ = changes_since(board, 0)
     assert [(each["bucket"], each["level"], each["scopes"]) for each in message["buckets"]] == [
         ("a/x", 2.0, 2),
         ("a/x (limiter)", 1.0, 1),
@@ -176,7 +176,7 @@ async def shown(row: Live, *buckets: dict[str, Any], **given: Any) -> dict[str, 
     house.given = Provision(**{"buckets": ("a/x", "a/y"), "rates": ("r", "s"), **given})
     board = house.board()
     await board.look()
-    (told_of,) = told(board, 0)[0]["upstreams"]
+    (told_of,) = changes_since(board, 0)[0]["upstreams"]
     return dict(told_of)
 
 
@@ -244,7 +244,7 @@ async def test_a_row_is_told_again_when_its_bucket_drains_and_when_another_confi
     house.given = Provision(buckets=("a/x",))
     board = house.board()
     await board.look()
-    message, version = told(board, 0)
+    message, version = changes_since(board, 0)
     assert message["states"]["drained"] == {
         "rank": 4, "text": "bucket empty", "why": STATES["drained"].why,
     }  # fmt: skip
@@ -252,14 +252,14 @@ async def test_a_row_is_told_again_when_its_bucket_drains_and_when_another_confi
     house.levels = [{**house.levels[0], "level": 0.5}]
     house.now += 1
     await board.look()
-    message, version = told(board, version)
+    message, version = changes_since(board, version)
     assert [(row["name"], row["state"]) for row in message["upstreams"]] == [("a", "drained")]
     assert [each["drained"] for each in message["buckets"]] == [True]
     assert "states" not in message
     house.given, house.loads = Provision(), 2
     house.now += 1
     await board.look()
-    message, _ = told(board, version)
+    message, _ = changes_since(board, version)
     assert [(row["name"], row["state"], row["bucket"]) for row in message["upstreams"]] == [("a", "quiet", None)]
 
 

@@ -55,11 +55,11 @@ def test_json_says_what_the_lines_say(capsys: pytest.CaptureFixture[str], text: 
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("r.yaml:")]
     assert main(["check", "-c", "r.yaml", "--format", "json"]) == status
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    report = json.loads(out)
     assert not [line for line in err.splitlines() if line.startswith("r.yaml:")]
-    assert told["ok"] is (status == 0) and told["upstreams"] == (1 if status == 0 else None)
-    assert told["errors"] + told["warnings"] + told["notes"] == len(told["problems"]) == len(lines)
-    for each, line in zip(told["problems"], lines, strict=True):
+    assert report["ok"] is (status == 0) and report["upstreams"] == (1 if status == 0 else None)
+    assert report["errors"] + report["warnings"] + report["notes"] == len(report["problems"]) == len(lines)
+    for each, line in zip(report["problems"], lines, strict=True):
         kind = "" if each["severity"] == "error" else f"{each['severity']}: "
         path = f"{each['path']}: " if each["path"] else ""
         assert line == f"{each['file']}:{each['line']}:{each['column']}: {path}{kind}{each['message']}"

@@ -46,7 +46,7 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "printed"),
     [
         (["rnu"], "there is no verb rnu (did you mean run?); redrive --help says more"),
         (["fly"], "there is no verb fly; redrive --help says more"),
@@ -61,11 +61,13 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
         (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),
     ],
 )
-def test_bad_usage_is_a_line_with_the_remedy(typed: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage_is_a_line_with_the_remedy(
+    typed: list[str], printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         main(typed)
     assert left.value.code == 2
-    assert capsys.readouterr().err == f"redrive: {told}\n"
+    assert capsys.readouterr().err == f"redrive: {printed}\n"
 
 
 def test_help_says_where_the_examples_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,18 +79,18 @@ def test_help_says_where_the_examples_are(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_good_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(file)]) == 0
-    told = capsys.readouterr()
-    assert told.out == f"{file}: fine, 2 upstreams\n"
-    taken, *notes = told.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == f"{file}: fine, 2 upstreams\n"
+    taken, *notes = printed.err.splitlines()
     assert taken == f"redrive: configuration: {file}"
     assert all(": note: " in line for line in notes)
 
 
 def test_no_file_means_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 0
-    told = capsys.readouterr()
-    assert told.out == "the defaults: fine, 0 upstreams\n"
-    taken, warning = told.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == "the defaults: fine, 0 upstreams\n"
+    taken, warning = printed.err.splitlines()
     assert taken.startswith("redrive: configuration: the defaults (there is no redrive.yaml, no config/redrive.yaml")
     assert warning.startswith("redrive: warning: no configuration file was found")
 
@@ -155,9 +157,9 @@ def test_every_error_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> 
         "lisen: 127.0.0.1:1\nupstreams:\n  a: {url: 'http://x.example', strategie: none}\ndrain: 5 parsecs\n"
     )
     assert main(["check", "-c", str(file)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    lines = told.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
     assert [line.split(": ")[0].removeprefix(str(file)).split(":")[1] for line in lines] == ["1", "3", "4"]
     assert "did you mean listen?" in lines[0]
     assert "did you mean strategy?" in lines[1]
@@ -230,13 +232,13 @@ def test_a_reader_that_has_seen_enough(file: Path) -> None:
 
 
 def test_output_that_can_not_be_written_is_one_line(file: Path) -> None:
-    for redirect, status, told in (
+    for redirect, status, printed in (
         (">/dev/full", 2, "redrive: no space left on device\n"),
         (">&-", 0, ""),
     ):
         command = f"'{sys.executable}' -m proxy schema {redirect}"
         done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
-        assert (done.returncode, done.stderr) == (status, told)
+        assert (done.returncode, done.stderr) == (status, printed)
 
 
 def test_names_that_are_no_utf8_and_terminals_without_our_signs(tmp_path: Path) -> None:

@@ -143,5 +143,5 @@ def test_another_shell_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as left:
         main(["completion", "tcsh"])
     assert left.value.code == 2
-    told = "SHELL takes one of bash, zsh, fish, not tcsh; redrive completion --help says more"
-    assert capsys.readouterr().err == f"redrive: {told}\n"
+    message = "SHELL takes one of bash, zsh, fish, not tcsh; redrive completion --help says more"
+    assert capsys.readouterr().err == f"redrive: {message}\n"

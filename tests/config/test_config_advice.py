@@ -369,8 +369,8 @@ def test_an_optional_part_that_is_missing_is_told_with_its_command(
     )
     assert not [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
     monkeypatch.setattr("proxy.config.advice.is_installed", lambda extra: False)
-    told = [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
-    assert told == [
+    problems = [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
+    assert problems == [
         "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, or the bucket is this "
         "process's own: "
         "pip install 'redrive[redis]', or in a checkout make extras",
@@ -413,8 +413,8 @@ def test_advice_beside_errors_is_of_what_has_none(tmp_path: Path) -> None:
     )
     result = loaded(tmp_path, text)
     assert result.settings is None
-    told = [line.split(": ")[0] + " " + line.split(": ")[1] for line in lines(tmp_path, result, "error", "warning")]
-    assert told == [
+    problems = [line.split(": ")[0] + " " + line.split(": ")[1] for line in lines(tmp_path, result, "error", "warning")]
+    assert problems == [
         "redrive.yaml:1:8 drain",
         "redrive.yaml:6:11 upstreams.a.mode",
         "redrive.yaml:9:13 upstreams.b.bucket",

@@ -723,13 +723,13 @@ def test_a_strategy_whose_methods_are_async(tmp_path: Path) -> None:
 def test_a_file_s_name_beyond_all_measure_is_told_where_it_stands(tmp_path: Path, line: str, where: str) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text("upstreams:\n  a:\n    url: https://x.test\n    " + line.format("x" * 5000) + "\n")
-    told = str(load(str(file), {}).errors[0])
-    assert told.startswith(f"{file}:{where}")
-    assert len(told) < 600
+    expected = str(load(str(file), {}).errors[0])
+    assert expected.startswith(f"{file}:{where}")
+    assert len(expected) < 600
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("listen: 127.0.0.1 :8080\n", "1:9: listen: a space before ':' does not belong there; remove it"),
         ("upstreams: {a: {url: 'http://x '}}\n", "1:22: upstreams.a.url: a space at its end does not belong there"),
@@ -762,9 +762,9 @@ def test_a_file_s_name_beyond_all_measure_is_told_where_it_stands(tmp_path: Path
         ),
     ],
 )
-def test_what_is_hard_to_see_and_what_others_call_it(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_hard_to_see_and_what_others_call_it(tmp_path: Path, text: str, expected: str) -> None:
     found = lines(tmp_path, loaded(tmp_path, text))
-    assert len(found) == 1 and told in found[0], found
+    assert len(found) == 1 and expected in found[0], found
 
 
 def test_keys_of_the_user_s_own_are_left_alone(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_defaults_are_for_upstreams_and_not_for_hosts_that_none_names(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("entries", "told"),
+    ("entries", "message"),
     [
         ("[bb]", "2:38: upstreams.a.fallback[0]: there is no upstream called 'bb' (did you mean b?)"),
         ("[b, {to: cc}]", "2:46: upstreams.a.fallback[1].to: there is no upstream called 'cc' (did you mean c?)"),
@@ -72,9 +72,9 @@ def test_defaults_are_for_upstreams_and_not_for_hosts_that_none_names(tmp_path: 
         ("[{to: b, keep: x-key}]", "2:52: upstreams.a.fallback[0].keep: must be a list, not 'x-key'"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, entries: str, told: str) -> None:
+def test_what_is_refused(tmp_path: Path, entries: str, message: str) -> None:
     (line,) = refused(tmp_path, entries)
-    assert line.startswith(f"redrive.yaml:{told}")
+    assert line.startswith(f"redrive.yaml:{message}")
 
 
 def test_a_circle_is_told_once_where_it_closes(tmp_path: Path) -> None:

@@ -33,17 +33,17 @@ def test_a_deep_file_is_told_in_one_line(
     file.write_text(DEEP[name])
     status, _, err = verb(capsys, *asked, str(file))
     assert status == 2
-    (told,) = [line for line in err.splitlines() if "redrive.yaml:" in line]
-    assert "nested more than 60 levels deep" in told
-    assert len(told) < 300
+    (problems,) = [line for line in err.splitlines() if "redrive.yaml:" in line]
+    assert "nested more than 60 levels deep" in problems
+    assert len(problems) < 300
 
 
 @pytest.mark.parametrize(
     "text", ["include: [/dev/zero]\n", "upstreams: {a: {url: 'http://a', service_config: /dev/zero}}\n"]
 )
 def test_a_file_without_an_end_is_refused(tmp_path: Path, text: str) -> None:
-    (told,) = lines(tmp_path, loaded(tmp_path, text))
-    assert "larger than 64 MiB" in told
+    (problems,) = lines(tmp_path, loaded(tmp_path, text))
+    assert "larger than 64 MiB" in problems
 
 
 def test_policy_tests_without_an_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,8 +55,8 @@ def test_a_file_as_deep_as_it_may_be_is_read(tmp_path: Path) -> None:
     deep = "[" * 50 + "x" + "]" * 50
     many = "".join(f"  u{n}: {{url: 'http://u{n}.example'}}\n" for n in range(600))  # so many that depth is looked at
     result = loaded(tmp_path, f"upstreams:\n{many}strategies: {{a: {{kind: 'nowhere:Class', deep: {deep}}}}}\n")
-    (told,) = lines(tmp_path, result)
-    assert "cannot import nowhere" in told
+    (problems,) = lines(tmp_path, result)
+    assert "cannot import nowhere" in problems
 
 
 @pytest.mark.parametrize("bad", ["\x1b[2J", "\x07", "\x7f", "\x9b31m", "\n", "\r", "\u2028", "\u202e", "\u200b"])
@@ -67,10 +67,10 @@ def test_no_control_character_is_told_raw(tmp_path: Path, bad: str) -> None:
         f'"a{written}b": 1\nupstreams: {{"u{written}": {{url: x}}, ok: {{url: "http://x{written}"}}}}\n'
         f'buckets: {{b: {{kind: "k{written}"}}}}\ndrain: "1{written}"\ninclude: ["none{written}*"]\n',
     )
-    told = lines(tmp_path, result, "error", "warning")
-    assert len(told) >= 4
-    assert all(line.isprintable() for line in told)
-    assert any(printable(bad) in line for line in told)
+    problems = lines(tmp_path, result, "error", "warning")
+    assert len(problems) >= 4
+    assert all(line.isprintable() for line in problems)
+    assert any(printable(bad) in line for line in problems)
 
 
 def work(folder: Path, text: str) -> int:

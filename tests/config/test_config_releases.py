@@ -64,12 +64,12 @@ def test_the_version_of_the_format(version: str, said: str | None, tmp_path: Pat
     file = tmp_path / "redrive.yaml"
     file.write_text(f"upstreams: {{}}\nversion: {version}\n")
     result = load(str(file), {})
-    told = [str(each) for each in result.problems if each.severity == "error"]
+    problems = [str(each) for each in result.problems if each.severity == "error"]
     if said is None:
-        assert told == []
+        assert problems == []
     else:
-        assert len(told) == 1
-        assert told[0].startswith(f"{file}:2:10: version: {said}")
+        assert len(problems) == 1
+        assert problems[0].startswith(f"{file}:2:10: version: {said}")
 
 
 def test_of_a_later_format_nothing_but_that_is_said(tmp_path: Path) -> None:

@@ -212,12 +212,12 @@ def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_the_alerts_of_the_guide_are_those_there_are() -> None:
-    told = re.findall(r"^\| `(Redrive\w+)`", (ROOT / "docs/guides/operating.md").read_text(), re.MULTILINE)
-    assert told == re.findall(r"- alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text())
+    named = re.findall(r"^\| `(Redrive\w+)`", (ROOT / "docs/guides/operating.md").read_text(), re.MULTILINE)
+    assert named == re.findall(r"- alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text())
 
 
 def test_troubleshooting_has_every_outcome() -> None:
     from proxy.retry.facts import Outcome
 
-    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guides/troubleshooting.md").read_text(), re.MULTILINE)
-    assert told == [outcome.value for outcome in Outcome]
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guides/troubleshooting.md").read_text(), re.MULTILINE)
+    assert named == [outcome.value for outcome in Outcome]

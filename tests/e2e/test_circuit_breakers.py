@@ -64,16 +64,16 @@ async def test_an_endpoint_that_fails_is_passed_over_until_its_probe_succeeds(tm
     ):
         got = await ask(running, 8)  # by turns
         assert [each.status for each in got] == [503, 200] * 4
-        told = await running.line(lambda line: line["event"] == "circuit_open")
-        assert told is not None
-        assert (told["upstream"], told["endpoint"], told["seconds"]) == ("a", ill.authority, 1.0)
+        event = await running.line(lambda line: line["event"] == "circuit_open")
+        assert event is not None
+        assert (event["upstream"], event["endpoint"], event["seconds"]) == ("a", ill.authority, 1.0)
         assert {each.status for each in await ask(running, 5)} == {200}
         assert len(ill.requests) == 4
         assert await circuits(running) == {ill.authority: True, well.authority: False}
         await ask_until(running, lambda: len(ill.requests) > 4)
-        told = await running.line(lambda line: line["event"] == "circuit_closed")
-        assert told is not None
-        assert told["endpoint"] == ill.authority
+        event = await running.line(lambda line: line["event"] == "circuit_closed")
+        assert event is not None
+        assert event["endpoint"] == ill.authority
         assert await circuits(running) == {ill.authority: False, well.authority: False}
         before = len(ill.requests)
         await ask(running, 4)

@@ -149,9 +149,9 @@ async def test_a_reload_is_taken_and_a_bad_one_changes_nothing(tmp_path: Path) -
         assert "did you mean strategy?" in error
         verbose = json.loads((await with_aiohttp("GET", f"{running.admin}/readyz?verbose")).body)
         assert (verbose["ready"], verbose["reload_errors"]) == (True, [error])
-        told = await running.line(lambda line: line["event"] == "reload")
-        assert told is not None
-        assert (told["result"], told["errors"]) == ("failure", [error])
+        event = await running.line(lambda line: line["event"] == "reload")
+        assert event is not None
+        assert (event["result"], event["errors"]) == ("failure", [error])
         assert (await with_aiohttp("GET", f"{running.url}/a/x")).headers["x-attempt-count"] == "3"
 
         running.file.write_text(good + "    strategy: none\n")
@@ -177,9 +177,9 @@ async def test_a_file_that_changes_is_taken(tmp_path: Path) -> None:
         new = running.file.with_suffix(".new")
         new.write_text(running.file.read_text() + "    strategy: none\n")
         new.replace(running.file)
-        told = await running.line(lambda line: line["event"] == "reload")
-        assert told is not None
-        assert (told["result"], told["why"]) == ("success", "file")
+        event = await running.line(lambda line: line["event"] == "reload")
+        assert event is not None
+        assert (event["result"], event["why"]) == ("success", "file")
         assert (await with_aiohttp("GET", f"{running.url}/a/x")).headers["x-attempt-count"] == "1"
 
 

@@ -127,10 +127,15 @@ def problem(got: Answer, status: int, outcome: str, *, attempts: int) -> None:
     """The proxy's own answer."""
     assert got.status == status
     assert got.headers["content-type"] == "application/problem+json"
-    told = json.loads(got.body)
-    assert (told["status"], told["outcome"], told["attempts"], told["upstream"]) == (status, outcome, attempts, "a")
-    assert told["title"]
-    assert told["detail"]
+    members = json.loads(got.body)
+    assert (members["status"], members["outcome"], members["attempts"], members["upstream"]) == (
+        status,
+        outcome,
+        attempts,
+        "a",
+    )
+    assert members["title"]
+    assert members["detail"]
     assert "proxy-status" in got.headers
 
 

@@ -273,11 +273,11 @@ async def test_an_error_that_comes_later_is_passed_on_and_told_of(tmp_path: Path
     ):
         with pytest.raises(resolve_name(api.error)):
             await ask(api.ask, redrive)
-        told = await redrive.line(lambda line: line["event"] == "stream_error")
+        event = await redrive.line(lambda line: line["event"] == "stream_error")
         counted = await metrics(redrive, "redrive_stream_errors_total")
     assert len(upstream.requests) == 1
-    assert told is not None
-    assert (told["upstream"], told["route"], told["error"]) == ("llm", "", api.because)
+    assert event is not None
+    assert (event["upstream"], event["route"], event["error"]) == ("llm", "", api.because)
     assert counted == {'{route="",upstream="llm"}': 1.0}
 
 

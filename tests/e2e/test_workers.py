@@ -159,9 +159,9 @@ async def test_a_killed_worker_is_replaced_and_nothing_else_is_lost(tmp_path: Pa
         for restarts in (1, 2, 3):
             victim = min(workers_of(running.pid))
             os.kill(victim, signal.SIGKILL)
-            told = await running.line(lambda line: line["event"] == "worker" and line["pid"] == victim)  # noqa: B023
-            assert told is not None
-            assert told["ended"] == "killed by SIGKILL"
+            event = await running.line(lambda line: line["event"] == "worker" and line["pid"] == victim)  # noqa: B023
+            assert event is not None
+            assert event["ended"] == "killed by SIGKILL"
             # Its sockets are accepted on by the other one, or wait for its successor: no call fails.
             got = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(10)))
             assert {each.status for each in got} == {503}
@@ -191,9 +191,9 @@ async def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         held = {pid: connections_of(pid) for pid in victims}
         victim = max(held, key=lambda pid: held[pid])
         os.kill(victim, signal.SIGSTOP)
-        told = await running.line(lambda line: line["event"] == "worker" and line["pid"] == victim)
-        assert told is not None
-        assert told["ended"].startswith("hung for ")
+        event = await running.line(lambda line: line["event"] == "worker" and line["pid"] == victim)
+        assert event is not None
+        assert event["ended"].startswith("hung for ")
         async with asyncio.timeout(SECONDS):
             assert await flying is None
             assert await ask_once(running) == 200
@@ -397,13 +397,13 @@ async def test_one_upstream_s_held_calls_take_half_of_the_room_of_all_workers(tm
     ):
         assert await ask_once(running) == 200
         for restarts in (3, 6):
-            told, waiting = await held_and_told(running, 12, 2)
-            assert told == [503] * 10
+            event, waiting = await held_and_told(running, 12, 2)
+            assert event == [503] * 10
             await kill_all(running)
             assert await asyncio.gather(*waiting) == [None, None]
             await whole(running, 3, restarts)
-        told, waiting = await held_and_told(running, 12, 2)
-        assert told == [503] * 10
+        event, waiting = await held_and_told(running, 12, 2)
+        assert event == [503] * 10
         for each in waiting:
             each.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

@@ -124,10 +124,10 @@ async def test_where_nobody_listens_it_is_noticed_as_well() -> None:
 
 
 def test_it_is_counted_apart_and_told_of_once() -> None:
-    told: list[tuple[str, list[str]]] = []
+    notices: list[tuple[str, list[str]]] = []
     metrics = Metrics()
     observers = Observers(
-        metrics, RecentCalls(), None, notify=lambda event, lines, **facts: told.append((event, lines))
+        metrics, RecentCalls(), None, notify=lambda event, lines, **facts: notices.append((event, lines))
     )
     policy = to("api", "http://127.0.0.1:1").policy
     for _ in range(REPEATS + 2):
@@ -135,4 +135,4 @@ def test_it_is_counted_apart_and_told_of_once() -> None:
     assert metrics.series(policy).likely_app_retries == REPEATS + 2
     assert metrics.series(policy).app_retries == 0
     line = "api: an app seems to repeat calls that redrive gave up: switch its own retries off"
-    assert told == [("app_retries", [line])]
+    assert notices == [("app_retries", [line])]

@@ -50,8 +50,10 @@ async def test_without_a_terminal_each_spell_of_weather_is_a_line() -> None:
     assert (status, err) == (0, "")
     first, *lines = out.splitlines()
     assert first.startswith("admin port: http://127.0.0.1:")
-    told = [re.fullmatch(r" *[\d.]+ s  (\w+): .*no retries .+; 4 quick tries .+; redrive .+", line) for line in lines]
-    spells = {line[1] for line in told if line}
+    printed = [
+        re.fullmatch(r" *[\d.]+ s  (\w+): .*no retries .+; 4 quick tries .+; redrive .+", line) for line in lines
+    ]
+    spells = {line[1] for line in printed if line}
     assert spells and spells <= {each.name for each in weather.ROUND}
     assert "\x1b" not in out and "its bucket" in out, "the picture at the end, without colours"
 

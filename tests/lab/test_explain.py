@@ -460,9 +460,9 @@ COOLDOWNS = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "told"), COOLDOWNS)
-def test_what_other_calls_meet(explain, asked: tuple[str, ...], told: str) -> None:  # type: ignore[no-untyped-def]
-    assert told in explain("GET", "http://api.payments.example/v1/x", *asked)
+@pytest.mark.parametrize(("asked", "explained"), COOLDOWNS)
+def test_what_other_calls_meet(explain, asked: tuple[str, ...], explained: str) -> None:  # type: ignore[no-untyped-def]
+    assert explained in explain("GET", "http://api.payments.example/v1/x", *asked)
 
 
 def test_the_path_of_the_url_stands_in_front_by_prefix_alone(
@@ -476,11 +476,11 @@ def test_the_path_of_the_url_stands_in_front_by_prefix_alone(
 
 def test_json_says_what_the_text_says(explain) -> None:  # type: ignore[no-untyped-def]
     asked = ("GET", "http://api.payments.example/v1/x", "--status", "503")
-    text, told = " ".join(explain(*asked).split()), json.loads(explain(*asked, "--json"))
-    assert told["refused"] is None and told["request"] in text
-    for name, value in told["applies"].items():
+    text, explained = " ".join(explain(*asked).split()), json.loads(explain(*asked, "--json"))
+    assert explained["refused"] is None and explained["request"] in text
+    for name, value in explained["applies"].items():
         assert f"{name} {' '.join(value.split())}" in text
-    (end,) = told["ends"]
+    (end,) = explained["ends"]
     assert f"class {end['class']} ({end['because']})" in text
     for each in end["judgements"]:
         assert f"attempt {each['attempt']} {each['decision']}" in text
@@ -490,16 +490,16 @@ def test_json_says_what_the_text_says(explain) -> None:  # type: ignore[no-untyp
     for name, value in end["headers"]:
         assert f"{name}: {value}" in text
     assert f"cooldown: {end['cooldown']}" in text
-    for each in told["values"]:
+    for each in explained["values"]:
         assert each["key"] in text and each["from"] in text
-    assert "hunter2" not in json.dumps(told)
-    for warning in told["warnings"]:
+    assert "hunter2" not in json.dumps(explained)
+    for warning in explained["warnings"]:
         assert warning in text
 
 
 def test_json_of_all_ends_a_tunnel_and_a_refusal(explain) -> None:  # type: ignore[no-untyped-def]
-    told = json.loads(explain("POST", "http://api.payments.example/v1/x", "--json"))
-    assert [each["end"] for each in told["ends"]][:3] == ["connect_failure", "refused_stream", "reset"]
+    explained = json.loads(explain("POST", "http://api.payments.example/v1/x", "--json"))
+    assert [each["end"] for each in explained["ends"]][:3] == ["connect_failure", "refused_stream", "reset"]
     assert json.loads(explain("CONNECT", "inside.example:443", "--json"))["applies"]["connect"].startswith("intercept")
     assert json.loads(explain("GET", "/nowhere", "--json"))["refused"]["status"] == 404
 
@@ -571,12 +571,12 @@ def test_what_is_waited_for_and_looked_at_in_a_success(tmp_path: Path, capsys: p
         "        - {status: 200, json: {error.code: server_busy}, as: throttling}\n"
     )
 
-    def told(*arguments: str) -> str:
+    def explained(*arguments: str) -> str:
         assert main(["explain", "-c", str(config), "POST", "http://llm.example/v1/messages", *arguments]) == 0
         return capsys.readouterr().out
 
     says(
-        told(),
+        explained(),
         "first byte within 20s of the request's last byte; until then a success's head is kept; only for calls whose "
         'body has "stream": true, and message_start, ping say nothing',
         "looks into the first event that counts of a stream (dialect anthropic), "
@@ -588,7 +588,7 @@ def test_what_is_waited_for_and_looked_at_in_a_success(tmp_path: Path, capsys: p
     )
     event = 'event: error\ndata: {"error": {"type": "overloaded_error"}}\n\n'
     says(
-        told("--status", "200", "-H", "content-type: text/event-stream", "--body", event),
+        explained("--status", "200", "-H", "content-type: text/event-stream", "--body", event),
         "class transient (dialect anthropic: error overloaded_error)",
         "safety repeated because anthropic's own client repeats it (unsafe_methods: provider)",
         "the app gets 200 after 0s to 300ms: that answer, outcome attempts_exhausted",

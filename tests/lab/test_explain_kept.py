@@ -60,8 +60,8 @@ def transient(status: int = 503) -> dict[str, Any]:
     return {"status": status, "class": "transient", "because": f"transient: {status}"}
 
 
-def ends(told: dict[str, Any]) -> list[tuple[str, str, str, int]]:
-    return [(each["end"], each["class"], each["outcome"], each["attempts"]) for each in told["ends"]]
+def ends(explained: dict[str, Any]) -> list[tuple[str, str, str, int]]:
+    return [(each["end"], each["class"], each["outcome"], each["attempts"]) for each in explained["ends"]]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def ends(told: dict[str, Any]) -> list[tuple[str, str, str, int]]:
     [("pay.example", "/payments/orders?card=***"), ("pay.example", "/orders"), ("pay.example:443", "/orders")],
 )
 def test_it_finds_the_upstream_however_the_app_asked(settings: Settings, host: str, path: str) -> None:
-    told = explain_kept(settings, call(attempt(**transient()), host=host, path=path))
-    assert told["applies"]["upstream"].startswith("payments, by ")
-    assert told["refused"] is None
-    assert ends(told) == [("503", "transient", "attempts_exhausted", 6)]  # and three at the fallback
-    assert {each["key"] for each in told["values"]} > {"strategy.backoff.base"}
+    explained = explain_kept(settings, call(attempt(**transient()), host=host, path=path))
+    assert explained["applies"]["upstream"].startswith("payments, by ")
+    assert explained["refused"] is None
+    assert ends(explained) == [("503", "transient", "attempts_exhausted", 6)]  # and three at the fallback
+    assert {each["key"] for each in explained["values"]} > {"strategy.backoff.base"}
 
 
 def test_what_the_upstream_said_about_waiting_counts(settings: Settings) -> None:
@@ -87,9 +87,9 @@ def test_what_the_upstream_said_about_waiting_counts(settings: Settings) -> None
 
 
 def test_a_call_that_was_held_has_no_answer_to_explain(settings: Settings) -> None:
-    told = explain_kept(settings, call(outcome="cooling", attempts=0))
-    assert told["ends"] == []
-    assert "no attempt was made: the call was held for 0.5 s, and answered by redrive (cooling)" in told["notes"]
+    explained = explain_kept(settings, call(outcome="cooling", attempts=0))
+    assert explained["ends"] == []
+    assert "no attempt was made: the call was held for 0.5 s, and answered by redrive (cooling)" in explained["notes"]
 
 
 def test_attempts_elsewhere_are_told_apart(settings: Settings) -> None:
@@ -97,50 +97,50 @@ def test_attempts_elsewhere_are_told_apart(settings: Settings) -> None:
         attempt(1, upstream="payments", **transient(), decision="fell back"),
         attempt(2, upstream="backup", **transient(500), decision="not_retryable"),
     ]
-    told = explain_kept(settings, call(*history))
-    assert [each["end"] for each in told["ends"]] == ["503"]
-    assert "backup took the call over under its own policy: attempt 2" in told["notes"]
+    explained = explain_kept(settings, call(*history))
+    assert [each["end"] for each in explained["ends"]] == ["503"]
+    assert "backup took the call over under its own policy: attempt 2" in explained["notes"]
 
 
 def test_a_hedge_that_lost_has_no_answer(settings: Settings) -> None:
     lost = attempt(2, decision="cancelled")
     won = attempt(1, status=200, **{"class": "success"}, decision="delivered")
-    told = explain_kept(settings, call(won, lost, upstream="hedged", host="h.example", path="/x", status=200))
-    assert [each["end"] for each in told["ends"]] == ["200"]
-    assert "attempt 2 was cancelled before its answer was known: another one ended the call" in told["notes"]
-    assert any(note.startswith("attempts are hedged") for note in told["notes"])
+    explained = explain_kept(settings, call(won, lost, upstream="hedged", host="h.example", path="/x", status=200))
+    assert [each["end"] for each in explained["ends"]] == ["200"]
+    assert "attempt 2 was cancelled before its answer was known: another one ended the call" in explained["notes"]
+    assert any(note.startswith("attempts are hedged") for note in explained["notes"])
 
 
 def test_a_grpc_call_is_judged_by_its_own_status(settings: Settings) -> None:
     history = attempt(status=200, grpc_status=14, because="transient: UNAVAILABLE", **{"class": "transient"})
     more = {"upstream": "rpc", "host": "10.0.0.3:50051", "path": "/a.B/C", "method": "POST", "grpc_status": 14}
-    told = explain_kept(settings, call(history, protocol="http/2", **more))
-    assert told["applies"]["upstream"].startswith("rpc, by ")
-    assert [(each["end"], each["class"]) for each in told["ends"]] == [("UNAVAILABLE", "transient")]
+    explained = explain_kept(settings, call(history, protocol="http/2", **more))
+    assert explained["applies"]["upstream"].startswith("rpc, by ")
+    assert [(each["end"], each["class"]) for each in explained["ends"]] == [("UNAVAILABLE", "transient")]
 
 
 def test_a_stream_that_broke_under_the_apps_hands_cannot_be_retried(settings: Settings) -> None:
     broke = attempt(fault="reset", **{"class": "transient"}, decision="committed")
-    told = explain_kept(settings, call(broke, outcome="committed"))
-    assert told["ends"] == []
-    assert any("could not be followed by another one, whatever the policy says" in note for note in told["notes"])
+    explained = explain_kept(settings, call(broke, outcome="committed"))
+    assert explained["ends"] == []
+    assert any("could not be followed by another one, whatever the policy says" in note for note in explained["notes"])
 
 
 def test_what_was_judged_by_a_body_is_not_explained_without_it(settings: Settings) -> None:
     judged = attempt(status=200, because="rule 1", **{"class": "transient"})
-    told = explain_kept(settings, call(judged))
-    assert told["ends"] == []
-    assert "attempt 1 (200) was judged transient (rule 1), by a header or a body that is not kept" in told["notes"]
+    explained = explain_kept(settings, call(judged))
+    assert explained["ends"] == []
+    assert "attempt 1 (200) was judged transient (rule 1), by a header or a body that is not kept" in explained["notes"]
     otherwise = attempt(status=418, because="transient: 418", **{"class": "transient"})
-    told = explain_kept(settings, call(otherwise))
-    assert [(each["end"], each["class"]) for each in told["ends"]] == [("418", "unnamed")]
-    assert any("under the configuration in force 418 is unnamed" in note for note in told["notes"])
+    explained = explain_kept(settings, call(otherwise))
+    assert [(each["end"], each["class"]) for each in explained["ends"]] == [("418", "unnamed")]
+    assert any("under the configuration in force 418 is unnamed" in note for note in explained["notes"])
 
 
 def test_a_route_that_headers_chose_is_taken_again(settings: Settings) -> None:
-    told = explain_kept(settings, call(attempt(**transient()), route="/v1/*", path="/payments/v1/x"))
-    assert told["applies"]["route"].startswith("/v1/*")
-    assert ends(told)[0][2:] == ("attempts_exhausted", 4)
+    explained = explain_kept(settings, call(attempt(**transient()), route="/v1/*", path="/payments/v1/x"))
+    assert explained["applies"]["route"].startswith("/v1/*")
+    assert ends(explained)[0][2:] == ("attempts_exhausted", 4)
     gone = explain_kept(settings, call(attempt(**transient()), route="/gone"))
     assert any("is not in the configuration any more" in note for note in gone["notes"])
 
@@ -155,6 +155,6 @@ def test_what_never_was_a_call(settings: Settings) -> None:
 
 
 def test_secrets_are_not_repeated(settings: Settings) -> None:
-    told = explain_kept(settings, call(attempt(**transient()), host="user:pass@pay.example", path="/x?card=4242"))
-    assert "4242" not in str(told)
-    assert "pass" not in str(told)
+    explained = explain_kept(settings, call(attempt(**transient()), host="user:pass@pay.example", path="/x?card=4242"))
+    assert "4242" not in str(explained)
+    assert "pass" not in str(explained)

@@ -121,8 +121,8 @@ def test_hedging_at_a_percentile_beside_no_hedging(name: str) -> None:
     assert found is not None, problems
     _, measured, fixed, _, none, _ = run_scenario(None, found, {})
     column = 1 if name == "slow_tail" else 3
-    for told, each in (("no hedging", none), ("`hedging_delay: p95", measured), ("`hedging_delay: 100ms`", fixed)):
-        row = next(line for line in STRATEGIES.read_text().splitlines() if line.startswith(f"| {told}"))
+    for printed, each in (("no hedging", none), ("`hedging_delay: p95", measured), ("`hedging_delay: 100ms`", fixed)):
+        row = next(line for line in STRATEGIES.read_text().splitlines() if line.startswith(f"| {printed}"))
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         share = f"{100 * each.hedge_share:.{0 if each.hedge_share > 0.1 else 1}f} %" if each.hedges else "0"
         assert cells[column : column + 2] == [seconds(each.latency["p99"]), share]
@@ -145,9 +145,9 @@ def test_a_circuit_breaker_spares_calls_the_wait_for_an_endpoint_that_hangs() ->
     assert broken.latency["p90"] < 0.1
     assert broken.attempts - broken.calls < 0.2 * (without.attempts - without.calls)
     assert broken.success_rate == without.success_rate == 1.0
-    told = f"{without.calls:,} calls, nine in ten come back within {seconds(without.latency['p90'])} without a "
-    told += f"breaker and within {seconds(broken.latency['p90'])} with one"
-    assert told in " ".join((ROOT / "docs/reference/endpoints.md").read_text().split())
+    printed = f"{without.calls:,} calls, nine in ten come back within {seconds(without.latency['p90'])} without a "
+    printed += f"breaker and within {seconds(broken.latency['p90'])} with one"
+    assert printed in " ".join((ROOT / "docs/reference/endpoints.md").read_text().split())
 
 
 def test_weights_and_priorities_are_played(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_the_configuration_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "printed"),
     [
         ("calls: 50\n", "scenario.yaml:1:8: calls: "),
         ("outages:\n  - {lasts: 1m}\n", "scenario.yaml:2:5: outages[0].at: is missing"),
@@ -259,12 +259,12 @@ def test_the_configuration_decides(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told_with_their_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, printed: str
 ) -> None:
     Path("scenario.yaml").write_text(text)
     assert main(["simulate", "--scenario", "scenario.yaml"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and told in err and "Traceback" not in err
+    assert out == "" and printed in err and "Traceback" not in err
     assert all(line.startswith("scenario.yaml:") for line in err.splitlines()), err
 
 
@@ -273,8 +273,8 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     Path("s.yaml").write_text("duration: 1s\n")
     assert main(["simulate", "-c", "nowhere.yaml", "--scenario", "s.yaml"]) == 2
     assert main(["simulate", "--scenario", "s.yaml", "--plot", "no/such/folder.svg"]) == 2
-    figures, told = capsys.readouterr()
-    assert "no/such/folder.svg can't be written" in told
+    figures, printed = capsys.readouterr()
+    assert "no/such/folder.svg can't be written" in printed
     assert "succeeded" in figures  # they are not lost with the picture
     assert main(["simulate", "--scenario", "s.yaml", "--plot", "p.png"]) == 0
     assert "p.png is an SVG" in capsys.readouterr().err
@@ -283,10 +283,10 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_json_table_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("s.yaml").write_text(OUTAGE_TEXT + "name: 'a <b> & c'\n")
     assert main(["simulate", "--scenario", "s.yaml", "--json", "--plot", "p.svg"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["sidecars"] == 2 and len(told["columns"]) == 5
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["sidecars"] == 2 and len(printed["columns"]) == 5
     listed = re.findall(r"^\| (`\w.*?) \|", PAGE.read_text().partition("## The figures")[2], re.MULTILINE)
-    assert set(told["columns"][0]) == {"name", *re.findall(r"`(\w+)`", " ".join(listed))}
+    assert set(printed["columns"][0]) == {"name", *re.findall(r"`(\w+)`", " ".join(listed))}
     picture = ElementTree.parse("p.svg").getroot()
     assert picture.tag.endswith("svg") and len(picture.findall("{*}path[@fill='none']")) == 10
     assert main(["simulate", "--scenario", "s.yaml"]) == 0
@@ -356,5 +356,5 @@ def test_an_upstream_of_which_nothing_is_said_takes_nothing_over(tmp_path: Path)
     (tmp_path / "redrive.yaml").write_text(config)
     text = "duration: 20s\ncalls: 20/s\noutages: [{at: 5s, lasts: 10s}]\n"
     silent = run_scenario("redrive.yaml", scenario(tmp_path, text), {})[0]
-    told = run_scenario("redrive.yaml", scenario(tmp_path, f"{text}others: {{b: {{}}}}\n"), {})[0]
-    assert silent.success_rate < 0.7 < told.success_rate == 1.0
+    printed = run_scenario("redrive.yaml", scenario(tmp_path, f"{text}others: {{b: {{}}}}\n"), {})[0]
+    assert silent.success_rate < 0.7 < printed.success_rate == 1.0

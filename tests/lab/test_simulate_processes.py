@@ -61,10 +61,10 @@ def test_the_figures_are_those_of_one_process(scenario: Scenario, cores: int) ->
 @pytest.mark.parametrize("cores", [1, 2])
 def test_each_column_tells_how_far_it_is(scenario: Scenario, cores: int) -> None:
     played = played_in(scenario)
-    told: dict[int, list[float]] = {}
-    play_all(scenario, played, lambda number, share: told.setdefault(number, []).append(share), cores)
-    assert set(told) == set(range(len(played)))
-    for shares in told.values():
+    shares_of: dict[int, list[float]] = {}
+    play_all(scenario, played, lambda number, share: shares_of.setdefault(number, []).append(share), cores)
+    assert set(shares_of) == set(range(len(played)))
+    for shares in shares_of.values():
         assert len(shares) > 5 and shares == sorted(shares) and shares[-1] == 1.0
 
 

@@ -12,7 +12,7 @@ from proxy.observe.recent_calls import NumberedCall
 from proxy.retry.facts import Outcome
 
 
-def told(number: int, at: int) -> NumberedCall:
+def call_of(number: int, at: int) -> NumberedCall:
     return NumberedCall(number, f'{{"path":"/{at}"}}', float(at), notable=False)
 
 
@@ -29,8 +29,8 @@ def house() -> tuple[Aggregate, Metrics, AggregatedCalls]:
 
 def test_calls_of_one_look_stand_in_order_of_time() -> None:
     gathered, metrics, recent = house()
-    gathered.keep(1, Report(counted(2), 2, [told(1, 10), told(2, 13)]))
-    gathered.keep(2, Report(counted(2), 2, [told(1, 11), told(2, 12)]))
+    gathered.keep(1, Report(counted(2), 2, [call_of(1, 10), call_of(2, 13)]))
+    gathered.keep(2, Report(counted(2), 2, [call_of(1, 11), call_of(2, 12)]))
     assert recent.since(0) == []
     gathered.take()
     assert [call["path"] for call in shown(recent.since(0))] == ["/10", "/11", "/12", "/13"]
@@ -40,22 +40,22 @@ def test_calls_of_one_look_stand_in_order_of_time() -> None:
 
 def test_a_report_without_calls_takes_none_away() -> None:
     gathered, metrics, recent = house()
-    gathered.keep(1, Report(counted(1), 1, [told(1, 10)]))
+    gathered.keep(1, Report(counted(1), 1, [call_of(1, 10)]))
     gathered.keep(1, Report(counted(3), 3, None))
     gathered.take()
     assert len(recent.since(0)) == 1
     assert [series.calls for series in metrics.all()] == [3]
     assert gathered.seen(1) == 1
-    gathered.keep(1, Report(counted(3), 3, [told(2, 11), told(3, 12)]))
+    gathered.keep(1, Report(counted(3), 3, [call_of(2, 11), call_of(3, 12)]))
     gathered.take()
     assert [call["path"] for call in shown(recent.since(1))] == ["/11", "/12"]
 
 
 def test_what_a_worker_has_told_stays_when_it_ends() -> None:
     gathered, metrics, recent = house()
-    gathered.keep(1, Report(counted(1), 1, [told(1, 10)]))
+    gathered.keep(1, Report(counted(1), 1, [call_of(1, 10)]))
     gathered.ended(1)
-    gathered.keep(2, Report(counted(1), 1, [told(1, 11)]))
+    gathered.keep(2, Report(counted(1), 1, [call_of(1, 11)]))
     gathered.take()
     assert [call["path"] for call in shown(recent.since(0))] == ["/10", "/11"]
     assert [series.calls for series in metrics.all()] == [2]

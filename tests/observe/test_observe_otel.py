@@ -196,8 +196,8 @@ async def test_a_collector_that_is_gone_is_told_once_and_holds_nothing_up(tmp_pa
         Redrive(tmp_path, CONFIG.replace("URL", upstream.url), OTEL_EXPORTER_OTLP_TIMEOUT="1", **gone) as running,
     ):
         assert await get(f"{running.url}/a/x") == 200
-        told = await running.line(lambda line: line["event"] == "tracing")
-        assert told is not None
+        event = await running.line(lambda line: line["event"] == "tracing")
+        assert event is not None
         assert await get(f"{running.url}/a/x") == 200
         running.signal(signal.SIGTERM)
         assert await running.ended() == 0

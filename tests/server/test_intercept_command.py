@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
+def printed(capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
     """Standard output, and the lines of standard error without what is said of the configuration."""
     out, err = capsys.readouterr()
     assert "Traceback" not in err
@@ -53,27 +53,27 @@ def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
 def test_init_show_export(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = file.parent / "ca"
     assert main(["ca", "init", "-c", str(file), "--for", "a.example", "b.example", "--for", "10.0.0.1"]) == 0
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert f"{folder}/cert.pem" in out
     assert "a.example, b.example, 10.0.0.1/32" in out
     assert all(line.startswith("redrive: ") for line in err)
     assert stat.S_IMODE((folder / "key.pem").stat().st_mode) == 0o600
 
     assert main(["ca", "show", "-c", str(file)]) == 0
-    assert told(capsys) == (out, [])
+    assert printed(capsys) == (out, [])
 
     assert main(["ca", "export", "-c", str(file)]) == 0
-    assert told(capsys) == ((folder / "cert.pem").read_text(), [])
+    assert printed(capsys) == ((folder / "cert.pem").read_text(), [])
 
     bundle = (folder / "bundle.pem").read_text()
     assert main(["ca", "export", "--bundle", "-c", str(file)]) == 0
-    assert told(capsys)[0] == bundle
+    assert printed(capsys)[0] == bundle
     last = x509.load_pem_x509_certificate(bundle[bundle.rindex("-----BEGIN") :].encode())
     assert last.subject.rfc4514_string() in out
 
     key = (folder / "key.pem").read_bytes()
     assert main(["ca", "init", "-c", str(file)]) == 2
-    assert told(capsys)[1] == [
+    assert printed(capsys)[1] == [
         f"redrive: {folder}/key.pem already exists and is left alone: remove it by hand to make a new CA"
     ]
     assert (folder / "key.pem").read_bytes() == key
@@ -82,24 +82,24 @@ def test_init_show_export(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_init_where_there_may_be_one_already(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What starts with a machine, or with `docker compose up`, says the same each time."""
     assert main(["ca", "init", "--if-missing", "--for", "a.example", "-c", str(file)]) == 0
-    out, _ = told(capsys)
+    out, _ = printed(capsys)
     key = (file.parent / "ca/key.pem").read_bytes()
     assert main(["ca", "init", "--if-missing", "--for", "a.example", "-c", str(file)]) == 0
-    assert told(capsys) == (out, [])
+    assert printed(capsys) == (out, [])
     assert (file.parent / "ca/key.pem").read_bytes() == key
     (file.parent / "ca/cert.pem").unlink()
     assert main(["ca", "init", "--if-missing", "-c", str(file)]) == 2
-    assert told(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
+    assert printed(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
 
 
 def test_an_earlier_ca_for_other_hosts_is_not_taken(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ca", "init", "--for", "a.example", "10.0.0.0/8", "-c", str(file)]) == 0
-    told(capsys)
+    printed(capsys)
     assert main(["ca", "init", "--if-missing", "--for", "a.example", "x.a.example", "-c", str(file)]) == 0
-    told(capsys)
+    printed(capsys)
     for hosts, missing in ((["--for", "b.example"], "b.example"), ([], "any host")):
         assert main(["ca", "init", "--if-missing", *hosts, "-c", str(file)]) == 2
-        assert told(capsys)[1] == [
+        assert printed(capsys)[1] == [
             f"redrive: {file.parent}/ca/cert.pem already exists and is not for {missing}: remove it and its key by "
             "hand to make a new CA"
         ]
@@ -109,11 +109,11 @@ def test_an_earlier_ca_for_other_hosts_is_not_taken(file: Path, capsys: pytest.C
 def test_export_to_a_folder(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """All that apps in other containers need, and not the key."""
     assert main(["ca", "init", "-c", str(file)]) == 0
-    told(capsys)
+    printed(capsys)
     folder = tmp_path / "trust/here"
     for _ in range(2):  # what is there is replaced
         assert main(["ca", "export", "--to", str(folder), "-c", str(file)]) == 0
-        out, err = told(capsys)
+        out, err = printed(capsys)
         assert out == ""
         assert err[0] == f"redrive: written: {folder}/cert.pem, {folder}/bundle.pem, {folder}/truststore.p12"
     for name in ("cert.pem", "bundle.pem"):
@@ -128,9 +128,9 @@ def test_export_to_a_folder(file: Path, capsys: pytest.CaptureFixture[str], tmp_
 
 def test_export_where_nothing_may_be_written(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ca", "init", "-c", str(file)]) == 0
-    told(capsys)
+    printed(capsys)
     assert main(["ca", "export", "--to", f"{file}/trust", "-c", str(file)]) == 2
-    assert told(capsys) == ("", [f"redrive: {file}/trust: Not a directory"])
+    assert printed(capsys) == ("", [f"redrive: {file}/trust: Not a directory"])
 
 
 def test_where_the_file_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,9 +139,9 @@ def test_where_the_file_says(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     above = file.parent.parent
     assert sorted(path.name for path in (above / "pub").iterdir()) == ["bundle.pem", "c.pem"]
     assert [path.name for path in (above / "sec").iterdir()] == ["k.pem"]
-    out = told(capsys)[0]
+    out = printed(capsys)[0]
     assert main(["env", "-c", str(file)]) == 0
-    lines = told(capsys)[0]
+    lines = printed(capsys)[0]
     assert "pub/bundle.pem" in lines
     assert "pub/c.pem" in lines
     assert "any host" in out
@@ -150,12 +150,12 @@ def test_where_the_file_says(file: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("verb", [["show"], ["export"], ["export", "--bundle"], ["export", "--to", "x"]])
 def test_before_there_is_a_ca(file: Path, verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ca", *verb, "-c", str(file)]) == 2
-    assert told(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
+    assert printed(capsys) == ("", [f"redrive: {file.parent}/ca/cert.pem: there is no local CA yet: redrive ca init"])
 
 
 def test_what_is_no_host(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ca", "init", "--for", "https://a.example", "-c", str(file)]) == 2
-    assert told(capsys)[1] == ["redrive: --for https://a.example: neither a host name, an address nor a network"]
+    assert printed(capsys)[1] == ["redrive: --for https://a.example: neither a host name, an address nor a network"]
     assert not (file.parent / "ca").exists()
 
 
@@ -173,7 +173,7 @@ def test_without_the_extra(
 ) -> None:
     monkeypatch.setattr("proxy.server.intercept.is_installed", lambda extra: False)
     assert main(["ca", *verb, "-c", str(file)]) == 2
-    assert told(capsys) == (
+    assert printed(capsys) == (
         "",
         [f"redrive: interception needs the package cryptography: {remedy('intercept')}"],
     )
@@ -195,7 +195,7 @@ def test_env_where_nothing_is_intercepted(file: Path, capsys: pytest.CaptureFixt
     """An app whose roots were replaced for nothing would be none the better."""
     file.write_text(BLIND)
     assert main(["env", "-c", str(file)]) == 0
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert err == []
     proxies = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy"]
     names = [*proxies, "NO_PROXY", "no_proxy", "no_grpc_proxy", "NODE_USE_ENV_PROXY"]
@@ -204,9 +204,9 @@ def test_env_where_nothing_is_intercepted(file: Path, capsys: pytest.CaptureFixt
 
 def test_env_where_an_upstream_intercepts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ca", "init", "-c", str(file)]) == 0
-    told(capsys)
+    printed(capsys)
     assert main(["env", "-c", str(file)]) == 0
-    out, err = told(capsys)
+    out, err = printed(capsys)
     found = variables(out)
     assert err == []
     assert {name: found[name] for name in BUNDLES} == dict.fromkeys(BUNDLES, f"{file.parent}/ca/bundle.pem")
@@ -223,7 +223,7 @@ def test_env_where_an_upstream_intercepts(file: Path, capsys: pytest.CaptureFixt
 def test_env_before_there_is_a_ca(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Said, since curl with a bundle that is not there trusts nobody."""
     assert main(["env", "-c", str(file)]) == 0
-    out, err = told(capsys)
+    out, err = printed(capsys)
     assert "SSL_CERT_FILE" in out
     assert len(err) == 1
     assert "run redrive ca init to make them" in err[0]

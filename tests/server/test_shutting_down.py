@@ -23,10 +23,10 @@ async def test_a_call_without_an_answer_is_told() -> None:
         app.send(request("GET", "/api/", host="127.0.0.1"))
         await upstream.until(1)
         ended = asyncio.create_task(front.path.close())
-        told = await app.read()
-        assert (told.status, told.one("connection"), told.one("retry-after")) == (503, "close", "1")
-        assert "error=connection_terminated" in (told.one("proxy-status") or "")
-        members = json.loads(told.body)
+        response = await app.read()
+        assert (response.status, response.one("connection"), response.one("retry-after")) == (503, "close", "1")
+        assert "error=connection_terminated" in (response.one("proxy-status") or "")
+        members = json.loads(response.body)
         assert (members["outcome"], members["detail"]) == ("overloaded", SHUT_DOWN)
         assert await app.rest() == b""
         app.vanish()
@@ -45,8 +45,8 @@ async def test_a_call_that_waits_for_a_retry_gets_the_answer_that_was_kept(befor
         while front.path.waiting != 1:  # noqa: ASYNC110  no event tells of it
             await asyncio.sleep(0)
         ended = asyncio.create_task(front.path.close())
-        told = await app.read()
-        assert (told.status, told.body, told.one("connection")) == (503, b"busy", "close")
+        response = await app.read()
+        assert (response.status, response.body, response.one("connection")) == (503, b"busy", "close")
         app.vanish()
         await ended
         call = front.observed.calls[-1]

@@ -148,7 +148,7 @@ def counted(calls: int, *, retried: int = 0) -> Series:
     return series
 
 
-def told(number: int, at: int) -> NumberedCall:
+def call_of(number: int, at: int) -> NumberedCall:
     return NumberedCall(number, f'{{"at":{at}}}', float(at), notable=False)
 
 
@@ -175,8 +175,8 @@ def test_counts_add_up_and_never_go_down() -> None:
 
 def test_calls_stand_in_order_of_time_with_numbers_of_their_own() -> None:
     recent = AggregatedCalls()
-    recent.merge([told(1, 11), told(7, 10)], 2)
-    recent.merge([told(900, 12)], 100)  # the others of the hundred were not kept
+    recent.merge([call_of(1, 11), call_of(7, 10)], 2)
+    recent.merge([call_of(900, 12)], 100)  # the others of the hundred were not kept
     shown = [json.loads(call.text) for call in recent.since(0)]
     assert [(call["number"], call["at"]) for call in shown] == [(1, 10), (2, 11), (102, 12)]
     assert [call.number for call in recent.since(1)] == [2, 102]

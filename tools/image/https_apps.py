@@ -151,8 +151,12 @@ def on_kubernetes(image: Image, apps: Root) -> None:
         wait_for("readiness", ready)
         with apps.mounted(mounts(app, volumes)):
             for name, command in APPS.items():
-                told = apps.output([*command, f"https://{NAME}/{name}"], **env)
-                assert told == (0, told[1]) and told[1].split() == ["200", "3"], (name, told, process.text())
+                answered = apps.output([*command, f"https://{NAME}/{name}"], **env)
+                assert answered == (0, answered[1]) and answered[1].split() == ["200", "3"], (
+                    name,
+                    answered,
+                    process.text(),
+                )
             status, branches = apps.output(["git", "ls-remote", f"https://{NAME}/git"], **env)
             assert status == 0 and "refs/heads/main" in branches, (branches, process.text())
             assert server.seen["/git/info/refs?service=git-upload-pack"] == 3, server.seen

@@ -121,8 +121,8 @@ def watched(programs: Path) -> None:
         assert [rule["name"] for rule in rules] == [rule["alert"] for rule in known]
         asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
         for expression in asked:
-            told = expression.replace("$__rate_interval", "1m").replace("$upstream", ".*")
-            ask("/api/v1/query?" + urllib.parse.urlencode({"query": told}))
+            query = expression.replace("$__rate_interval", "1m").replace("$upstream", ".*")
+            ask("/api/v1/query?" + urllib.parse.urlencode({"query": query}))
     print(f"watched: Prometheus scrapes it, has {len(rules)} rules, answers the dashboard's {len(asked)} questions")
 
 
