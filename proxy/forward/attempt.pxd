@@ -25,7 +25,7 @@ cdef class Attempt(Listener):
     cdef public Origin origin
     cdef public object key
     cdef public object state
-    cdef public object look
+    cdef public object body_wait
     cdef public object watch
     cdef public object stream
     cdef public str protocol

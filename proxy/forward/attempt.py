@@ -14,7 +14,7 @@ import asyncio
 from enum import Enum
 
 from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
-from proxy.retry.first_byte import Look
+from proxy.retry.first_byte import BodyWait
 from proxy.retry.stream_errors import StreamWatch
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
@@ -100,7 +100,7 @@ class AttemptOwner:
 class Attempt(Listener):
     """A sending of a request.
 
-    `look`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
+    `body_wait`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
     `watch`: the reader of the events in the delivered stream. `cursor`: bytes of the request's body that were given to
     the stream; `sent_at`: the time at which the last of them was given. `ended`, `fault`: how the answer ended, if it
     ended before it was delivered. `task`: the dial, while it lasts. `sent_on`: the stream that the attempt was sent on,
@@ -119,7 +119,7 @@ class Attempt(Listener):
             "kept_size",
             "key",
             "limit",
-            "look",
+            "body_wait",
             "number",
             "origin",
         ),
@@ -148,7 +148,7 @@ class Attempt(Listener):
         self.ended = False
         self.trailers: Trailers | None = None
         self.fault: Fault | None = None
-        self.look: Look | None = None
+        self.body_wait: BodyWait | None = None
         self.watch: StreamWatch | None = None
 
     # -- sending --------------------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ class Attempt(Listener):
         self.kept.append(data)
         self.kept_size += len(data)
         if self.state is PEEKING:
-            look = self.look
-            if self.kept_size >= self.limit or (look is not None and look.feed(data, self.owner.moved)):
+            body_wait = self.body_wait
+            if self.kept_size >= self.limit or (body_wait is not None and body_wait.feed(data, self.owner.moved)):
                 self._peeked()
         elif self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
@@ -298,26 +298,26 @@ class Attempt(Listener):
 
     # -- for the exchange -----------------------------------------------------------------------------------------
 
-    def peek(self, limit: int, look: Look | None = None) -> None:
-        """Collect `limit` bytes of the answer's body, or all of it if that is less, or the beginning that `look` waits
-        for; then report them to the owner.
+    def peek(self, limit: int, body_wait: BodyWait | None = None) -> None:
+        """Collect `limit` bytes of the answer's body, or all of it if that is less, or the beginning that `body_wait`
+        waits for; then report them to the owner.
         """
         self.state = PEEKING
         self.limit = limit
-        self.look = look
+        self.body_wait = body_wait
         seen = False
-        if look is not None:
-            look.began = self.sent_at
-            seen = any(look.feed(piece, self.arrived) for piece in self.kept or ())
+        if body_wait is not None:
+            body_wait.began = self.sent_at
+            seen = any(body_wait.feed(piece, self.arrived) for piece in self.kept or ())
         if self.ended or seen or self.kept_size >= limit:
             self._peeked()
 
     @property
     def waits(self) -> bool:
-        """Whether the answer is a success whose head is kept until `look` has found the beginning of the body that it
-        waits for.
+        """Whether the answer is a success whose head is kept until `body_wait` has found the beginning of the body that
+        it waits for.
         """
-        return self.state is PEEKING and self.look is not None
+        return self.state is PEEKING and self.body_wait is not None
 
     def hold(self) -> None:
         """Keep the answer while its call waits, up to HELD bytes of its body."""

@@ -74,7 +74,7 @@ class CallTimeouts:
             if within is None or attempt.sent_at is None or self._has_outgrown:
                 return _NEVER
             return attempt.sent_at + within
-        due = attempt.look.due if attempt.look is not None and attempt.waits else None
+        due = attempt.body_wait.due if attempt.body_wait is not None and attempt.waits else None
         return _NEVER if due is None else due
 
     @property

@@ -724,9 +724,9 @@ def _drop(exchange: Exchange, action: Discard | Cancel, now: float) -> None:
 def _peek(exchange: Exchange, action: Peek, now: float) -> None:
     """Keep an answer until the part of its body that is to be examined, or awaited, has come."""
     attempt, idle = exchange.flights[action.attempt], exchange.plan.policy.timeouts.idle
-    if action.look is not None and idle is not None:
+    if action.body_wait is not None and idle is not None:
         exchange.due_by(exchange.moved + idle)
-    attempt.peek(action.limit, action.look)
+    attempt.peek(action.limit, action.body_wait)
 
 
 def _ask(exchange: Exchange, action: Ask, now: float) -> None:

@@ -18,7 +18,7 @@ from proxy.retry.buckets import Bucket
 from proxy.retry.environment import Env
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.fallback import Elsewhere
-from proxy.retry.first_byte import Look, first_byte_of
+from proxy.retry.first_byte import BodyWait, first_byte_of
 from proxy.retry.machine import PEEK_LIMIT, Call
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import ScopeState
@@ -83,7 +83,7 @@ class Driver:
         self._kept: int | None = None
         self._flying: dict[int, tuple[int, Sending]] = {}
         self._held: dict[int, Sending] = {}
-        self._looks: dict[int, Look] = {}
+        self._body_waits: dict[int, BodyWait] = {}
         self._sendings = 0
         self._alarm: float | None = None
         self._pending: list[act.Action] | None = None  # what is still to be carried out; None: nothing is being
@@ -160,7 +160,7 @@ class Driver:
         else:
             assert sending.reply is not None
             self._carry_out(self.call.head(attempt, sending.reply, now))
-            if attempt in self._looks:
+            if attempt in self._body_waits:
                 return  # more of it is waited for
             self._hold(attempt)
         self.ended(attempt)
@@ -175,14 +175,14 @@ class Driver:
         """Deliver the piece at index `place` of the body of an answer whose head is kept, in sending `number` of the
         attempt.
         """
-        flying, look = self._flying.get(attempt), self._looks.get(attempt)
-        if flying is None or flying[0] != number or look is None:
+        flying, body_wait = self._flying.get(attempt), self._body_waits.get(attempt)
+        if flying is None or flying[0] != number or body_wait is None:
             return
         now, pieces = self.clock.now, flying[1].pieces
         data, body = pieces[place][1], b"".join(data for _, data in pieces[: place + 1])
-        seen = bool(data) and look.feed(data, now)
+        seen = bool(data) and body_wait.feed(data, now)
         if seen or place + 1 == len(pieces) or len(body) >= PEEK_LIMIT:
-            del self._looks[attempt]
+            del self._body_waits[attempt]
             self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], now))
             self._hold(attempt)
             self.ended(attempt)
@@ -192,10 +192,10 @@ class Driver:
 
     def _stall(self, attempt: int, number: int) -> None:
         """End an attempt for which no first byte that counts came in time, if sending `number` is still under way."""
-        flying, look = self._flying.get(attempt), self._looks.get(attempt)
-        if flying is None or flying[0] != number or look is None or look.due is None:
+        flying, body_wait = self._flying.get(attempt), self._body_waits.get(attempt)
+        if flying is None or flying[0] != number or body_wait is None or body_wait.due is None:
             return
-        del self._flying[attempt], self._looks[attempt]
+        del self._flying[attempt], self._body_waits[attempt]
         self._carry_out(self.call.failed(attempt, first_byte_timeout(answered=True), self.clock.now))
         self.ended(attempt)
 
@@ -230,7 +230,7 @@ class Driver:
 
     def _do_cancel(self, action: act.Cancel) -> None:
         self._flying.pop(action.attempt, None)
-        self._looks.pop(action.attempt, None)
+        self._body_waits.pop(action.attempt, None)
         self.cancelled(action.attempt)
 
     def _do_answer(self, action: act.Answer) -> None:
@@ -298,7 +298,7 @@ class Driver:
             self.clock.at(self.clock.now + self.idle_timeout, DEADLINE, self._fall_silent, attempt)
 
     def _fall_silent(self, attempt: int) -> None:
-        if self.finished is None and (attempt == self.delivered or self._looks.pop(attempt, None) is not None):
+        if self.finished is None and (attempt == self.delivered or self._body_waits.pop(attempt, None) is not None):
             self._flying.pop(attempt, None)
             self._carry_out(self.call.failed(attempt, idle_timeout(answered=True), self.clock.now))
             self.ended(attempt)
@@ -309,23 +309,23 @@ class Driver:
             self._kept = 0
 
     def _do_peek(self, action: act.Peek) -> None:
-        flying, look = self._flying.get(action.attempt), action.look
+        flying, body_wait = self._flying.get(action.attempt), action.body_wait
         if flying is None:
             return
         (number, sending), now = flying, self.clock.now
-        if look is None or not sending.pieces:
-            if look is not None and sending.body:
-                look.feed(sending.body, now)
+        if body_wait is None or not sending.pieces:
+            if body_wait is not None and sending.body:
+                body_wait.feed(sending.body, now)
             self._then(self.call.peeked(action.attempt, sending.body[: action.limit], now))
             return
-        self._looks[action.attempt] = look
-        look.began = now - sending.after
+        self._body_waits[action.attempt] = body_wait
+        body_wait.began = now - sending.after
         if sending.never_ends:
             self._wait_in_silence(action.attempt)
         else:
-            self.clock.at(look.began + sending.pieces[0][0], UPSTREAM, self._come, action.attempt, number, 0)
-        if look.due is not None:
-            self.clock.at(look.due, DEADLINE, self._stall, action.attempt, number)
+            self.clock.at(body_wait.began + sending.pieces[0][0], UPSTREAM, self._come, action.attempt, number, 0)
+        if body_wait.due is not None:
+            self.clock.at(body_wait.due, DEADLINE, self._stall, action.attempt, number)
 
     def _answered(self, price: float, granted: bool) -> None:
         """Tell the call whether the bucket granted it this price for a retry, whenever that is known; a call that is

@@ -21,7 +21,7 @@ cdef class Ask(_Value):
 cdef class Peek(_Value):
     cdef public long attempt
     cdef public object limit
-    cdef public object look
+    cdef public object body_wait
 
 
 cdef class Hold(_Value):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from proxy.retry.facts import Outcome
-from proxy.retry.first_byte import Look
+from proxy.retry.first_byte import BodyWait
 from proxy.retry.policy import Fallback
 
 
@@ -81,17 +81,17 @@ class Ask(_Value):
 
 
 class Peek(_Value):
-    """Collect up to `limit` bytes of this answer's body (or all of it, or until the `Look`, which gets the bytes as
-    they come, has seen enough); then report `peeked`. An action with a `look` means that the answer so far is a
-    success; the driver reports the attempt as `failed` once the time `look.due` has passed.
+    """Collect up to `limit` bytes of this answer's body (or all of it, or until the `BodyWait`, which gets the bytes as
+    they come, has seen enough); then report `peeked`. An action with a `body_wait` means that the answer so far is a
+    success; the driver reports the attempt as `failed` once the time `body_wait.due` has passed.
     """
 
-    __slots__ = ("attempt", "limit", "look")
+    __slots__ = ("attempt", "body_wait", "limit")
 
-    def __init__(self, attempt: int, limit: int, look: Look | None = None) -> None:
+    def __init__(self, attempt: int, limit: int, body_wait: BodyWait | None = None) -> None:
         self.attempt = attempt
         self.limit = limit
-        self.look = look
+        self.body_wait = body_wait
 
 
 class Hold(_Value):

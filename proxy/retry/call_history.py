@@ -28,8 +28,8 @@ def note(
     record.price = 0.0 if payment is None else payment.price or 0.0
     record.endpoint, record.protocol = flight.sent_to, flight.protocol
     record.key, record.key_why, record.aside = flight.key, flight.key_why, flight.aside
-    if flight.look is not None:
-        record.first_byte = flight.look.seconds(flight.since)
+    if flight.body_wait is not None:
+        record.first_byte = flight.body_wait.seconds(flight.since)
     if flight.held:
         record.held, record.held_by = flight.held, flight.held_by
     if failure is not None:

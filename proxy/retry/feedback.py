@@ -94,7 +94,7 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
     """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":
-        at = now if flight.look is None else flight.look.counted or now
+        at = now if flight.body_wait is None else flight.body_wait.counted or now
         hedges.answered(at - min([each.since for each in state.flights.values()]), now)
     if upcoming.admission is not None:
         upcoming.landed(flight, now, True)

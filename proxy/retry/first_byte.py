@@ -1,7 +1,7 @@
 """The wait for a success whose head is kept back: for its first byte that counts, or the end of what a rule looks at.
 
 Contract, section 13, "First byte" and "Looking into a success". A stream may begin with 200 and then stall, or open
-with an error: while its head is kept, the attempt can still be made again. The machine makes a `Look` and asks the
+with an error: while its head is kept, the attempt can still be made again. The machine makes a `BodyWait` and asks the
 driver to collect (`actions.Peek`); the driver feeds the body to it as it comes, with the time, until the wait is over.
 
 The first byte that counts is, in a stream of events, the end of the first event that no pack calls empty (its blank
@@ -56,8 +56,8 @@ def may_be_whole_json(reply: Reply) -> bool:
     return not (length.isascii() and length.isdigit() and int(length[:9]) > DECODED)
 
 
-class Look:
-    """A success whose head is kept back while the beginning of its body is looked at. `counted`: when the first byte
+class BodyWait:
+    """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte
     that counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
     `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
     which must be there to the end.

@@ -194,7 +194,7 @@ class SequentialFlow:
         learn(call.upcoming, False, now)
         call.upcoming.landed(flight, now, False)
         call.note(flight, now, no.value).because = because
-        if flight.reply is not None and flight.look is None:
+        if flight.reply is not None and flight.body_wait is None:
             unnamed = Verdict(Class.UNNAMED, "its body did not arrive in time")
             call.failure = Failure(attempt, unnamed, NO_PUSHBACK, status=flight.reply.status)
             return self.end(call, no, now)

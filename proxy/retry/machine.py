@@ -49,7 +49,7 @@ from proxy.retry.feedback import (
     report_to_endpoint,
     report_trailers,
 )
-from proxy.retry.first_byte import Look, first_byte_of
+from proxy.retry.first_byte import BodyWait, first_byte_of
 from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, note_no
 from proxy.retry.hedged_flow import HEDGED
 from proxy.retry.instants import EPSILON, NEVER
@@ -238,8 +238,8 @@ class Call:
         flight = call.in_flight(attempt)
         if flight is None or flight.reply is None:
             return ()
-        if flight.look is not None:
-            flight.look.end(now)
+        if flight.body_wait is not None:
+            flight.body_wait.end(now)
         reply = flight.reply
         reply.peeked = body
         verdict = classify(call.policy.classify, call.request, reply, body)
@@ -440,9 +440,9 @@ class Call:
         if verdict is not NEEDS_BODY and not (kept and verdict.cls is _SUCCESS_CLASS):
             return self._answered(flight, reply, verdict, now)
         flight.reply = reply
-        look = flight.look = Look(reply, rules.empty_events, self.first_byte, whole=whole)
+        body_wait = flight.body_wait = BodyWait(reply, rules.empty_events, self.first_byte, whole=whole)
         call.upcoming.landed(flight, now, None)
-        return (Peek(flight.attempt, PEEK_LIMIT, look),)
+        return (Peek(flight.attempt, PEEK_LIMIT, body_wait),)
 
     def _answered(self, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
         """Deliver an answer whose class is success; judge any other as a failure."""
@@ -539,7 +539,7 @@ class Call:
             call.plan.succeeded()
         report_success(upcoming, call.attempts == call.earlier + 1, now)
         gone = call.fallbacks is not None and call.fallbacks.has_gone
-        if call.history or flight.look is not None or gone or upcoming.keys is not None or upcoming.was_held:
+        if call.history or flight.body_wait is not None or gone or upcoming.keys is not None or upcoming.was_held:
             call.note(flight, now, "delivered", None, call.reply)
 
 

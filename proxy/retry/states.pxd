@@ -15,7 +15,7 @@ cdef class Flight:
     cdef public Payment payment
     cdef public Reply reply
     cdef public object endpoint
-    cdef public object look
+    cdef public object body_wait
     cdef public object key
     cdef public object key_why
     cdef public str sent_to

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from proxy.retry.admission import Payment
 from proxy.retry.facts import Outcome, Reply
-from proxy.retry.first_byte import Look
+from proxy.retry.first_byte import BodyWait
 from proxy.retry.instants import NEVER
 
 
@@ -32,14 +32,14 @@ class Flight:
     `since`: when it was sent (seconds); `payment`: what it has paid, None for nothing; `endpoint`: its endpoint's
     number, if the core chooses it. `sent_to` and `protocol`: the label of the endpoint and the protocol that the driver
     reported, "" until then. `reply`: its head, while its body must be peeked at for its class, or before it may be
-    delivered; `look`: the wait for the body of a success. `key`: the number of the credential that it carries, None
-    without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the attempt's end.
-    `held`: the seconds for which the gate `held_by` held the attempt.
+    delivered; `body_wait`: the wait for the body of a success. `key`: the number of the credential that it carries,
+    None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the attempt's
+    end. `held`: the seconds for which the gate `held_by` held the attempt.
     """
 
     __slots__ = (
-        "aside", "attempt", "endpoint", "held", "held_by", "key", "key_why", "look", "payment", "protocol", "reply",
-        "sent_to", "since",
+        "aside", "attempt", "body_wait", "endpoint", "held", "held_by", "key", "key_why", "payment", "protocol",
+        "reply", "sent_to", "since",
     )  # fmt: skip
 
     def __init__(self, attempt: int, since: float, payment: Payment | None = None) -> None:
@@ -48,7 +48,7 @@ class Flight:
         self.payment = payment
         self.reply: Reply | None = None
         self.endpoint: int | None = None
-        self.look: Look | None = None
+        self.body_wait: BodyWait | None = None
         self.key: int | None = None
         self.key_why = self.sent_to = self.protocol = self.held_by = ""
         self.held = 0.0

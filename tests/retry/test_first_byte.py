@@ -18,7 +18,7 @@ from proxy.config.problems import Mark, Problems
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.classification import NEEDS_BODY, classify, may_look_into
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Progress, Reply, Request, Verdict
-from proxy.retry.first_byte import Look, asks_for_stream, first_byte_of
+from proxy.retry.first_byte import BodyWait, asks_for_stream, first_byte_of
 from proxy.retry.machine import PEEK_LIMIT
 from proxy.retry.policy import (
     Backoff,
@@ -185,8 +185,8 @@ def test_what_is_bounded() -> None:
 # -- what counts ------------------------------------------------------------------------------------------------------
 
 
-def look(*fields: tuple[str, str], whole: bool = False, empty: frozenset[str] = ANTHROPIC.empty_events) -> Look:
-    return Look(Reply(200, MappingFields([*fields])), empty, 20.0, whole=whole)
+def look(*fields: tuple[str, str], whole: bool = False, empty: frozenset[str] = ANTHROPIC.empty_events) -> BodyWait:
+    return BodyWait(Reply(200, MappingFields([*fields])), empty, 20.0, whole=whole)
 
 
 STREAM = b": hi\n\n" + opens("ping") + opens("message_start", message={}) + opens("ping") + opens("delta", text="x")
