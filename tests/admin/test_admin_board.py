@@ -18,7 +18,7 @@ from proxy.observe.recent_calls import RecentCalls
 NONE = (0,) * (len(BOUNDS) + 1)
 
 
-class House:
+class BoardSource:
     def __init__(self) -> None:
         self.now = 100.0
         self.rows = [Live("a", 0, 0, 0, 0, NONE), Live("b", 0, 0, 0, 0, NONE)]
@@ -69,14 +69,14 @@ def changes_since(board: LiveBoard, version: int) -> tuple[dict[str, Any], int]:
 
 
 async def test_only_what_moved_is_told() -> None:
-    house = House()
-    board = house.board()
+    source = BoardSource()
+    board = source.board()
     await board.look()
     first, version = changes_since(board, 0)
     assert first["full"]
     assert [row["name"] for row in first["upstreams"]] == ["a", "b"]
-    house.rows[1] = Live("b", 4, 2, 1, 6, NONE)
-    house.now += 1
+    source.rows[1] = Live("b", 4, 2, 1, 6, NONE)
+    source.now += 1
     await board.look()
     second, version = changes_since(board, version)
     assert not second["full"]
@@ -85,32 +85,32 @@ async def test_only_what_moved_is_told() -> None:
     figures = {"calls": 4, "at_once": 2, "after_retries": 1, "failed": 1, "attempts": 6}
     assert {name: row[name] for name in figures} == figures
     assert second["buckets"] == []
-    house.now += 1
+    source.now += 1
     await board.look()
     assert changes_since(board, version)[0]["upstreams"] == []
     assert len(changes_since(board, 0)[0]["upstreams"]) == 2
 
 
 async def test_many_who_watch_cost_one_look_and_a_slow_look_makes_the_next_one_wait() -> None:
-    house = House()
-    board = house.board()
+    source = BoardSource()
+    board = source.board()
     for _ in range(5):
         await board.look()
-    assert house.looks == 1
+    assert source.looks == 1
     assert board.wait == 1.0
-    house.now += 1
-    house.slow = 0.2
+    source.now += 1
+    source.slow = 0.2
     await board.look()
     assert board.wait == pytest.approx(10.0)
 
 
 async def test_rows_that_go_void_what_was_told() -> None:
-    house = House()
-    board = house.board()
+    source = BoardSource()
+    board = source.board()
     await board.look()
     _, version = changes_since(board, 0)
-    house.rows.pop()
-    house.now += 1
+    source.rows.pop()
+    source.now += 1
     await board.look()
     message, _ = changes_since(board, version)
     assert message["full"]
@@ -118,15 +118,15 @@ async def test_rows_that_go_void_what_was_told() -> None:
 
 
 async def test_the_last_minute_is_what_came_since_its_mark() -> None:
-    house = House()
-    board = house.board()
+    source = BoardSource()
+    board = source.board()
     slots = [*NONE]
     for second in range(30):  # samples five seconds apart: the window begins 30 to 60 s ago
         await board.sample()
         slots = list(slots)
         slots[3] += 10
-        house.rows[0] = Live("a", 10 * (second + 1), 10 * (second + 1), 0, 10 * (second + 1), slots)
-        house.now += 5
+        source.rows[0] = Live("a", 10 * (second + 1), 10 * (second + 1), 0, 10 * (second + 1), slots)
+        source.now += 5
     await board.look()
     message, _ = changes_since(board, 0)
     assert message["window"] == 60
@@ -148,9 +148,12 @@ def test_a_sample_takes_its_share_of_a_core_at_most() -> None:
 
 
 async def test_one_label_is_told_by_its_lowest_scope() -> None:
-    house = House()
-    house.levels += [{**house.levels[0], "level": 2.0}, {**house.levels[0], "kind": "adaptive limiter", "level": 1.0}]
-    board = house.board()
+    source = BoardSource()
+    source.levels += [
+        {**source.levels[0], "level": 2.0},
+        {**source.levels[0], "kind": "adaptive limiter", "level": 1.0},
+    ]
+    board = source.board()
     await board.look()
     message, _ = changes_since(board, 0)
     assert [(each["bucket"], each["level"], each["scopes"]) for each in message["buckets"]] == [
@@ -171,10 +174,10 @@ def bucket(level: float, kind: str = "quota", label: str = "a/x") -> dict[str, A
 
 
 async def shown(row: Live, *buckets: dict[str, Any], **given: Any) -> dict[str, Any]:
-    house = House()
-    house.rows, house.levels = [row], list(buckets)
-    house.given = Provision(**{"buckets": ("a/x", "a/y"), "rates": ("r", "s"), **given})
-    board = house.board()
+    source = BoardSource()
+    source.rows, source.levels = [row], list(buckets)
+    source.given = Provision(**{"buckets": ("a/x", "a/y"), "rates": ("r", "s"), **given})
+    board = source.board()
     await board.look()
     (told_of,) = changes_since(board, 0)[0]["upstreams"]
     return dict(told_of)
@@ -240,24 +243,24 @@ async def test_a_row_names_the_lowest_of_its_buckets_and_rates() -> None:
 
 
 async def test_a_row_is_told_again_when_its_bucket_drains_and_when_another_configuration_names_another() -> None:
-    house = House()
-    house.given = Provision(buckets=("a/x",))
-    board = house.board()
+    source = BoardSource()
+    source.given = Provision(buckets=("a/x",))
+    board = source.board()
     await board.look()
     message, version = changes_since(board, 0)
     assert message["states"]["drained"] == {
         "rank": 4, "text": "bucket empty", "why": STATES["drained"].why,
     }  # fmt: skip
     assert [row["state"] for row in message["upstreams"]] == ["quiet", "quiet"]
-    house.levels = [{**house.levels[0], "level": 0.5}]
-    house.now += 1
+    source.levels = [{**source.levels[0], "level": 0.5}]
+    source.now += 1
     await board.look()
     message, version = changes_since(board, version)
     assert [(row["name"], row["state"]) for row in message["upstreams"]] == [("a", "drained")]
     assert [each["drained"] for each in message["buckets"]] == [True]
     assert "states" not in message
-    house.given, house.loads = Provision(), 2
-    house.now += 1
+    source.given, source.loads = Provision(), 2
+    source.now += 1
     await board.look()
     message, _ = changes_since(board, version)
     assert [(row["name"], row["state"], row["bucket"]) for row in message["upstreams"]] == [("a", "quiet", None)]

@@ -25,7 +25,7 @@ from proxy.retry.facts import Outcome
 Client = TestClient[web.Request, web.Application]
 
 
-class House:
+class ServerProcess:
     """What the composition root would be."""
 
     def __init__(self) -> None:
@@ -65,20 +65,20 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def server() -> ServerProcess:
+    return ServerProcess()
 
 
 @pytest.fixture
-async def admin(house: House, aiohttp_client: AiohttpClient) -> Client:
-    return await aiohttp_client(admin_app(house.view(), lambda: Access(hosts=["redrive.internal"])))
+async def admin(server: ServerProcess, aiohttp_client: AiohttpClient) -> Client:
+    return await aiohttp_client(admin_app(server.view(), lambda: Access(hosts=["redrive.internal"])))
 
 
-async def test_buckets_come_in_pages(house: House, aiohttp_client: AiohttpClient) -> None:
+async def test_buckets_come_in_pages(server: ServerProcess, aiohttp_client: AiohttpClient) -> None:
     async def many() -> list[dict[str, Any]]:
         return [{"bucket": str(n)} for n in range(2500)]
 
-    admin = await aiohttp_client(admin_app(replace(house.view(), buckets=many), lambda: Access()))
+    admin = await aiohttp_client(admin_app(replace(server.view(), buckets=many), lambda: Access()))
     first = await (await admin.get("/buckets")).json()
     assert (first["total"], first["next"], len(first["buckets"])) == (2500, 1000, 1000)
     names, after = [], 0
@@ -95,9 +95,9 @@ async def test_buckets_come_in_pages(house: House, aiohttp_client: AiohttpClient
         assert await got.text() == "limit must be a whole number from 1 to 10000, and after a whole number.\n"
 
 
-async def test_every_page_answers(admin: Client, house: House) -> None:
-    house.called("first")
-    house.called("second")
+async def test_every_page_answers(admin: Client, server: ServerProcess) -> None:
+    server.called("first")
+    server.called("second")
     assert await (await admin.get("/livez")).text() == "ok\n"
     assert await (await admin.get("/readyz")).text() == "ok\n"
     page = await admin.get("/")
@@ -118,35 +118,35 @@ async def test_every_page_answers(admin: Client, house: House) -> None:
     assert (await admin.head("/livez")).status == 200
 
 
-async def test_a_large_configuration_holds_nobody_up(house: House, aiohttp_client: AiohttpClient) -> None:
-    view = replace(house.view(), config=lambda: {"on the loop": threading.current_thread() is threading.main_thread()})
+async def test_a_large_configuration_holds_nobody_up(server: ServerProcess, aiohttp_client: AiohttpClient) -> None:
+    view = replace(server.view(), config=lambda: {"on the loop": threading.current_thread() is threading.main_thread()})
     admin = await aiohttp_client(admin_app(view))
     assert await (await admin.get("/config")).json() == {"on the loop": False}
 
 
-async def test_readiness_says_why(admin: Client, house: House) -> None:
+async def test_readiness_says_why(admin: Client, server: ServerProcess) -> None:
     verbose = await admin.get("/readyz?verbose")
     assert verbose.status == 200
     assert (await verbose.json())["warnings"] == ["x.yaml:1:1: a: odd"]
-    house.state = Readiness(ready=False, draining=True, config_file="x.yaml", reload_errors=["x.yaml:2:1: b: bad"])
+    server.state = Readiness(ready=False, draining=True, config_file="x.yaml", reload_errors=["x.yaml:2:1: b: bad"])
     assert (await admin.get("/readyz")).status == 503
     verbose = await admin.get("/readyz?verbose")
     assert verbose.status == 503
     assert (await verbose.json())["reload_errors"] == ["x.yaml:2:1: b: bad"]
 
 
-async def test_reload_and_drain(admin: Client, house: House) -> None:
+async def test_reload_and_drain(admin: Client, server: ServerProcess) -> None:
     assert await (await admin.post("/reload")).json() == {"reloaded": True, "errors": []}
-    house.reload_errors = ["x.yaml:1:1: oops"]
+    server.reload_errors = ["x.yaml:1:1: oops"]
     refused = await admin.post("/reload")
     assert refused.status == 422
     assert (await refused.json())["errors"] == ["x.yaml:1:1: oops"]
     assert (await admin.post("/drain")).status == 202
     assert (await admin.get("/drain")).status == 405
-    assert house.asked == ["reload", "reload", "drain"]
+    assert server.asked == ["reload", "reload", "drain"]
 
 
-async def test_a_reload_is_done_whatever_becomes_of_who_asked(house: House) -> None:
+async def test_a_reload_is_done_whatever_becomes_of_who_asked(server: ServerProcess) -> None:
     begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def reload() -> list[str]:
@@ -155,7 +155,7 @@ async def test_a_reload_is_done_whatever_becomes_of_who_asked(house: House) -> N
         done.set()
         return []
 
-    async with Asking(admin_app(replace(house.view(), reload=reload)), patience=0.01) as admin:
+    async with Asking(admin_app(replace(server.view(), reload=reload)), patience=0.01) as admin:
         asking = asyncio.ensure_future(admin.raw(b"POST /reload HTTP/1.1\r\nHost: localhost\r\n\r\n"))
         await begun.wait()
         await admin.close()
@@ -209,23 +209,23 @@ async def test_hosts(admin: Client, host: str, known: bool) -> None:
     ],
 )
 async def test_no_other_site_changes_anything(
-    admin: Client, house: House, headers: dict[str, str], status: int
+    admin: Client, server: ServerProcess, headers: dict[str, str], status: int
 ) -> None:
     assert (await admin.post("/reload", headers=headers)).status == status
-    assert house.asked == (["reload"] if status == 200 else [])
+    assert server.asked == (["reload"] if status == 200 else [])
 
 
-async def test_whoever_says_two_things_is_not_believed(admin: Client, house: House) -> None:
+async def test_whoever_says_two_things_is_not_believed(admin: Client, server: ServerProcess) -> None:
     own = f"http://127.0.0.1:{admin.port}"
     for name, good, bad in (("Origin", own, "http://evil.example"), ("Sec-Fetch-Site", "same-origin", "cross-site")):
         headers = CIMultiDict([("Host", own.removeprefix("http://")), (name, good), (name, bad)])
         assert (await admin.post("/reload", headers=headers)).status == 403
-    assert house.asked == []
+    assert server.asked == []
 
 
 @pytest.mark.parametrize("token", ["s3cret", "à la carte à"])
-async def test_a_token(house: House, token: str, aiohttp_client: AiohttpClient) -> None:
-    admin = await aiohttp_client(admin_app(house.view(), lambda: Access(token=token)))
+async def test_a_token(server: ServerProcess, token: str, aiohttp_client: AiohttpClient) -> None:
+    admin = await aiohttp_client(admin_app(server.view(), lambda: Access(token=token)))
 
     async def get(authorization: str | None, path: str = "/config") -> ClientResponse:
         return await admin.get(path, headers={"Authorization": authorization} if authorization else {})
@@ -243,8 +243,8 @@ async def test_a_token(house: House, token: str, aiohttp_client: AiohttpClient) 
         assert (await get(None, path)).status == 401
 
 
-async def test_the_probe_is_three_pages_for_any_host(house: House, aiohttp_client: AiohttpClient) -> None:
-    probe = await aiohttp_client(probe_app(house.view()))
+async def test_the_probe_is_three_pages_for_any_host(server: ServerProcess, aiohttp_client: AiohttpClient) -> None:
+    probe = await aiohttp_client(probe_app(server.view()))
     for path in ("/livez", "/readyz", "/metrics"):
         for host in ("10-0-0-1.pod.example", ""):
             assert (await probe.get(path, headers={"Host": host})).status == 200
@@ -263,15 +263,15 @@ async def event(response: ClientResponse) -> dict[str, Any]:
     raise AssertionError("the stream ended")
 
 
-async def test_events_follow_and_take_up_where_a_reader_left_off(admin: Client, house: House) -> None:
-    house.called("before")
+async def test_events_follow_and_take_up_where_a_reader_left_off(admin: Client, server: ServerProcess) -> None:
+    server.called("before")
     async with asyncio.timeout(10):
         async with admin.get("/events") as stream:
             assert stream.headers["Content-Type"] == "text/event-stream"
             assert await stream.content.readline() == b"retry: 1000\n"
-            house.called("now")
+            server.called("now")
             assert (await event(stream))["detail"] == "now"
-        house.called("missed")
+        server.called("missed")
         async with admin.get("/events", headers={"Last-Event-ID": "2"}) as stream:
             assert (await event(stream))["detail"] == "missed"
         async with admin.get("/events", headers={"Last-Event-ID": "999"}) as stream:  # from before a restart
@@ -292,13 +292,13 @@ async def test_open_event_streams_do_not_hold_the_end_up(admin: Client) -> None:
             assert await stream.content.read() == b"retry: 1000\n\n"  # whole: its last chunk has come
 
 
-async def test_samples_that_fail_are_told(house: House) -> None:
+async def test_samples_that_fail_are_told(server: ServerProcess) -> None:
     async def broken() -> list[dict[str, Any]]:
         raise ValueError("oops")
 
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    async with asyncio.timeout(10), Asking(admin_app(replace(house.view(), buckets=broken))):
+    async with asyncio.timeout(10), Asking(admin_app(replace(server.view(), buckets=broken))):
         pass
     assert [str(context["exception"]) for context in told] == ["oops"]
 
@@ -311,9 +311,9 @@ async def test_every_answer_says_that_it_is_not_to_be_kept_and_not_who_serves(ad
         assert "Server" not in reply.headers
 
 
-async def test_one_call_is_shown_as_long_as_it_is_kept(admin: Client, house: House) -> None:
-    house.called("first")
-    house.called("second")
+async def test_one_call_is_shown_as_long_as_it_is_kept(admin: Client, server: ServerProcess) -> None:
+    server.called("first")
+    server.called("second")
     found = await admin.get("/requests/2")
     assert (await found.json())["detail"] == "second"
     for number in ("0", "3", "x", "9" * 40, "-1"):
@@ -321,7 +321,9 @@ async def test_one_call_is_shown_as_long_as_it_is_kept(admin: Client, house: Hou
         assert (gone.status, await gone.text()) == (404, "This call is no longer kept.\n")
 
 
-async def test_one_draft_is_played_at_a_time_and_nobody_else_waits(house: House, aiohttp_client: AiohttpClient) -> None:
+async def test_one_draft_is_played_at_a_time_and_nobody_else_waits(
+    server: ServerProcess, aiohttp_client: AiohttpClient
+) -> None:
     begun, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -330,8 +332,8 @@ async def test_one_draft_is_played_at_a_time_and_nobody_else_waits(house: House,
         go_on.wait(20)
         return {"on the loop": threading.current_thread() is threading.main_thread(), "calls": len(calls)}
 
-    house.called()
-    admin = await aiohttp_client(admin_app(replace(house.view(), what_if=what_if)))
+    server.called()
+    admin = await aiohttp_client(admin_app(replace(server.view(), what_if=what_if)))
     draft = {"upstream": "", "yaml": "", "calls": 5}
     first = asyncio.create_task(admin.post("/what-if", json=draft))
     await begun.wait()

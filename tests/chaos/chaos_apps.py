@@ -39,7 +39,7 @@ WAYS = {
 
 
 @dataclass
-class Told:
+class ReceivedAnswer:
     """What an app was told of a call, and when (the loop's time). `whole`: the answer was."""
 
     status: int
@@ -50,13 +50,13 @@ class Told:
 
 @dataclass
 class Crowd:
-    """Apps that call `upstreams` until `over`. `begun`: when each call's first byte was written; `told` by call."""
+    """Apps that call `upstreams` until `over`. `begun`: when each call's first byte was written; `answers` by call."""
 
     port: int
     upstreams: tuple[str, ...]
     seed: int
     begun: dict[str, float] = field(default_factory=dict)
-    told: dict[str, Told] = field(default_factory=dict)
+    answers: dict[str, ReceivedAnswer] = field(default_factory=dict)
     twice: list[str] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
     over: bool = False
@@ -134,9 +134,11 @@ class One:
 
     def tell(self, call: str, got: Answer, *, whole: bool) -> None:
         crowd = self.crowd
-        if call in crowd.told:
+        if call in crowd.answers:
             crowd.twice.append(call)
-        crowd.told[call] = Told(got.status, got.one("x-attempt-count"), asyncio.get_running_loop().time(), whole)
+        crowd.answers[call] = ReceivedAnswer(
+            got.status, got.one("x-attempt-count"), asyncio.get_running_loop().time(), whole
+        )
 
     # -- ways of calling ------------------------------------------------------------------------------------------
 

@@ -213,11 +213,11 @@ def _may_come(did: str, came: str, record: Line) -> bool:
 
 
 def apps_balance(
-    lines: dict[str, Line], told: dict[str, Any], differences: Differences, missing: Iterable[str] = ()
+    lines: dict[str, Line], answers: dict[str, Any], differences: Differences, missing: Iterable[str] = ()
 ) -> None:
     """What apps were told = what the log says."""
     excused = set(missing)
-    for call, answer in told.items():
+    for call, answer in answers.items():
         line = lines.get(call)
         if line is None:
             if call not in excused:

@@ -302,14 +302,14 @@ class Chaos:
 
     async def disk_full(self) -> None:
         """The log's disk is full in the middle of a line, for a while, and then not."""
-        before = len(self.told)
+        before = len(self.answers)
         self.sidecar.room_for_log(self.random.randrange(2000))
-        await until(lambda: len(self.told) > before + 100, "calls go on without a log")
+        await until(lambda: len(self.answers) > before + 100, "calls go on without a log")
         self.sidecar.room_for_log(-1)
 
     @property
-    def told(self) -> dict[str, Any]:
-        return self.crowd.told
+    def answers(self) -> dict[str, Any]:
+        return self.crowd.answers
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class Chaos:
         self.files = await self.resting_files()
 
     async def enough(self) -> None:
-        await until(lambda: len(self.told) > 100, "calls are served")
+        await until(lambda: len(self.answers) > 100, "calls are served")
 
     async def resting_files(self) -> int:
         """Open files once nothing is under way: as many as before, several times over."""
@@ -425,7 +425,7 @@ class Chaos:
         differences.equal("calls never answered", "all", crowd.unanswered, [])
         unknown = set(named) - set(crowd.begun)
         differences.equal("calls in the log that nobody made", "all", sorted(unknown), [])
-        apps_balance(named, crowd.told, differences, lost)
+        apps_balance(named, crowd.answers, differences, lost)
         upstream_balance(lines, self.upstream, differences)
         for call in {call for call, _ in self.upstream.seen} - set(named) - lost:
             differences.equal("calls: upstream / log", call, "seen", "no line")
@@ -444,8 +444,8 @@ class Chaos:
         return found
 
     def ended(self, call: str) -> float:
-        told = self.crowd.told.get(call)
-        return told.at if told is not None else float("inf")
+        answer = self.crowd.answers.get(call)
+        return answer.at if answer is not None else float("inf")
 
     def unreported(self, named: dict[str, Line]) -> int:
         """Calls with a line that ended so shortly before a kill that they may not have been counted, or the reverse."""
@@ -519,7 +519,7 @@ class Chaos:
         named = {call_of(line): line for line in every if line["event"] == "call"}
         differences = Differences()
         differences.within("lines that are none", "all", 0, torn, len(self.kills))
-        apps_balance(named, self.crowd.told, differences, self.lost(named))
+        apps_balance(named, self.crowd.answers, differences, self.lost(named))
         upstream_balance(named.values(), self.upstream, differences)
         lost = self.lost(named)
         for call in {call for call, _ in self.upstream.seen} - set(named) - lost:

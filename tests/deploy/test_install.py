@@ -43,7 +43,7 @@ class Checkout:
         return subprocess.run(command, cwd=self.root, env=self.env, capture_output=True, text=True, check=False)
 
     @property
-    def told(self) -> list[str]:
+    def installs(self) -> list[str]:
         """What uv was told, since the last time."""
         file = self.above / "told"
         lines = file.read_text().splitlines() if file.exists() else []
@@ -63,21 +63,21 @@ def test_each_set_once_and_again_when_the_lock_changes(checkout: Checkout) -> No
     done = checkout.make("venv")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == "installing what redrive needs to serve into .venv, once …"
-    (told,) = checkout.told
-    assert told.startswith("pip install -q --python ")
-    assert "/a checkout/.venv/bin/python -c constraints.txt " in told and " aiohttp>=" in told
+    (installs,) = checkout.installs
+    assert installs.startswith("pip install -q --python ")
+    assert "/a checkout/.venv/bin/python -c constraints.txt " in installs and " aiohttp>=" in installs
     assert not checkout.has("bin/pip")
-    assert (checkout.make("venv").stderr, checkout.told) == ("", [])
+    assert (checkout.make("venv").stderr, checkout.installs) == ("", [])
     assert checkout.make("extras").returncode == 0
-    (told,) = checkout.told
-    assert "cryptography" in told and "redis[hiredis]" in told and "opentelemetry-sdk" in told
-    assert "pytest>=" not in told and "aiohttp" not in told
+    (installs,) = checkout.installs
+    assert "cryptography" in installs and "redis[hiredis]" in installs and "opentelemetry-sdk" in installs
+    assert "pytest>=" not in installs and "aiohttp" not in installs
     assert checkout.make("venv", "extras").returncode == 0
-    assert checkout.told == []
+    assert checkout.installs == []
     later = (checkout.root / ".venv/.extras").stat().st_mtime + 10
     os.utime(checkout.root / "constraints.txt", (later, later))
     assert checkout.make("venv").returncode == 0
-    assert len(checkout.told) == 1
+    assert len(checkout.installs) == 1
 
 
 def test_the_command_is_the_checkouts_wherever_it_is_called(checkout: Checkout) -> None:
@@ -95,10 +95,10 @@ def test_the_command_is_the_checkouts_wherever_it_is_called(checkout: Checkout) 
 def test_at_once_they_are_installed_one_after_the_other(checkout: Checkout) -> None:
     done = checkout.make("-j4", "dev", "extras", "venv")
     assert done.returncode == 0, done.stderr
-    told = checkout.told
-    assert len(told) == 3
-    assert "aiohttp>=" in told[0]
-    assert any("pytest>=" in line for line in told)
+    installs = checkout.installs
+    assert len(installs) == 3
+    assert "aiohttp>=" in installs[0]
+    assert any("pytest>=" in line for line in installs)
 
 
 def test_what_failed_is_tried_again_and_takes_nothing_with_it(checkout: Checkout) -> None:
@@ -121,10 +121,10 @@ def test_what_was_cut_short_is_made_anew(checkout: Checkout) -> None:
     assert done.returncode == 2
     assert "cut short" in done.stderr
     (checkout.above / "killed").unlink()
-    checkout.told  # noqa: B018
+    checkout.installs  # noqa: B018
     (checkout.root / ".venv/half").touch()
     assert checkout.make("dev").returncode == 0
-    serve, dev = checkout.told
+    serve, dev = checkout.installs
     assert "aiohttp>=" in serve and "pytest>=" in dev
     assert not checkout.has("half") and checkout.has(".serve") and checkout.has(".dev")
 
