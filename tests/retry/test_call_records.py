@@ -166,6 +166,11 @@ def test_a_gate_that_held_an_attempt_is_named() -> None:
     assert (record.decision, record.started, record.held, record.held_by) == ("delivered", 1.0, 0.75, "rate")
 
 
+def test_an_attempt_that_no_gate_held_was_held_for_no_time() -> None:
+    call = play(STANDARD, start(), reply(1, 503, at=0.1), wake(0.2), reply(2, 200, at=0.3), ended(2, at=0.3))
+    assert [(record.held, record.held_by) for record in call.so_far.history] == [(0.0, "")] * 2
+
+
 def test_what_a_cooldown_holds_past_the_deadline_says_so() -> None:
     registry, cooled = Registry(), replace(STANDARD, timeouts=Timeouts(total=2.0))
     play(cooled, start(), reply(1, 503, headers={"retry-after": "30"}, at=0.0), registry=registry)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.facts import MappingFields, Request
+from proxy.retry.facts import Class, Failure, MappingFields, Pushback, Request, Verdict
 from proxy.retry.policy import BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Scope
 from proxy.retry.presets import ADAPTIVE, STANDARD
 from proxy.retry.registry import Factory, Key, Registry
@@ -111,3 +111,17 @@ def test_a_scope_is_ready_while_no_gate_would_hold_an_attempt() -> None:
     assert paced.pacing is not None
     paced.pacing.learn(throttled=True, now=0.0)  # from now on half a token a second, and none yet
     assert [paced.is_ready(now) for now in (0.0, 1.5, 2.0)] == [False, False, True]
+
+
+def test_the_cooldowns_in_force_are_listed() -> None:
+    registry, now = Registry(), 100.0
+    policies = [replace(POLICY, upstream=upstream, scope=Scope(), rate=None) for upstream in ("a", "b", "c")]
+    for policy, seconds in zip(policies, (5.0, None, 7.0), strict=True):
+        state = registry.scope(policy, asked(), now)
+        failure = Failure(1, Verdict(Class.TRANSIENT, "503"), Pushback(5.0, cooldown=seconds), status=503, sent=now)
+        state.cool_down(failure, policy.pushback, asked().fields, now)
+    assert [(upstream, value) for upstream, value, _ in registry.cooldowns(now)] == [("a", "a.test"), ("c", "a.test")]
+    assert [left for _, _, left in registry.cooldowns(now)] == pytest.approx([5, 7])
+    assert [upstream for upstream, _ in registry.cooling(now)] == ["a", "c"]
+    assert [upstream for upstream, _, _ in registry.cooldowns(now + 6)] == ["c"]
+    assert list(registry.cooldowns(now + 8)) == list(registry.cooling(now + 8)) == []

@@ -102,11 +102,6 @@ def test_everything_is_exported() -> None:
     assert all(hasattr(proxy.retry, name) for name in proxy.retry.__all__)
 
 
-def test_attempts_below_one_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_attempts"):
-        StandardRetryStrategy(max_attempts=0)
-
-
 # -- what is retried ----------
 
 
