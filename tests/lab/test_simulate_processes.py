@@ -16,8 +16,9 @@ from support.process import COMMAND, environment
 from proxy.cli import main
 from proxy.lab.simulate import run_scenario, side_by_side
 from proxy.lab.simulate.columns import Column, columns
-from proxy.lab.simulate.scenario import Scenario, read_scenario
+from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.side_by_side import play_all
+from proxy.lab.simulate.weather import Scenario
 
 TEXT = """\
 duration: 20s

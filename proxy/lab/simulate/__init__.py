@@ -14,14 +14,17 @@ from pathlib import Path
 from rich.console import Console
 
 from proxy.config.load import taken
-from proxy.lab.simulate.columns import columns
+from proxy.lab.simulate.arrivals import arrivals
+from proxy.lab.simulate.columns import Column, columns, terms
 from proxy.lab.simulate.figures import Figures, figures
+from proxy.lab.simulate.possible import Possible, possible
 from proxy.lab.simulate.report import as_json, picture, print_table, shown
-from proxy.lab.simulate.scenario import Scenario, read_scenario
+from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.side_by_side import play_all
 from proxy.lab.simulate.simulation import play
+from proxy.lab.simulate.weather import Scenario
 
-__all__ = ["Figures", "Scenario", "run_scenario", "simulate"]
+__all__ = ["Figures", "Possible", "Scenario", "possible_for", "run_scenario", "simulate"]
 
 
 def simulate(
@@ -48,10 +51,11 @@ def simulate(
     except ChildProcessError as error:  # killed where memory is short, say
         print(f"redrive: {error}", file=sys.stderr)
         return 2
+    best = possible_for(found, played[0])
     if json:
-        print(as_json(found, done))
+        print(as_json(found, done, best))
     else:
-        print_table(found, done, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
+        print_table(found, done, best, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
     return 0 if plot is None else _draw(plot, picture(found, done))
 
 
@@ -67,6 +71,11 @@ def _draw(file: str, svg: str) -> int:
     if not file.lower().endswith(".svg"):
         print(f"redrive: {file} is an SVG, whatever its name says", file=sys.stderr)
     return 0
+
+
+def possible_for(scenario: Scenario, column: Column) -> Possible:
+    """The result of the best scheduler in a scenario, with the timeouts and keys of this column's policy."""
+    return possible(scenario, terms(column), arrivals(scenario))
 
 
 def run_scenario(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> list[Figures]:

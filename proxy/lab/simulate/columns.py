@@ -15,8 +15,9 @@ from proxy.config.problems import Problem
 from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, Text
 from proxy.lab.routing import AppRequest, RefusedCall, choose
-from proxy.lab.simulate.scenario import Scenario
-from proxy.retry.facts import Request
+from proxy.lab.simulate.possible import Terms
+from proxy.lab.simulate.weather import Scenario
+from proxy.retry.facts import IDEMPOTENT_METHODS, Request
 from proxy.retry.policy import Backoff, EndpointShare, Policy
 from proxy.retry.presets import BUILT_IN
 from proxy.retry.routing import Upstream
@@ -39,6 +40,20 @@ class Column:
     waiting: int
     deaf: bool = False
     others: Mapping[str, tuple[Request, Policy]] = field(default_factory=dict)
+
+
+def terms(column: Column) -> Terms:
+    """The terms on which a column's calls are made, as the computation of what was possible needs them."""
+    policy, timeouts = column.policy, column.policy.timeouts
+    return Terms(
+        total=timeouts.total,
+        attempt=timeouts.attempt,
+        first_byte=timeouts.first_byte,
+        max_attempts=policy.strategy.max_attempts,
+        waiting=column.waiting,
+        credentials=0 if policy.credentials is None else len(policy.credentials.values),
+        idempotent=column.request.method in IDEMPOTENT_METHODS or policy.classify.unsafe_methods == "always",
+    )
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:

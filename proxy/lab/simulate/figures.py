@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.lab.simulate.scenario import Outage, Scenario
 from proxy.lab.simulate.simulation import Played
+from proxy.lab.simulate.weather import Outage, Scenario
 
 #: Seconds over which the load is looked at.
 WINDOW = 5

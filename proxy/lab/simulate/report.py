@@ -15,11 +15,12 @@ from rich.table import Table
 
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.figures import Figures
-from proxy.lab.simulate.scenario import Scenario
+from proxy.lab.simulate.possible import Possible
 from proxy.lab.simulate.side_by_side import Watch
+from proxy.lab.simulate.weather import Scenario
 
 
-def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
+def as_json(scenario: Scenario, done: Sequence[Figures], best: Possible) -> str:
     """The figures as one JSON object; times in seconds."""
     columns = [
         {
@@ -48,12 +49,18 @@ def as_json(scenario: Scenario, done: Sequence[Figures]) -> str:
         "sidecars": scenario.sidecars,
         "calls_per_second": scenario.calls,
         "columns": columns,
+        "possible": {
+            "succeeded": best.succeeded,
+            "success_rate": round(best.success_rate, 6),
+            "median": round(best.median, 6),
+            "p99": round(best.p99, 6),
+        },
     }
     return json.dumps(report, indent=2)
 
 
-def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -> None:
-    """Print a table of the figures, with a column for each way to retry."""
+def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, console: Console) -> None:
+    """Print a table of the figures, with a column for each way to retry, and what was possible."""
     fleet = f"{scenario.sidecars:,} sidecar{'' if scenario.sidecars == 1 else 's'}"
     pace = f"{scenario.calls:g} calls a second for {_time(scenario.duration)}, seed {scenario.seed}"
     table = Table(title=f"{scenario.name}: {fleet}, {pace}", title_justify="left", box=box.SIMPLE_HEAD)
@@ -77,6 +84,8 @@ def print_table(scenario: Scenario, done: Sequence[Figures], console: Console) -
     for outcome in sorted({outcome for each in done for outcome in each.outcomes} - {"success"}):
         table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
     console.print(table)
+    waits = f"half of these wait for {_time(best.median)} at most, 99 % for {_time(best.p99)}"
+    console.print(f"  possible: {best.success_rate:.2%} of the calls; {waits}")
 
 
 def _recovered(seconds: float | None) -> str:

@@ -6,22 +6,19 @@ all mistakes are reported at once with their lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 from proxy.config import addresses
 from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.schema import duration, one_word, positive_duration, rate, share, token, whole, word
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 from proxy.config.units import is_off
+from proxy.config.units import positive_duration as read_duration
 from proxy.config.units import rate as read_rate
 from proxy.config.yaml_tree import Map, parse, read_text
+from proxy.lab.simulate.weather import STALL, Kind, Other, Outage, Pause, Route, Scenario
 from proxy.retry.facts import FaultKind
-
-#: A failure that is no status and no fault: the head of a stream comes, and nothing behind it.
-STALL: Literal["stall"] = "stall"
-Kind = int | FaultKind | Literal["stall"]
 
 #: Calls in all columns, beyond which the end would take too long.
 MOST_CALLS = 5_000_000
@@ -40,6 +37,7 @@ def _kind(value: Any) -> Kind:
 
 _KIND = Word(_kind)
 _CAPACITY = Word(lambda value: None if is_off(value) else read_rate(value))
+_PATIENCE = Word(lambda value: None if is_off(value) else read_duration(value))
 
 UPSTREAM = Section(
     "upstream",
@@ -58,6 +56,12 @@ UPSTREAM = Section(
         "limit": Key(whole(1), doc="requests that it takes from one key in each `window`; off without it"),
         "tokens": Key(whole(1), doc="how much of `limit` a request takes (the median); 1 without it"),
         "window": Key(positive_duration, "1m", "how long a window is; Retry-After names the next one's beginning"),
+        "limit_kind": Key(
+            one_word("fixed", "sliding", "bucket"),
+            "fixed",
+            "windows one after the other, or what came within the last `window` counts, or a token bucket",
+        ),
+        "burst": Key(whole(1), doc="how much the token bucket holds; without it, what it gets in a `window`"),
         "keys": Key(
             whole(1, 1000),
             1,
@@ -85,6 +89,27 @@ OUTAGE = Section(
         "limit": Key(whole(1), doc="the limit meanwhile"),
         "key": Key(whole(1), doc="the number of the only credential that it concerns"),
         "endpoint": Key(whole(1), doc="the number of the only endpoint that it concerns"),
+        "route": Key(whole(1), doc="the number of the only route that it concerns"),
+    },
+)
+
+ROUTE = Section(
+    "route",
+    "A part of the calls.",
+    {
+        "path": Key(word, doc="of its requests", required=True),
+        "method": Key(token, doc="of its requests; without it, that of `request`"),
+        "share": Key(share, doc="its share of the calls; without it, what the others leave, evenly"),
+        "latency": Key(positive_duration, doc="the median of its answers; without it, the upstream's"),
+    },
+)
+
+PAUSE = Section(
+    "pause",
+    "A time in which no call begins.",
+    {
+        "at": Key(duration, doc="when it begins", required=True),
+        "lasts": Key(positive_duration, doc="for how long", required=True),
     },
 )
 
@@ -120,11 +145,16 @@ SCENARIO = Section(
                 },
             )
         ),
+        "routes": Key(ListOf(ROUTE), [], "parts of the calls that differ in path, method or latency"),
+        "pauses": Key(ListOf(PAUSE), [], "times in which no call begins"),
+        "patience": Key(_PATIENCE, "off", "how long an app waits before it goes away"),
+        "neighbours": Key(_CAPACITY, "off", "requests of other clients, without redrive, that send each once"),
         "upstream": Key(UPSTREAM),
         "outages": Key(ListOf(OUTAGE), [], "in any order; where several apply, the first in the list counts"),
         "policy": Key(
             Anything(), doc="a policy to use instead of the configuration's, written as for an upstream there"
         ),
+        "possible": Key(share, doc="the share of calls that could be served, to 0.5 points; the tests check it"),
         "others": Key(MapOf(OTHER, key=addresses.name), doc="upstreams that policies name in `fallback`, by name"),
         "compare": Key(
             MapOf(Anything()),
@@ -132,78 +162,6 @@ SCENARIO = Section(
         ),
     },
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """An outage of the simulated upstream; its keys in the file are described in OUTAGE. Times are in seconds, shares
-    from 0 to 1. `capacity`, `latency` and `limit` are those of the upstream if the outage names none; `key` and
-    `endpoint` are the index of the API key or endpoint that it concerns, from 0, None for all.
-    """
-
-    at: float
-    until: float
-    share: float
-    kinds: tuple[Kind, ...]
-    after: float
-    retry_after: int
-    capacity: float | None
-    recovers: float
-    latency: float
-    limit: int | None
-    key: int | None
-    endpoint: int | None
-
-    def is_about(self, key: int, endpoint: int) -> bool:
-        """Whether the outage concerns requests with this API key to this endpoint."""
-        return (self.key is None or self.key == key) and (self.endpoint is None or self.endpoint == endpoint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """Another upstream, to which calls may go on as their fallback; its keys in the file are described in OTHER."""
-
-    latency: float
-    failing: float
-    capacity: float | None
-    queue: float
-    overload: Kind
-    retry_after: int
-    policy: Map | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """A scenario; its keys in the file are described in SCENARIO and UPSTREAM. `policy` and `compare` are parsed YAML
-    trees, which know the file's lines of their keys.
-    """
-
-    file: str
-    name: str
-    duration: float
-    seed: int
-    sidecars: int
-    calls: float
-    arrivals: str
-    method: str
-    url: str | None = None
-    latency: float
-    slow: float = 0.0
-    slow_latency: float = 1.0
-    failing: float
-    capacity: float | None
-    queue: float
-    overload: Kind
-    retry_after: int
-    limit: int | None = None
-    tokens: int | None = None
-    window: float
-    keys: int
-    endpoints: int
-    outages: tuple[Outage, ...]
-    policy: Map | None
-    compare: Map
-    others: Mapping[str, Other] = field(default_factory=dict)
 
 
 def read_scenario(file: str) -> tuple[Scenario | None, list[Problem]]:
@@ -233,6 +191,8 @@ def _read(file: str, problems: Problems) -> Scenario | None:
         return None
     full = SCENARIO.filled(found)
     upstream, request = full.pop("upstream"), full.pop("request")
+    full["routes"] = _routes(full["routes"], request["method"], upstream["latency"])
+    full["pauses"] = tuple(Pause(each["at"], each["at"] + each["lasts"]) for each in full["pauses"])
     full["outages"] = tuple(_outage(each, upstream) for each in full["outages"])
     full |= {"policy": tree.get("policy"), "compare": tree.get("compare") or Map()}
     full["others"] = {name: _other(each) for name, each in full.get("others", {}).items()}
@@ -254,9 +214,26 @@ def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
     full["until"] = full["at"] + full.pop("lasts")
     full["kinds"] = full["kinds"] if isinstance(full["kinds"], tuple) else (full["kinds"],)
     full["retry_after"] = _seconds(full["retry_after"])
-    for name in ("key", "endpoint"):
+    for name in ("key", "endpoint", "route"):
         full[name] = full[name] - 1 if name in full else None
     return Outage(**full)
+
+
+def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tuple[Route, ...]:
+    """The routes of a scenario, whose requests have this method and this latency (seconds) unless they say otherwise.
+    Those without a share have what the others leave.
+    """
+    left = 1.0 - sum(each.get("share", 0.0) for each in found)
+    without = sum("share" not in each for each in found)
+    return tuple(
+        Route(
+            each.get("method", method),
+            each["path"],
+            each["share"] if "share" in each else max(0.0, left) / without,
+            each.get("latency", latency) / latency,
+        )
+        for each in found
+    )
 
 
 def _other(found: dict[str, Any]) -> Other:

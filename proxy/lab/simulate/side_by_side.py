@@ -16,8 +16,8 @@ from typing import Any
 
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.figures import Figures, figures
-from proxy.lab.simulate.scenario import Scenario
 from proxy.lab.simulate.simulation import play
+from proxy.lab.simulate.weather import Scenario
 from proxy.resources import processes
 
 #: A function that takes how far a column is: its number, and the share of the scenario's time, from 0 to 1.

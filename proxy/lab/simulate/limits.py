@@ -1,0 +1,114 @@
+"""The kinds of limit on requests, or on tokens, that a simulated upstream can have, each counted for one key.
+
+`fixed` counts in windows that begin with the play, one after the other, as APIs do that allow so many requests a
+minute. `sliding` counts what it took within the last window. `bucket` is a token bucket: it fills
+evenly, by the limit in each window, and holds at most `burst`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal, Protocol
+
+LimitKind = Literal["fixed", "sliding", "bucket"]
+
+
+class Limit(Protocol):
+    """A limit of one key. Times are seconds and never go back; `most` is how much the limit allows in one window at
+    that time, which outages may change.
+    """
+
+    def wait(self, now: float, size: int, most: int) -> float:
+        """The seconds until a request of this size may fit; 0 if it fits now."""
+
+    def take(self, now: float, size: int, most: int) -> None:
+        """Count a request that fits."""
+
+
+class FixedWindow:
+    """A limit that is counted in windows of `window` seconds, which begin at 0."""
+
+    __slots__ = ("_had", "_window")
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._had: dict[int, int] = {}  # by the window's number
+
+    def wait(self, now: float, size: int, most: int) -> float:
+        """The seconds until the next window begins, or 0."""
+        if self._had.get(int(now // self._window), 0) + size <= most:
+            return 0.0
+        return self._window - now % self._window
+
+    def take(self, now: float, size: int, most: int) -> None:
+        """Count the request in the window of `now`."""
+        number = int(now // self._window)
+        self._had[number] = self._had.get(number, 0) + size
+
+
+class SlidingWindow:
+    """A limit on what was taken within the last `window` seconds."""
+
+    __slots__ = ("_taken", "_total", "_window")
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._taken: deque[tuple[float, int]] = deque()  # when, and how much
+        self._total = 0
+
+    def wait(self, now: float, size: int, most: int) -> float:
+        """The seconds until so much of what was taken is older than the window that the request fits, or 0."""
+        if self._total + size <= most:
+            return 0.0
+        total, until = self._total, now
+        for when, had in self._taken:
+            if when + self._window > now and total + size <= most:
+                break
+            total, until = total - had, when + self._window
+        if size > most:
+            return self._window
+        return max(0.0, until - now)
+
+    def take(self, now: float, size: int, most: int) -> None:
+        """Count the request, and forget what is older than the window."""
+        taken = self._taken
+        while taken and taken[0][0] + self._window <= now:
+            self._total -= taken.popleft()[1]
+        taken.append((now, size))
+        self._total += size
+
+
+class TokenBucket:
+    """A token bucket, full at first. It fills by the limit in each `window` seconds."""
+
+    __slots__ = ("_burst", "_last", "_level", "_window")
+
+    def __init__(self, window: float, burst: float) -> None:
+        self._window = window
+        self._burst = burst
+        self._level = burst
+        self._last = 0.0
+
+    def _level_at(self, now: float, most: int) -> float:
+        return min(self._burst, self._level + max(0.0, now - self._last) * most / self._window)
+
+    def wait(self, now: float, size: int, most: int) -> float:
+        """The seconds until the bucket has filled far enough, or 0."""
+        missing = size - self._level_at(now, most)
+        return missing * self._window / most if missing > _EPSILON else 0.0
+
+    def take(self, now: float, size: int, most: int) -> None:
+        """Take the request's size out of the bucket."""
+        self._level = self._level_at(now, most) - size
+        self._last = max(now, self._last)
+
+
+#: What is lost in sums of decimal seconds.
+_EPSILON = 1e-9
+
+
+def limit_of(kind: LimitKind, window: float, burst: float) -> Limit:
+    """A new limit of this kind for one key. `window` is in seconds, `burst` in requests or tokens."""
+    if kind == "fixed":
+        return FixedWindow(window)
+    return SlidingWindow(window) if kind == "sliding" else TokenBucket(window, burst)

@@ -1,0 +1,322 @@
+"""The share of a scenario's calls that could have been served, whoever schedules them (contract, section 9).
+
+The scheduler of this module knows at each moment what the upstream takes, and sends calls so that none is refused and
+none waits in a queue for nothing: first come, first served. It knows nothing of redrive's deciding core, and cannot be
+wrong in the same way. What it may not know is the end of an outage, and chance.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from proxy.lab.simulate.arrivals import SIGMA, Arrival, visits
+from proxy.lab.simulate.limits import Limit
+from proxy.lab.simulate.weather import STALL, Kind, Outage, Scenario
+
+#: Seconds for which a call is held at most, and in which an outage's calls are held.
+HOLD = 20.0
+#: What a retry costs each sidecar's bucket, and what the bucket holds (the AWS SDKs' quota, which `standard` has).
+_PRICE, _CAPACITY = 5.0, 500.0
+#: Seconds that are no wait.
+_NO_WAIT = 1e-6
+#: Failures that retries are for; after the others an answer stands.
+_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, "connect_failure", "refused_stream", "reset"})
+#: Failures of which it is known that the upstream did nothing, so that any method is repeated.
+_UNPROCESSED = frozenset({429, "connect_failure", "refused_stream"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The terms on which calls are made. Times are in seconds, None where there is no such bound. `credentials`: how
+    many keys the policy has to choose from; 0: each call has its app's. `idempotent`: a call may be repeated although
+    it may have been carried out.
+    """
+
+    total: float | None = None
+    attempt: float | None = None
+    first_byte: float | None = None
+    max_attempts: int = 3
+    waiting: int = 2000
+    credentials: int = 0
+    idempotent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """The result of the best scheduler. `median` and `p99` are of the seconds for which the calls that succeeded waited
+    until their last attempt was sent; `until` is the last time at which a call waited for more than a second.
+    """
+
+    calls: int
+    succeeded: int
+    median: float
+    p99: float
+    until: float
+
+    @property
+    def success_rate(self) -> float:
+        """The share of all calls that succeeded, 0 to 1."""
+        return self.succeeded / self.calls if self.calls else 0.0
+
+
+def possible(scenario: Scenario, terms: Terms, calls: Iterable[Arrival]) -> Possible:
+    """The result of the best scheduler for these calls in this scenario, without fallbacks to other upstreams."""
+    return _Scheduler(scenario, terms).serve(calls)
+
+
+class _Pending:
+    """A call that is not served yet: its arrival, the attempts made, and the seconds for which it was held."""
+
+    __slots__ = ("arrival", "attempts", "held")
+
+    def __init__(self, arrival: Arrival) -> None:
+        self.arrival = arrival
+        self.attempts = 0
+        self.held = 0.0
+
+
+class _Opening:
+    """A place for an attempt: the time at which it is sent, where, and the outage that concerns it."""
+
+    __slots__ = ("at", "endpoint", "key", "outage")
+
+    def __init__(self, at: float, key: int, endpoint: int, outage: Outage | None) -> None:
+        self.at = at
+        self.key = key
+        self.endpoint = endpoint
+        self.outage = outage
+
+
+class _Scheduler:
+    """The scheduler. Calls and retries are dealt with in the order of their times, so that who came first has the first
+    place; each place is taken when its call comes, whose wait is therefore known.
+    """
+
+    def __init__(self, scenario: Scenario, terms: Terms) -> None:
+        self._scenario = scenario
+        self._terms = terms
+        self._chance = random.Random(f"{scenario.seed}/possible")  # noqa: S311, TID251 - a driver: it plays the world
+        self._keys = range(terms.credentials) if terms.credentials else None
+        self._endpoints = range(scenario.endpoints)
+        self._patience = math.inf if scenario.patience is None else scenario.patience
+        self._is_bounded = (terms.attempt, terms.first_byte, scenario.patience) != (None, None, None)
+        self._free_at = [0.0] * scenario.endpoints
+        self._limits: dict[int, Limit] = {}
+        self._last: dict[int, float] = {}  # when a request was last counted, by key
+        self._edges = scenario.edges
+        self._from, self._until = 0.0, -1.0
+        self._outages: tuple[Outage, ...] = ()
+        self._recovering: Outage | None = None
+        self._held: dict[int, list[float]] = {}  # by sidecar: until when each of its calls is held
+        self._tokens: dict[int, float] = {}  # of each sidecar's bucket that is not full
+        self._retries: list[tuple[float, int, _Pending]] = []
+        self._sequence = count()
+        self._waits: list[float] = []
+        self._waited_until = 0.0
+
+    def serve(self, calls: Iterable[Arrival]) -> Possible:
+        """Serve these calls, which are in the order of their arrival."""
+        begun, retries = 0, self._retries
+        neighbours = visits(self._scenario)
+        visit = next(neighbours, math.inf)
+        for arrival in calls:
+            begun += 1
+            while retries and retries[0][0] <= arrival.at:
+                at, _, pending = heapq.heappop(retries)
+                self._send(pending, at)
+            while visit <= arrival.at:
+                self._visit(visit)
+                visit = next(neighbours, math.inf)
+            self._send(_Pending(arrival), arrival.at)
+        while retries:
+            at, _, pending = heapq.heappop(retries)
+            self._send(pending, at)
+        waits = sorted(self._waits)
+        middle, last = (waits[min(len(waits) - 1, int(part * len(waits)))] if waits else 0.0 for part in (0.5, 0.99))
+        return Possible(begun, len(waits), middle, last, self._waited_until)
+
+    # attempts
+
+    def _send(self, pending: _Pending, at: float) -> None:
+        """Send a call's next attempt as soon as there is a place for it, if that is in time."""
+        arrival, terms = pending.arrival, self._terms
+        end = min(self._patience, math.inf if terms.total is None else terms.total) + arrival.at
+        latest = min(at + HOLD - pending.held, end)
+        opening = self._opening(arrival, at, latest)
+        if opening is None or opening.at > latest or not self._hold(pending, at, opening.at):
+            return
+        pending.attempts += 1
+        failure, took = self._result(arrival, opening)
+        if failure is not None:
+            self._retry(pending, failure, opening.at + took)
+        elif opening.at + took <= end:
+            self._waits.append(opening.at - arrival.at)
+            self._earn(arrival.sidecar, _PRICE if pending.attempts > 1 else 1.0)
+
+    def _hold(self, pending: _Pending, at: float, until: float) -> bool:
+        """Hold a call, if its sidecar has room for one more."""
+        wait = until - at
+        if wait <= _NO_WAIT:
+            return True
+        held = self._held.setdefault(pending.arrival.sidecar, [])
+        while held and held[0] <= at:
+            heapq.heappop(held)
+        if len(held) >= self._terms.waiting // 2:
+            return False
+        heapq.heappush(held, until)
+        pending.held += wait
+        if wait > 1.0:
+            self._waited_until = max(self._waited_until, until)
+        return True
+
+    def _result(self, arrival: Arrival, opening: _Opening) -> tuple[Kind | None, float]:
+        """The failure of an attempt that is sent, None for a success, and the seconds until its end."""
+        scenario, chance, outage = self._scenario, self._chance, opening.outage
+        if outage is not None and outage.share and chance.random() < outage.share:
+            kind = outage.kinds[int(chance.random() * len(outage.kinds))]
+            return kind, self._silence(kind) if kind in ("attempt_timeout", STALL) else outage.after
+        if scenario.failing and chance.random() < scenario.failing:
+            return 503, scenario.latency
+        self._take(opening, arrival.size)
+        latency = scenario.latency if outage is None else outage.latency
+        if scenario.slow and chance.random() < scenario.slow:
+            latency = max(latency, scenario.slow_latency)
+        if scenario.routes:
+            latency *= scenario.routes[arrival.route].slower
+        if self._is_bounded:
+            latency *= math.exp(SIGMA * chance.gauss(0.0, 1.0))
+            silence = self._silence("attempt_timeout")
+            if latency > silence:
+                return "attempt_timeout", silence
+        return None, latency
+
+    def _silence(self, kind: Kind) -> float:
+        """The seconds after which an attempt is given up that ends in this kind of silence; infinite without a bound
+        on it.
+        """
+        terms = self._terms
+        bounds = [terms.first_byte] if kind == STALL else [terms.first_byte, terms.attempt]
+        return min((bound for bound in bounds if bound is not None), default=math.inf)
+
+    def _retry(self, pending: _Pending, failure: Kind, at: float) -> None:
+        """Schedule a retry, if the failure is one that retries are for, attempts are left and the bucket pays."""
+        is_silence = failure in ("attempt_timeout", STALL)
+        if not is_silence and failure not in _RETRIED:
+            return
+        if at == math.inf or not (self._terms.idempotent or failure in _UNPROCESSED):
+            return
+        sidecar = pending.arrival.sidecar
+        level = self._tokens.get(sidecar, _CAPACITY)
+        if pending.attempts >= self._terms.max_attempts or level < _PRICE:
+            return
+        self._tokens[sidecar] = level - _PRICE
+        heapq.heappush(self._retries, (at, next(self._sequence), pending))
+
+    def _earn(self, sidecar: int, amount: float) -> None:
+        level = self._tokens.get(sidecar)
+        if level is not None:
+            self._tokens[sidecar] = min(_CAPACITY, level + amount)
+
+    # places at the upstream
+
+    def _opening(self, arrival: Arrival, at: float, latest: float) -> _Opening | None:
+        """The first place for a call's attempt from `at` on; None if none comes up to `latest`, or if the call came so
+        late in an outage of all endpoints that it is not held for the outage's end.
+        """
+        keys = (arrival.key,) if self._keys is None else self._keys
+        while at <= latest:
+            self._look_up(at)
+            best: _Opening | None = None
+            least = 1.0
+            closed: list[Outage] = []
+            for key in keys:
+                for endpoint in self._endpoints:
+                    outage = self._about(key, endpoint, arrival.route)
+                    share = 0.0 if outage is None else outage.share
+                    if outage is not None and share >= 1.0:
+                        closed.append(outage)
+                        continue
+                    when = self._room(key, endpoint, outage, at, arrival.size, latest)
+                    if best is None or (share, when) < (least, best.at):
+                        best, least = _Opening(when, key, endpoint, outage), share
+            if best is None:
+                if arrival.at >= max(each.at for each in closed) + HOLD:
+                    return None
+                at = min(each.until for each in closed)
+            elif best.at < self._until:
+                return best
+            else:
+                at = self._until  # by then the upstream can do more, or less
+        return None
+
+    def _room(self, key: int, endpoint: int, outage: Outage | None, at: float, size: int, latest: float) -> float:
+        """The first time from `at` on at which the limit and the queue have room, as they are now."""
+        scenario = self._scenario
+        most = scenario.limit if outage is None else outage.limit
+        if most is not None:
+            limit, at = self._limit(key, most), max(at, self._last.get(key, 0.0))
+            while (wait := limit.wait(at, size, most)) > 0:
+                at += wait + _NO_WAIT
+                if at > latest:
+                    return math.inf
+        if self._capacity(outage, at) is not None:
+            at = max(at, self._free_at[endpoint])
+        return at
+
+    def _take(self, opening: _Opening, size: int) -> None:
+        """Take the place: count the request against its limit, and put it into the endpoint's queue."""
+        outage, at = opening.outage, opening.at
+        most = self._scenario.limit if outage is None else outage.limit
+        if most is not None:
+            self._limit(opening.key, most).take(at, size, most)
+            if self._scenario.limit_kind != "fixed":
+                self._last[opening.key] = at
+        capacity = self._capacity(outage, at)
+        if capacity is not None:
+            self._free_at[opening.endpoint] = at + self._scenario.endpoints / capacity
+
+    def _limit(self, key: int, most: int) -> Limit:
+        limit = self._limits.get(key)
+        if limit is None:
+            limit = self._limits[key] = self._scenario.new_limit(most)
+        return limit
+
+    def _capacity(self, outage: Outage | None, at: float) -> float | None:
+        """The capacity of all endpoints together, as far as this outage and the recovery from others allow."""
+        if outage is not None:
+            return outage.capacity
+        return (
+            self._scenario.capacity if self._recovering is None else self._scenario.capacity_after(self._recovering, at)
+        )
+
+    def _look_up(self, at: float) -> None:
+        """Find the outages that are in force at this time, and from when to when no other is."""
+        if self._from <= at < self._until:
+            return
+        edges = self._edges
+        number = bisect_right(edges, at)
+        self._from = edges[number - 1]
+        self._until = edges[number] if number < len(edges) else math.inf
+        self._outages = self._scenario.outages_at(at)
+        self._recovering = self._scenario.recovering_at(at)
+
+    def _about(self, key: int, endpoint: int, route: int) -> Outage | None:
+        return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
+
+    def _visit(self, at: float) -> None:
+        """Take a neighbour's request, which is sent once, and waits in the upstream's queue if that is short enough."""
+        scenario = self._scenario
+        endpoint = int(self._chance.random() * scenario.endpoints)
+        self._look_up(at)
+        outage = self._about(0, endpoint, 0)
+        if outage is not None and self._chance.random() < outage.share:
+            return
+        when = self._room(0, endpoint, outage, at, 1, at + scenario.queue)
+        if when <= at + scenario.queue:
+            self._take(_Opening(when, 0, endpoint, outage), 1)

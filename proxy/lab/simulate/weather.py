@@ -1,0 +1,145 @@
+"""A scenario as data: the apps' calls, the upstream's abilities, and its outages.
+
+This module, like `arrivals`, `limits` and `possible`, imports nothing of redrive's deciding core: what was possible is
+computed without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from proxy.config.yaml_tree import Map
+from proxy.lab.simulate.limits import Limit, LimitKind, limit_of
+
+#: A failure that is no status and no fault: the head of a stream comes, and nothing after it.
+STALL = "stall"
+#: A failure: a status, or the name of a fault kind, or `stall`.
+Kind = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """An outage of the simulated upstream; its keys in the file are described in OUTAGE. Times are in seconds, shares
+    from 0 to 1. `capacity`, `latency` and `limit` are those of the upstream if the outage names none; `key`, `endpoint`
+    and `route` are the index of the API key, endpoint or route that it concerns, from 0, None for all.
+    """
+
+    at: float
+    until: float
+    share: float
+    kinds: tuple[Kind, ...]
+    after: float
+    retry_after: int
+    capacity: float | None
+    recovers: float
+    latency: float
+    limit: int | None
+    key: int | None
+    endpoint: int | None
+    route: int | None = None
+
+    def is_about(self, key: int, endpoint: int, route: int) -> bool:
+        """Whether the outage concerns requests of this route, with this API key, to this endpoint."""
+        return (
+            (self.key is None or self.key == key)
+            and (self.endpoint is None or self.endpoint == endpoint)
+            and (self.route is None or self.route == route)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A part of the apps' calls, with its share of them (0 to 1) and its latency as a multiple of the upstream's."""
+
+    method: str
+    path: str
+    share: float
+    slower: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A time, in seconds, in which no call begins."""
+
+    at: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """Another upstream, to which calls may go on as their fallback; its keys in the file are described in OTHER."""
+
+    latency: float
+    failing: float
+    capacity: float | None
+    queue: float
+    overload: Kind
+    retry_after: int
+    policy: Map | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A scenario; its keys in the file are described in SCENARIO and UPSTREAM. `policy` and `compare` are parsed YAML
+    trees, which know the file's lines of their keys. Without `routes` all calls have the `method` and the path `/`.
+    """
+
+    file: str
+    name: str
+    duration: float
+    seed: int
+    sidecars: int
+    calls: float
+    arrivals: str
+    method: str
+    url: str | None = None
+    latency: float
+    slow: float = 0.0
+    slow_latency: float = 1.0
+    failing: float
+    capacity: float | None
+    queue: float
+    overload: Kind
+    retry_after: int
+    limit: int | None = None
+    limit_kind: LimitKind = "fixed"
+    burst: int | None = None
+    tokens: int | None = None
+    window: float
+    keys: int
+    endpoints: int
+    outages: tuple[Outage, ...]
+    routes: tuple[Route, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    patience: float | None = None
+    neighbours: float | None = None
+    possible: float | None = None
+    policy: Map | None
+    compare: Map
+    others: Mapping[str, Other] = field(default_factory=dict)
+
+    @property
+    def edges(self) -> list[float]:
+        """The times at which the upstream's abilities change, or begin or end to change, in order from 0."""
+        edges = [edge for outage in self.outages for edge in (outage.at, outage.until)]
+        return sorted({0.0, *edges, *(each.until + each.recovers for each in self.outages)})
+
+    def outages_at(self, now: float) -> tuple[Outage, ...]:
+        """The outages that are in force `now`, in the order of the file."""
+        return tuple(each for each in self.outages if each.at <= now < each.until)
+
+    def recovering_at(self, now: float) -> Outage | None:
+        """The past outage from which the capacity is still recovering `now`."""
+        return next((each for each in self.outages if each.until <= now < each.until + each.recovers), None)
+
+    def capacity_after(self, outage: Outage, now: float) -> float | None:
+        """The upstream's capacity during the recovery from an outage, in which it grows evenly."""
+        if self.capacity is None or outage.capacity is None:
+            return self.capacity
+        return outage.capacity + (self.capacity - outage.capacity) * (now - outage.until) / outage.recovers
+
+    def new_limit(self, most: int) -> Limit:
+        """A new limit for one key, which allows `most` in a window at first."""
+        usual = most if self.limit is None else self.limit
+        return limit_of(self.limit_kind, self.window, float(usual if self.burst is None else self.burst))

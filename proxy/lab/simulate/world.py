@@ -1,0 +1,134 @@
+"""The upstream of a simulation, which decides what happens to each request that is sent to it."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from proxy.lab.simulate.arrivals import SIGMA
+from proxy.lab.simulate.limits import Limit
+from proxy.lab.simulate.weather import STALL, Kind, Outage, Scenario
+from proxy.lab.upstream import FAULTS, Sending
+from proxy.retry.facts import FaultKind, MappingFields, NoFields, Reply
+
+#: Seconds that a refusal takes.
+_REFUSAL = 0.001
+#: Where nothing ever comes.
+_NEVER = 86_400.0
+
+_FINE = Reply(200, NoFields())
+_BEGUN = Reply(200, MappingFields([("content-type", "text/event-stream")]))
+
+
+class World:
+    """A column's upstream, which decides what happens to each request that is sent to it.
+
+    Theory. The upstream answers after a latency drawn from a log-normal distribution about its median. With a capacity
+    it is one queue: each request takes 1/capacity of its time, waits for those before it, and is refused if it would
+    wait longer than `queue`. Work that has begun is finished whether a caller still waits for the answer or not, so
+    that retries which come too early cost capacity, as they do in life. An outage's failures cost no capacity. Each
+    endpoint has its share of the capacity.
+
+    A limit is counted for each key, by `limits`. Where it is one of tokens, each call takes a number of them that is
+    drawn like the latencies.
+
+    Neighbours are other clients of the upstream, without redrive, which send a request once and give up.
+
+    `requests` are counted by the second in which they came; `longest_pushback` is the longest delay that was named
+    (seconds).
+    """
+
+    def __init__(self, scenario: Scenario, seed: str, *, deaf: bool) -> None:
+        self.requests: dict[int, int] = {}
+        self.longest_pushback = 0
+        self._scenario = scenario
+        self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
+        self._deaf = deaf
+        self._free_at = [0.0] * scenario.endpoints
+        self._limits: dict[int, Limit] = {}  # of each key
+        self._edges = scenario.edges
+        self._until = -1.0
+        self._outages: tuple[Outage, ...] = ()
+        self._recovering: Outage | None = None
+        self._replies: dict[tuple[int, int], Reply] = {}
+
+    def fate(self, now: float, key: int, endpoint: int, size: int = 1, route: int = 0) -> Sending:
+        """The answer or fault that a request of this route gets which is sent `now` to this endpoint; it counts with
+        `size` against the limit of its `key`.
+        """
+        second = int(now)
+        self.requests[second] = self.requests.get(second, 0) + 1
+        return self._fate(now, key, endpoint, size, route)
+
+    def neighbour(self, now: float) -> None:
+        """Take a request of another client, which comes `now`. Each endpoint is used equally often."""
+        endpoints = self._scenario.endpoints
+        self._fate(now, 0, int(self._rng.random() * endpoints) if endpoints > 1 else 0, 1, 0)
+
+    def _fate(self, now: float, key: int, endpoint: int, size: int, route: int) -> Sending:
+        scenario, rng = self._scenario, self._rng
+        if now >= self._until:
+            self._look_up(now)
+        outage = None
+        if self._outages:
+            outage = next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
+        if outage is not None and rng.random() < outage.share:
+            kind = outage.kinds[int(rng.random() * len(outage.kinds))] if len(outage.kinds) > 1 else outage.kinds[0]
+            return self._failing(kind, outage.after, outage.retry_after)
+        if scenario.failing and rng.random() < scenario.failing:
+            return self._failing(503, scenario.latency, 0)
+        limit = scenario.limit if outage is None else outage.limit
+        if limit is not None:
+            refused = self._over(limit, key, now, size)
+            if refused is not None:
+                return refused
+        capacity = scenario.capacity if outage is None else outage.capacity
+        if self._recovering is not None and outage is None:
+            capacity = scenario.capacity_after(self._recovering, now)
+        wait = 0.0
+        if capacity is not None:
+            capacity /= scenario.endpoints
+            wait = max(0.0, self._free_at[endpoint] - now)
+            if wait > scenario.queue:
+                return self._failing(scenario.overload, _REFUSAL, scenario.retry_after)
+            self._free_at[endpoint] = now + wait + 1.0 / capacity
+        latency = scenario.latency if outage is None else outage.latency
+        if scenario.slow and rng.random() < scenario.slow:
+            latency = max(latency, scenario.slow_latency)
+        if scenario.routes:
+            latency *= scenario.routes[route].slower
+        return Sending(wait + latency * math.exp(SIGMA * rng.gauss(0.0, 1.0)), _FINE)
+
+    def _look_up(self, now: float) -> None:
+        """Find the outages that are in force `now`, and the past outage from which the capacity is still recovering."""
+        self._outages = self._scenario.outages_at(now)
+        self._recovering = self._scenario.recovering_at(now)
+        self._until = next((edge for edge in self._edges if edge > now), math.inf)
+
+    def _over(self, most: int, key: int, now: float, size: int) -> Sending | None:
+        """The refusal of a request for which the limit of this key has no room; None if it has, and the request is
+        counted.
+        """
+        limit = self._limits.get(key)
+        if limit is None:
+            limit = self._limits[key] = self._scenario.new_limit(most)
+        wait = limit.wait(now, size, most)
+        if wait > 0:
+            return self._failing(self._scenario.overload, _REFUSAL, math.ceil(wait))
+        limit.take(now, size, most)
+        return None
+
+    def _failing(self, kind: Kind, after: float, retry_after: int) -> Sending:
+        if kind == FaultKind.ATTEMPT_TIMEOUT:
+            return Sending(_NEVER, fault=FAULTS[FaultKind.ATTEMPT_TIMEOUT])
+        if kind == STALL:
+            return Sending(after, _BEGUN, pieces=((math.inf, b""),))
+        if isinstance(kind, str):
+            return Sending(after, fault=FAULTS[FaultKind(kind)])
+        self.longest_pushback = max(self.longest_pushback, retry_after)
+        said = 0 if self._deaf else retry_after
+        reply = self._replies.get((kind, said))
+        if reply is None:
+            fields = MappingFields([("retry-after", str(said))]) if said else NoFields()
+            reply = self._replies[kind, said] = Reply(kind, fields, end=True)
+        return Sending(after, reply)
