@@ -28,6 +28,12 @@ _UNMATCHED = "unmatched"
 _PLACE = "http://upstream.example"
 
 
+#: The name of the column whose policy holds no calls for want of capacity.
+WITHOUT_HOLDING = "without holding"
+#: The fields of a policy that holds no calls, as far as policies have them.
+_HOLDS_NONE: dict[str, Any] = {"concurrency": None, "limit": None, "outage": "fail"}
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A way to retry that is compared with others, and is a column of the result. `deaf`: it ignores the upstream's
@@ -54,6 +60,15 @@ def terms(column: Column) -> Terms:
         credentials=0 if policy.credentials is None else len(policy.credentials.values),
         idempotent=column.request.method in IDEMPOTENT_METHODS or policy.classify.unsafe_methods == "always",
     )
+
+
+def without_holding(column: Column) -> Column:
+    """The column with `concurrency: off` and `outage: fail`; the same column if its policy holds no calls anyway.
+    Cooldowns stay as they are.
+    """
+    policy = column.policy
+    off = {name: value for name, value in _HOLDS_NONE.items() if getattr(policy, name, value) != value}
+    return replace(column, name=WITHOUT_HOLDING, policy=replace(policy, **off)) if off else column
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:

@@ -50,14 +50,15 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Possible:
     """The result of the best scheduler. `median` and `p99` are of the seconds for which the calls that succeeded waited
-    until their last attempt was sent; `until` is the last time at which a call waited for more than a second.
+    until their last attempt was sent. `backlogs` are the times, from when to when, in which calls waited that wait for
+    more than a second.
     """
 
     calls: int
     succeeded: int
     median: float
     p99: float
-    until: float
+    backlogs: tuple[tuple[float, float], ...]
 
     @property
     def success_rate(self) -> float:
@@ -118,7 +119,7 @@ class _Scheduler:
         self._retries: list[tuple[float, int, _Pending]] = []
         self._sequence = count()
         self._waits: list[float] = []
-        self._waited_until = 0.0
+        self._backlogs: list[tuple[float, float]] = []
 
     def serve(self, calls: Iterable[Arrival]) -> Possible:
         """Serve these calls, which are in the order of their arrival."""
@@ -139,7 +140,7 @@ class _Scheduler:
             self._send(pending, at)
         waits = sorted(self._waits)
         middle, last = (waits[min(len(waits) - 1, int(part * len(waits)))] if waits else 0.0 for part in (0.5, 0.99))
-        return Possible(begun, len(waits), middle, last, self._waited_until)
+        return Possible(begun, len(waits), middle, last, tuple(self._backlogs))
 
     # attempts
 
@@ -147,12 +148,14 @@ class _Scheduler:
         """Send a call's next attempt as soon as there is a place for it, if that is in time."""
         arrival, terms = pending.arrival, self._terms
         end = min(self._patience, math.inf if terms.total is None else terms.total) + arrival.at
-        latest = min(at + HOLD - pending.held, end)
+        spread = math.exp(SIGMA * self._chance.gauss(0.0, 1.0)) if self._is_bounded else 1.0
+        # a place that comes so late that the answer would be too late is left to the next call
+        latest = min(at + HOLD - pending.held, end - spread * self._latency(arrival.route, None))
         opening = self._opening(arrival, at, latest)
         if opening is None or opening.at > latest or not self._hold(pending, at, opening.at):
             return
         pending.attempts += 1
-        failure, took = self._result(arrival, opening)
+        failure, took = self._result(arrival, opening, spread)
         if failure is not None:
             self._retry(pending, failure, opening.at + took)
         elif opening.at + took <= end:
@@ -172,11 +175,20 @@ class _Scheduler:
         heapq.heappush(held, until)
         pending.held += wait
         if wait > 1.0:
-            self._waited_until = max(self._waited_until, until)
+            began, ended = self._backlogs.pop() if self._backlogs and at <= self._backlogs[-1][1] else (at, until)
+            self._backlogs.append((began, max(ended, until)))
         return True
 
-    def _result(self, arrival: Arrival, opening: _Opening) -> tuple[Kind | None, float]:
-        """The failure of an attempt that is sent, None for a success, and the seconds until its end."""
+    def _latency(self, route: int, outage: Outage | None) -> float:
+        """The median of the route's answers, in seconds."""
+        scenario = self._scenario
+        latency = scenario.latency if outage is None else outage.latency
+        return latency * scenario.routes[route].slower if scenario.routes else latency
+
+    def _result(self, arrival: Arrival, opening: _Opening, spread: float) -> tuple[Kind | None, float]:
+        """The failure of an attempt that is sent, None for a success, and the seconds until its end. `spread`: how much
+        longer than usual the answer takes, as a multiple.
+        """
         scenario, chance, outage = self._scenario, self._chance, opening.outage
         if outage is not None and outage.share and chance.random() < outage.share:
             kind = outage.kinds[int(chance.random() * len(outage.kinds))]
@@ -184,13 +196,10 @@ class _Scheduler:
         if scenario.failing and chance.random() < scenario.failing:
             return 503, scenario.latency
         self._take(opening, arrival.size)
-        latency = scenario.latency if outage is None else outage.latency
+        latency = self._latency(arrival.route, outage) * spread
         if scenario.slow and chance.random() < scenario.slow:
-            latency = max(latency, scenario.slow_latency)
-        if scenario.routes:
-            latency *= scenario.routes[arrival.route].slower
+            latency = max(latency, scenario.slow_latency * spread)
         if self._is_bounded:
-            latency *= math.exp(SIGMA * chance.gauss(0.0, 1.0))
             silence = self._silence("attempt_timeout")
             if latency > silence:
                 return "attempt_timeout", silence

@@ -6,6 +6,7 @@ share only the upstream, and the buckets that the policy keeps in Redis.
 
 from __future__ import annotations
 
+import math
 import random
 from array import array
 from collections import Counter, deque
@@ -16,6 +17,7 @@ from proxy.lab.clock import BEGIN, DEADLINE, Clock
 from proxy.lab.driver import Driver, Fresh
 from proxy.lab.simulate.arrivals import Arrival, arrivals, visits
 from proxy.lab.simulate.columns import Column
+from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.weather import Other, Scenario
 from proxy.lab.simulate.world import World
 from proxy.lab.upstream import Sending
@@ -148,11 +150,38 @@ class _Simulated(Driver):
         self._run.over(self)
 
 
+class _Watched(_Simulated):
+    """A call each of whose sendings is noted in the run's ledger."""
+
+    sent = math.inf
+
+    def _fate(self, attempt: int, now: float) -> Sending:
+        sending = super()._fate(attempt, now)
+        ledger = self._run.ledger
+        assert ledger is not None
+        reply = sending.reply
+        ledger.send(now, attempt, took=reply is not None and reply.status < 400 and not sending.never_ends)
+        self.sent = min(self.sent, now)
+        return sending
+
+    def over(self) -> None:
+        ledger = self._run.ledger
+        assert ledger is not None and self.outcome is not None
+        ledger.sidecar.append(self._arrival.sidecar)
+        ledger.route.append(self._arrival.route)
+        ledger.end(self.call, self.began, self.sent, self.clock.now, self.outcome)
+        super().over()
+
+
 class _Run:
     """The play of one column: the scenario's calls under that column's way to retry."""
 
-    def __init__(self, scenario: Scenario, column: Column, report: Callable[[float], None]) -> None:
+    def __init__(
+        self, scenario: Scenario, column: Column, report: Callable[[float], None], ledger: Ledger | None
+    ) -> None:
         self.clock = Clock()
+        self.ledger = ledger
+        self._driver = _Simulated if ledger is None else _Watched
         self._report = report
         self.endpoints = scenario.endpoints
         self._requests = _requests(column, scenario)
@@ -191,7 +220,7 @@ class _Run:
         self._await_next()
         sidecar = self._sidecars[arrival.sidecar]
         self.played.begun[int(now)] += 1
-        driver = _Simulated(self, sidecar, arrival)
+        driver = self._driver(self, sidecar, arrival)
         request = self._requests[arrival.route][arrival.key]
         call = Call(request, sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm, sidecar.why_not)
         driver.begin(call)
@@ -251,6 +280,13 @@ def _requests(column: Column, scenario: Scenario) -> list[list[Request]]:
     ]
 
 
-def play(scenario: Scenario, column: Column, report: Callable[[float], None] = lambda now: None) -> Played:
-    """Play one column, a way to retry. `report` is called with the time in the scenario, every few seconds of it."""
-    return _Run(scenario, column, report).play()
+def play(
+    scenario: Scenario,
+    column: Column,
+    report: Callable[[float], None] = lambda now: None,
+    ledger: Ledger | None = None,
+) -> Played:
+    """Play one column, a way to retry. `report` is called with the time in the scenario, every few seconds of it; each
+    call and sending is noted in the `ledger`, if there is one.
+    """
+    return _Run(scenario, column, report, ledger).play()

@@ -1,0 +1,236 @@
+"""The judge of redrive's own defaults: the rules of the contract, section 9, with the figures that they were held to.
+
+Four results of one scenario are compared: the defaults, no retries (`none`), the defaults with `concurrency: off` and
+`outage: fail` (`bare`), and what was possible.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+from proxy.config.yaml_tree import Map
+from proxy.lab.simulate.arrivals import arrivals
+from proxy.lab.simulate.columns import Column, columns, terms, without_holding
+from proxy.lab.simulate.figures import Figures, figures
+from proxy.lab.simulate.ledger import Ledger
+from proxy.lab.simulate.possible import Possible, possible
+from proxy.lab.simulate.simulation import play
+from proxy.lab.simulate.supply import Stretch, Supply
+from proxy.lab.simulate.weather import Outage, Scenario
+
+#: Seconds over which the load is looked at.
+_SPAN = 5
+#: A wait before the first attempt that is shorter (seconds) is no hold.
+_NO_HOLD = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of one column: its figures, and every call of it. `median` and `p99` are of the seconds of the calls
+    that succeeded.
+    """
+
+    figures: Figures
+    ledger: Ledger
+    median: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict of one rule, by its number in the contract: whether it holds, and the figures in a few words."""
+
+    rule: int
+    holds: bool
+    says: str
+
+
+def result(scenario: Scenario, column: Column) -> Result:
+    """The result of a column, which is played here."""
+    ledger = Ledger()
+    made = figures(scenario, play(scenario, column, ledger=ledger))
+    took = sorted(
+        ended - began for began, ended, served in zip(ledger.began, ledger.ended, ledger.served, strict=True) if served
+    )
+    middle, last = (took[min(len(took) - 1, int(part * len(took)))] if took else 0.0 for part in (0.5, 0.99))
+    return Result(made, ledger, middle, last)
+
+
+def trial(scenario: Scenario) -> Judge:
+    """The judge of redrive's defaults in this scenario, once the columns that it compares are played. The defaults are
+    those without a configuration file, and the scenario's policy names only what belongs to its app.
+    """
+    scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
+    found, problems = columns(None, scenario, {})
+    if problems:
+        raise ValueError("\n".join(map(str, problems)))
+    ours = found[0]
+    none, bare = next(each for each in found if each.name == "none"), without_holding(ours)
+    played = result(scenario, ours)
+    timeouts = ours.policy.timeouts
+    return Judge(
+        scenario,
+        played,
+        result(scenario, none),
+        played if bare is ours else result(scenario, bare),
+        possible(scenario, terms(ours), arrivals(scenario)),
+        ours.policy.pushback.hold,
+        (timeouts.attempt, timeouts.first_byte) != (None, None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The judge of one scenario. `hold` is the policy's `pushback.hold`; `is_bounded`: an attempt without an answer is
+    given up after a while, so that silence is a sign of an outage.
+    """
+
+    scenario: Scenario
+    ours: Result
+    none: Result
+    bare: Result
+    best: Possible
+    hold: float = 20.0
+    is_bounded: bool = True
+
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of all rules that apply to this scenario."""
+        return [
+            *self._served(),
+            *self._times(),
+            *self._load(),
+            *self._fails_fast(),
+            *self._costs_nothing(),
+            *self._is_over(),
+        ]
+
+    @property
+    def worst_load(self) -> float:
+        """The highest load, as a multiple of the load that rule 3 allows at that time; 0 if it allows any."""
+        return max((load / allowed for _, load, allowed in self._loads()), default=0.0)
+
+    # rule 1
+
+    def _served(self) -> Iterator[Verdict]:
+        ours, none, best = self.ours.figures.success_rate, self.none.figures.success_rate, self.best.success_rate
+        least = max(none - 0.001, none + 0.85 * (best - none))
+        yield Verdict(1, ours >= least - 1e-9, f"{ours:.2%} served, at least {least:.2%} ({none:.2%} to {best:.2%})")
+
+    # rule 2
+
+    def _times(self) -> Iterator[Verdict]:
+        ours, none, best = self.ours, self.none, self.best
+        most = 1.5 * max(none.median, best.median) + 0.02
+        yield Verdict(2, ours.median <= most, f"median {ours.median:.3f} s, at most {most:.3f}")
+        pushback = max(ours.figures.longest_pushback, none.figures.longest_pushback)
+        most = 1.25 * max(none.p99, best.p99, 0.6) + pushback + 2.0
+        yield Verdict(2, ours.p99 <= most, f"p99 {ours.p99:.2f} s, at most {most:.2f}")
+        held = max(ours.ledger.held, default=0.0)
+        yield Verdict(2, held <= self.hold + _NO_HOLD, f"held for {held:.2f} s, at most {self.hold:g}")
+
+    # rule 3
+
+    def _load(self) -> Iterator[Verdict]:
+        each = self.ours.figures.attempts_per_call
+        yield Verdict(3, each <= 3.3, f"{each:.2f} attempts a call, at most 3.3")
+        worst = max(self._loads(), key=lambda found: found[1] / found[2], default=None)
+        if worst is not None:
+            at, load, allowed = worst
+            says = f"{load / _SPAN:.1f}/s from {at} s on, at most {allowed / _SPAN:.1f}/s"
+            yield Verdict(3, load <= allowed, says)
+
+    def _loads(self) -> Iterator[tuple[int, float, float]]:
+        """Each five seconds in which more is asked than the upstream takes: when they begin, the requests in them, and
+        how many are allowed.
+        """
+        scenario, ledger = self.scenario, self.ours.ledger
+        supply, order = Supply(scenario), sorted(range(len(ledger.sendings)), key=ledger.sendings.__getitem__)
+        times = [ledger.sendings[number] for number in order]
+        busy = _busy(ledger)
+        sparse = scenario.calls / scenario.sidecars < 1.0
+        for stretch in supply.stretches():
+            for at in range(math.ceil(stretch.at) + _SPAN, math.floor(stretch.until) - _SPAN + 1):
+                sent = order[bisect_left(times, at) : bisect_left(times, at + _SPAN)]
+                takes = sum(supply.takes(at + second + 0.5) for second in range(_SPAN))
+                if scenario.limit is not None:  # what has a limit may take much at once
+                    takes = max(takes, sum(ledger.took[number] for number in sent))
+                sidecars = len(set().union(*(busy.get(at + second, ()) for second in range(_SPAN))))
+                firsts = sum(ledger.firsts[number] for number in sent) if sparse else 0
+                yield at, len(sent), max(1.0, 1.3 * takes + 2.0 * _SPAN * sidecars + firsts)
+
+    # rule 4
+
+    def _fails_fast(self) -> Iterator[Verdict]:
+        ledger = self.ours.ledger
+        for outage in self.scenario.outages:
+            if not self._is_full(outage):
+                continue
+            first = min((began for began in ledger.began if began >= outage.at), default=outage.at)
+            took = [
+                ended - began
+                for began, ended, served, route in zip(
+                    ledger.began, ledger.ended, ledger.served, ledger.route, strict=True
+                )
+                if first + 40 <= began < outage.until and not served and outage.route in (None, route)
+            ]
+            if took:
+                half = median(took)
+                yield Verdict(4, half <= 1.0, f"half of {len(took)} calls in a long outage fail within {half:.2f} s")
+
+    def _is_full(self, outage: Outage) -> bool:
+        """Whether the outage is one of the whole upstream, of which something can be seen."""
+        is_silent = not self.is_bounded and set(outage.kinds) <= {"attempt_timeout", "stall"}
+        everywhere = outage.endpoint is None or self.scenario.endpoints == 1
+        return outage.share >= 1.0 and everywhere and outage.key is None and not is_silent
+
+    # rule 5
+
+    def _costs_nothing(self) -> Iterator[Verdict]:
+        if not Supply(self.scenario).is_ample or any(map(self._is_full, self.scenario.outages)):
+            return
+        ours, bare = self.ours, self.bare
+        yield Verdict(
+            5, ours.median <= 1.05 * bare.median, f"median {ours.median:.3f} s, without holding {bare.median:.3f}"
+        )
+        served, usual = ours.figures.succeeded, bare.figures.succeeded
+        yield Verdict(5, served >= 0.95 * usual, f"{served} calls served, without holding {usual}")
+
+    # rule 6
+
+    def _is_over(self) -> Iterator[Verdict]:
+        ledger = self.ours.ledger
+        holds = sorted(
+            (min(sent, ended), began)
+            for began, sent, ended in zip(ledger.began, ledger.sent, ledger.ended, strict=True)
+            if min(sent, ended) - began > _NO_HOLD
+        )
+        stretches = list(Supply(self.scenario).stretches())
+        begun = sorted(ledger.began)
+        for number, stretch in enumerate(stretches):
+            following = stretches[number + 1].at if number + 1 < len(stretches) else self.scenario.duration
+            well = self._well_again(stretch)
+            if well >= following:
+                continue
+            comes = bisect_left(begun, well)
+            since = begun[comes] if comes < len(begun) else well
+            last = max((end for end, began in holds if stretch.at <= end and began < following), default=well)
+            most = 2.0 * max(1.0, self.ours.figures.longest_pushback) + 10.0
+            says = f"the last call was held until {last - since:.1f} s after it was well again, at most {most:g}"
+            yield Verdict(6, last <= since + most, says)
+
+    def _well_again(self, stretch: Stretch) -> float:
+        """When the upstream can serve all that is asked for after this stretch, those that wait too."""
+        return max((end for began, end in self.best.backlogs if began <= stretch.until < end), default=stretch.until)
+
+
+def _busy(ledger: Ledger) -> dict[int, set[int]]:
+    """The sidecars that have calls under way, by the second."""
+    found: dict[int, set[int]] = {}
+    for began, ended, sidecar in zip(ledger.began, ledger.ended, ledger.sidecar, strict=True):
+        for second in range(int(began), int(ended) + 1):
+            found.setdefault(second, set()).add(sidecar)
+    return found

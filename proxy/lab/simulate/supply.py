@@ -1,0 +1,132 @@
+"""What the upstream of a scenario takes at each time, and the times in which more is asked of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.lab.simulate.weather import Outage, Scenario
+
+#: An upstream has ample room where less than this part of what it takes is asked.
+_AMPLE = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time, in seconds, in which more is asked of the upstream than it takes."""
+
+    at: float
+    until: float
+
+
+class Supply:
+    """What a scenario's upstream takes, in requests a second, second by second.
+
+    Calls are of parts: of a route, with one of the apps' keys. A part asks for its share of the calls; if nothing of it
+    is taken, because its outage is full or its limit too low, it counts with what is taken of it, the others with what
+    they ask for. The capacity is one of all parts together.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        routes = [route.share for route in scenario.routes] or [1.0]
+        credentials = scenario.policy.sub("credentials") if scenario.policy is not None else {}
+        self._values = len(credentials.get("values", ()))  # keys that any call may use
+        keys = 1 if self._values else scenario.keys
+        self._parts = [(route, key, share / keys) for route, share in enumerate(routes) for key in range(keys)]
+
+    def asks(self, now: float) -> float:
+        """What apps ask for; less than that in a pause."""
+        if any(pause.at <= now < pause.until for pause in self._scenario.pauses):
+            return 0.0
+        return self._scenario.calls
+
+    def takes(self, now: float) -> float:
+        """What the upstream takes, all parts together; a part of which nothing is said, with what it asks for."""
+        return self._taken(now)[0]
+
+    def stretches(self) -> Iterator[Stretch]:
+        """The times in which more is asked than the upstream takes, in order."""
+        began: float | None = None
+        for second in range(int(self._scenario.duration) + 1):
+            is_over = second < int(self._scenario.duration) and self._taken(second + 0.5)[1] > 1.0
+            if is_over and began is None:
+                began = float(second)
+            elif not is_over and began is not None:
+                yield Stretch(began, float(second))
+                began = None
+
+    @property
+    def is_ample(self) -> bool:
+        """Whether the upstream has ample room for what is asked, all the time, and a queue for what comes at once."""
+        scenario = self._scenario
+        if scenario.capacity is not None and scenario.queue < 0.5:
+            return False
+        return all(self._taken(second + 0.5)[1] <= _AMPLE for second in range(int(scenario.duration)))
+
+    def _taken(self, now: float) -> tuple[float, float]:
+        """What the upstream takes, and the highest use of a part or of the capacity: what is asked for, as a multiple
+        of what is taken.
+        """
+        scenario, asked = self._scenario, self.asks(now)
+        outages, taken, use = scenario.outages_at(now), 0.0, 0.0
+        for route, key, share in self._parts:
+            part = asked * share
+            takes = self._limited(outages, key, route)
+            if self._is_closed(outages, key, route):
+                takes = 0.0
+            if part > 0:
+                use = max(use, part / takes if takes else math.inf)
+            taken += min(part, takes)
+        capacity = self._capacity(outages, now)
+        if capacity is not None:
+            others = scenario.neighbours or 0.0
+            use = max(use, (asked + others) / capacity) if asked else use
+            taken = capacity if taken >= asked else min(taken, capacity)
+        return taken, use
+
+    def _limited(self, outages: tuple[Outage, ...], key: int, route: int) -> float:
+        """What the limits of a part's keys allow, in requests a second."""
+        scenario = self._scenario
+        total = 0.0
+        for each in range(self._values) if self._values else (key,):
+            outage = next((found for found in outages if found.is_about(each, 0, route)), None)
+            limit = scenario.limit if outage is None else outage.limit
+            if limit is None:
+                return math.inf
+            if outage is None or outage.share < 1.0:
+                total += limit / (scenario.tokens or 1) / scenario.window
+        return total
+
+    def _is_closed(self, outages: tuple[Outage, ...], key: int, route: int) -> bool:
+        """Whether an outage refuses all requests of a part, at every endpoint and with every key that it may use."""
+        if not outages:
+            return False
+        keys = range(self._values) if self._values else (key,)
+        found = (
+            next((outage for outage in outages if outage.is_about(each, endpoint, route)), None)
+            for each in keys
+            for endpoint in range(self._scenario.endpoints)
+        )
+        return all(outage is not None and outage.share >= 1.0 for outage in found)
+
+    def _capacity(self, outages: tuple[Outage, ...], now: float) -> float | None:
+        """The capacity of the endpoints that are not in a full outage, together."""
+        scenario = self._scenario
+        recovering = scenario.recovering_at(now)
+        total = 0.0
+        for endpoint in range(scenario.endpoints):
+            outage = next(
+                (each for each in outages if each.key is None and each.route is None and each.is_about(0, endpoint, 0)),
+                None,
+            )
+            if outage is None:
+                usual = scenario.capacity if recovering is None else scenario.capacity_after(recovering, now)
+            else:
+                usual = outage.capacity
+            if usual is None:
+                return None
+            if outage is None or outage.share < 1.0:
+                total += usual / scenario.endpoints
+        return total if total > 0 else None
