@@ -1,4 +1,4 @@
-"""`python tools/judge.py [SCENARIO...]`: redrive's defaults in scenarios, judged by the rules of the contract, section 9.
+"""`python tools/judge.py [SCENARIO...]`: redrive's defaults in scenarios, judged by the contract's section 9.
 
 Without arguments, all scenarios of config/examples/scenarios are played, as many at a time as there are cores. Each
 gets a line: the shares of calls that `none`, the defaults and the best scheduler serve, medians and 99th percentiles of

@@ -1,4 +1,4 @@
-"""What the upstream of a scenario takes at each time, and the times in which more is asked of it."""
+"""The supply of a scenario's upstream: what it takes at each time, and the times in which more is asked of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stretch:
 
 
 class Supply:
-    """What a scenario's upstream takes, in requests a second, second by second.
+    """The requests a second that a scenario's upstream takes, second by second.
 
     Calls are of parts: of a route, with one of the apps' keys. A part asks for its share of the calls; if nothing of it
     is taken, because its outage is full or its limit too low, it counts with what is taken of it, the others with what
@@ -37,13 +37,13 @@ class Supply:
         self._parts = [(route, key, share / keys) for route, share in enumerate(routes) for key in range(keys)]
 
     def asks(self, now: float) -> float:
-        """What apps ask for; less than that in a pause."""
+        """The calls a second that apps begin; none in a pause."""
         if any(pause.at <= now < pause.until for pause in self._scenario.pauses):
             return 0.0
         return self._scenario.calls
 
     def takes(self, now: float) -> float:
-        """What the upstream takes, all parts together; a part of which nothing is said, with what it asks for."""
+        """The requests a second that the upstream takes, of all parts together; of a part without a limit, all."""
         return self._taken(now)[0]
 
     def stretches(self) -> Iterator[Stretch]:
@@ -66,8 +66,8 @@ class Supply:
         return all(self._taken(second + 0.5)[1] <= _AMPLE for second in range(int(scenario.duration)))
 
     def _taken(self, now: float) -> tuple[float, float]:
-        """What the upstream takes, and the highest use of a part or of the capacity: what is asked for, as a multiple
-        of what is taken.
+        """The requests a second that the upstream takes, and the highest use of a part or of the capacity: what is
+        asked for, as a multiple of what is taken.
         """
         scenario, asked = self._scenario, self.asks(now)
         outages, taken, use = scenario.outages_at(now), 0.0, 0.0
@@ -87,7 +87,7 @@ class Supply:
         return taken, use
 
     def _limited(self, outages: tuple[Outage, ...], key: int, route: int) -> float:
-        """What the limits of a part's keys allow, in requests a second."""
+        """The requests a second that the limits of a part's keys allow."""
         scenario = self._scenario
         total = 0.0
         for each in range(self._values) if self._values else (key,):
