@@ -252,7 +252,7 @@ def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
 
 
 def _layer(strategy: Map, throttling: Map | None) -> Map:
-    """The layer that a method's policy lays over its upstream's."""
+    """The keys `strategy` and `bucket` of a method's policy, which take precedence over those of its upstream."""
     layer = Map(strategy.mark)
     if "kind" not in strategy:
         strategy.put("kind", adopt("none"), DEFAULT)

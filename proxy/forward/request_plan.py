@@ -184,8 +184,8 @@ class Plan:
         return True
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
-        """Return a plan for another request on the connection while this plan's request is in progress, if `follow`
-        would hold for that request; else None.
+        """Return a plan for another request that came on the connection while this plan's request is in progress; None
+        if what was decided for this request does not hold for that one (see `follow`).
         """
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination

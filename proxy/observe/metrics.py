@@ -325,8 +325,10 @@ def _count_first_byte(series: Series, record: AttemptRecord) -> None:
 def _count_retry(
     series: Series, record: AttemptRecord, before: AttemptRecord | None, records: Sequence[AttemptRecord]
 ) -> None:
-    """Count a retry, by its number and by what it was for. Records are in the order in which attempts ended, so under
-    hedging the first attempt may be the last. `before`: the previous record, if all earlier attempts are before it.
+    """Count a retry by its number, and by its reason: the result of the attempt that it followed, or "hedge" if an
+    earlier attempt was still in flight. `records` are in the order in which attempts ended, so under hedging that of
+    the first attempt may come last. `before`: the previous record, or None if some earlier attempt has no record before
+    this one.
     """
     if before is None or before.ended is None or before.ended > record.started:
         earlier = [other for other in records if other.attempt < record.attempt]

@@ -54,11 +54,11 @@ class Turn(Protocol):
     """
 
     def take(self) -> bool:
-        """Take the turn if no other process has it, without waiting; whether this process has it now."""
+        """Take the turn to write if no other process has it, without waiting; return whether this process has it."""
         ...
 
     def give(self) -> None:
-        """Give the turn to the other processes."""
+        """End this process's turn to write, so that another process can take it."""
         ...
 
 

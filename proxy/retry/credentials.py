@@ -82,7 +82,7 @@ class KeyRing(Generic[L]):
 
     @property
     def lanes(self) -> list[L | None]:
-        """The lanes by number, None for a credential that was not used."""
+        """Each credential's lane (its own rate, limiter and cooldown), by number; None for one that was not used."""
         return self._lanes
 
     def usable(self, now: float) -> list[int]:

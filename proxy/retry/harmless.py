@@ -167,8 +167,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a text of a query, decoded or not, may be or contain a key: a false alarm costs a parameter that `keep`
-    can name, a miss costs a key.
+    """Whether a text of a query, decoded or not, may be or contain a key. When in doubt, the answer is yes: a
+    harmless parameter that is left out can be named in `keep`, but a key that is passed on is known to another
+    upstream.
     """
     for _ in range(3):  # as received, and decoded once or twice
         if _ISSUED(value) or _USER_INFO(value) or any(is_secret_name(name) for name in _INNER(value)):

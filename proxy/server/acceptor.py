@@ -124,7 +124,7 @@ class Acceptor(web.Server):
         return list(self.open)
 
     def pre_shutdown(self) -> None:
-        """Begin to close the connections that rest; called once no connection is accepted any more."""
+        """Begin to close the idle connections; called once no connection is accepted any more."""
         self.drain()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's signature
@@ -371,7 +371,7 @@ class Acceptor(web.Server):
         self._drip_timer = self._drain_timer = None
 
     def drain(self) -> None:
-        """Make answers close their connections from now on, and close connections that have rested for a while."""
+        """Make answers close their connections from now on, and close connections that have been idle for a while."""
         self.context.draining = True
         if self._drain_timer is None:
             self._close_rested()

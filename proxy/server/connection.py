@@ -72,7 +72,7 @@ class AppConnection(ConnectionStream):
 
     `head` is that of the request in progress, `exchange` its call, `inside` the CONNECT that it is inside of.
     `blocked`: whether writing should wait. `since`: the time at which the awaited head began to come, or the connection
-    to rest; 0 during neither. `wire`: the transport that has the socket, if `transport` is the TLS that it carries.
+    became idle; 0 during neither. `wire`: the transport that has the socket, if `transport` is the TLS that it carries.
     """
 
     speaks = HTTP1
@@ -99,7 +99,7 @@ class AppConnection(ConnectionStream):
         self._kept: Exchange | None = None  # the exchange of a call that needed no decision, for the next call
         self.inside: Inside | None = None
         self.has_pinned = False
-        self.own: dict[Origin, list[Connection]] | None = None  # resting connections that are this one's own
+        self.own: dict[Origin, list[Connection]] | None = None  # idle connections that are this one's own
         self.surplus = False  # above the limit: the first request is answered with 503
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
@@ -715,7 +715,7 @@ class AppConnection(ConnectionStream):
     # -- the proxy going away -----------------------------------------------------------------------------------------
 
     def drained(self, before: float) -> None:
-        """Close the connection if it has rested since before the time `before`, because the proxy is shutting down."""
+        """Close the connection if it has been idle since before the time `before`, because the proxy shuts down."""
         if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
             self.transport.close()
 
@@ -729,7 +729,7 @@ class AppConnection(ConnectionStream):
             self.exchange.cut()
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing the connection loses nothing: its last answer was sent, or it has been at rest since before
+        """Whether closing the connection loses nothing: its last answer was sent, or it has been idle since before
         the time `before`.
         """
         if self._lingered >= 0:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from proxy.resources import REFUSED_IN_WORDS
 from proxy.transport.clock import monotonic
 
-#: Seconds of rest after which a connection is closed in favour of a new one, if there are too many.
+#: Seconds without a request after which a connection is closed in favour of a new one, if there are too many.
 REST_SECONDS = 60.0
 #: Seconds until the next search for such a connection after one in vain: in a flood, a search through ten thousand
 #: connections costs more than the refusal.
@@ -29,7 +29,7 @@ class HasRequest(Protocol):
 
 class Seat(Protocol):
     """A connection of an app. `surplus`: it is above the limit, and held open only to be answered with 503. `since`:
-    the time since which it rests, or its head has been coming; 0: neither. `client`: the app's address. `speaks`: the
+    the time since which it is idle, or its head has been coming; 0: neither. `client`: the app's address. `speaks`: the
     protocol.
     """
 
@@ -47,10 +47,10 @@ class Seat(Protocol):
         """Whether a head has begun to come and is not whole."""
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing the connection loses nothing: it has been at rest since before the time `before`."""
+        """Whether closing the connection loses nothing: it has been idle since before the time `before`."""
 
     def drained(self, before: float) -> None:
-        """Close the connection if it has rested since before the time `before`, because the proxy is shutting down."""
+        """Close the connection if it has been idle since before the time `before`, because the proxy shuts down."""
 
     def cut(self) -> None:
         """End the calls in progress in a way that the app notices, because the proxy ends."""
@@ -108,7 +108,7 @@ class ConnectionLimit:
             self.turn_away(connection)
 
     def admit(self, connection: HasRequest) -> bool:
-        """Serve a connection if there is room, if need be by closing a connection that has rested long; else mark it as
+        """Serve a connection if there is room, if need be by closing one that has long been idle; else mark it as
         surplus.
         """
         self._mark(connection, False)
@@ -167,8 +167,8 @@ class ConnectionLimit:
         return served <= self.most and served + self._streams + held - surplus <= self.limit
 
     def _make_room(self) -> bool:
-        """Close one connection to make room: the one whose head has been coming for longest, else one that has rested
-        for REST_SECONDS; return whether one was closed.
+        """Close one connection to make room: the one whose head has been coming for longest, else one that has been
+        idle for REST_SECONDS; return whether one was closed.
 
         Clients that send half a head would otherwise keep all others out; nearly all clients send a head in one packet.
         """

@@ -28,8 +28,8 @@ PLANS: Final = 16
 
 
 class Http2Connection(Home):
-    """An app's HTTP/2 connection. `since`: the time since which it rests; 0 while it has streams. `inside`: the CONNECT
-    that it is inside of. `surplus`: it is above the limit, so its first request is answered with 503.
+    """An app's HTTP/2 connection. `since`: the time since which it is idle; 0 while it has streams. `inside`: the
+    CONNECT that it is inside of. `surplus`: it is above the limit, so its first request is answered with 503.
     """
 
     speaks = HTTP2
@@ -154,7 +154,7 @@ class Http2Connection(Home):
             self.acceptor.connection_limit.give_back(free)
 
     def changed(self) -> None:
-        """Begin to rest if no stream is left, and close a connection that has drained. The turn's flush follows,
+        """Note the time if no stream is left, and close a connection that has drained. The turn's flush follows,
         whatever the stream sent last, and returns the stream's place.
         """
         if not self.session.streams:
@@ -199,7 +199,7 @@ class Http2Connection(Home):
         """Do nothing: the transport always reports when the app leaves."""
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing the connection loses nothing: it has no streams, and has been at rest since before the time
+        """Whether closing the connection loses nothing: it has no streams, and has been idle since before the time
         `before`.
         """
         if self.transport is None:

@@ -76,7 +76,7 @@ class Beating(Protocol):
 
 
 class Pulse:
-    """The state of one worker's heartbeat, as the watch's regular looks have found it."""
+    """For how long one worker's heartbeat has been silent, updated by regular looks at its counter."""
 
     __slots__ = ("_beat", "_before", "_computed", "_stood", "silent")
 

@@ -316,7 +316,7 @@ class Slots:
         return new, surplus
 
     def close(self) -> None:
-        """Close the sockets of all places."""
+        """Close the listening sockets of all workers' places."""
         for slot in self.every:
             for _, sock in slot.sockets.values():
                 sock.close()

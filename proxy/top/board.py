@@ -314,5 +314,5 @@ def rate(number: float) -> str:
 
 
 def tokens(level: float) -> str:
-    """A bucket's level as text, rounded to what is of use."""
+    """A bucket's level as text: whole numbers and levels from 100 without a fraction, others with one digit of it."""
     return count(level) if level == int(level) or level >= 100 else f"{level:.1f}"

@@ -32,7 +32,7 @@ HIGH_WATER = 64 * 1024
 INTERIM = 256 * 1024
 #: Seconds that an upstream has to take the rest of a tunnel whose app is gone.
 PATIENCE = 2.0
-#: A connection that has rested for fewer seconds is used without asking the kernel whether bytes wait on it.
+#: A connection that has been idle for fewer seconds is used without asking the kernel whether bytes wait on it.
 JUST_USED = 0.01
 
 
@@ -50,8 +50,8 @@ class Keeper:
         """Take back a connection whose exchange is over, and which can carry another exchange."""
 
     def conforms(self, connection: Connection) -> bool:
-        """Whether a connection may rest and be used again, because the configuration in force would open it in the same
-        way.
+        """Whether a connection may be kept while it is idle, and used again, because the configuration in force would
+        open it in the same way.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class Keeper:
 
 
 class Connection:
-    """A connection to an upstream, which is also the stream of its current exchange. `since`: when it began to rest.
+    """A connection to an upstream, which is also the stream of its current exchange. `since`: when it became idle.
     `pinned` is the list that it rests in instead of the pool, once it belongs to one app connection. `generation` is
     that of the configuration under which it was opened, or last checked. `blocked`: writers should wait for
     `on_writable`. `exchanges`: how many it has carried, including the present one.
@@ -227,7 +227,9 @@ class Connection:
     # -- the connection, as the pool uses it ----------------------------------------------------------------------
 
     def pin(self, home: list[Connection]) -> None:
-        """Let the connection belong to one app connection from now on: it rests in `home`, never in the pool."""
+        """Let the connection belong to one app connection from now on: while idle it is kept in `home`, never in the
+        pool.
+        """
         if self.pinned is None:
             self.pinned = home
             if self in self.origin.idle:
@@ -300,10 +302,8 @@ class Connection:
         )
 
     def _usual_body(self, data: bytes) -> bytes:
-        """The body of an answer whose bytes are `data` and whose head is the usual one (that of the last success). Both
-        ends of the slice are given because `text` is a pointer when compiled.
-        """
-        text = data
+        """The body of an answer whose bytes are `data` and whose head is the usual one (that of the last success)."""
+        text = data  # a pointer when compiled, so the slice needs both ends
         return text[len(self._usual.raw) : self._usual_size]
 
     def eof_received(self) -> bool:
@@ -425,7 +425,7 @@ class Connection:
             listener.on_head(head, data, False, None)
 
     def _over(self, rest: bytes) -> None:
-        """End an exchange whose answer is whole: let the connection rest if nothing arrived after the answer, else
+        """End an exchange whose answer is whole: keep the connection as idle if nothing arrived after the answer, else
         close it.
         """
         self._listener = None

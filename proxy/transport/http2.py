@@ -162,7 +162,7 @@ class UpstreamConnection(Http2Protocol):
 
     def changed(self) -> None:
         """React to a change of the session (a stream is over, another number of streams may be opened, or the
-        connection drains): let waiting calls open streams and, if no stream is left, close or rest.
+        connection drains): let waiting calls open streams and, if no stream is left, close or become idle.
         """
         session = self.session
         if self.origin.awaiting and session.places > 0:

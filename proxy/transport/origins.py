@@ -134,7 +134,7 @@ class DialQueue:
 
 
 class Origin:
-    """An endpoint as a policy reaches it: its resting connections (`idle`, the oldest first), the calls that wait to
+    """An endpoint as a policy reaches it: its idle connections (`idle`, the oldest first), the calls that wait to
     dial it, and its health. On HTTP/2 `shared` are its connections, `dialled` is the task that opens the next one, and
     `awaiting` are the calls that wait for a place. `selected_http1`: the latest connection that could be of either
     version is HTTP/1.1.

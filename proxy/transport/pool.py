@@ -1,7 +1,7 @@
-"""The pool: endpoints, and the connections to them that rest between exchanges.
+"""The pool: endpoints, and the connections to them that are idle between exchanges.
 
 Law: a connection that was found closed, or on which unexpected bytes arrived, is never used. The connection used last
-is used next, so that the others age and are closed. Nothing here is a timer for a call: one coarse timer checks resting
+is used next, so that the others age and are closed. Nothing here is a timer for a call: one coarse timer checks idle
 connections, and stops when there is none.
 
 An `Origin` is an endpoint as one policy reaches it; a `Destination` is the origins that an upstream's calls take turns
@@ -38,9 +38,9 @@ from proxy.wire.http2.session import PeerLimits
 
 #: Seconds for which `close` waits until all connections are reported lost.
 LAST_SECONDS = 1.0
-#: Seconds between two checks of resting connections.
+#: Seconds between two checks of idle connections.
 LOOK_OVER = 0.5
-#: Contract, section 6: a non-idempotent call reuses only a connection that has rested for fewer seconds than this.
+#: Contract, section 6: a non-idempotent call reuses only a connection that has been idle for fewer seconds than this.
 FRESH_ENOUGH = 1.0
 #: The most destinations that are kept of those that requests themselves named; and the most origins.
 KEPT = 4096
@@ -347,7 +347,7 @@ class Pool(Keeper):
             self.emptied(connection)
 
     def emptied(self, connection: Pooled) -> None:
-        """Note that a connection rests: it is of HTTP/1, or has no streams any more and accepts others."""
+        """Note that a connection is idle: it is of HTTP/1, or has no streams any more and accepts others."""
         self._resting.add(connection.origin)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_OVER, self._look_over)
@@ -367,7 +367,7 @@ class Pool(Keeper):
             origin.shared.remove(cast(SharedConnection, connection))
 
     def _look_over(self) -> None:
-        """Close the connections that have rested too long, and those beyond `max_idle`, the longest at rest first."""
+        """Close the connections that have been idle too long, and those beyond `max_idle`, the longest idle first."""
         now = monotonic()
         kept: list[Resting] = []
         for origin in list(self._resting):
@@ -389,7 +389,7 @@ class Pool(Keeper):
         self._timer = self._loop.call_later(LOOK_OVER, self._look_over) if self._resting else None
 
     def close_idle(self) -> None:
-        """Close all HTTP/1 connections that rest."""
+        """Close all idle HTTP/1 connections."""
         for origin in list(self._resting):
             for connection in list(origin.idle):
                 connection.abort()

@@ -120,7 +120,7 @@ class Tunnel(UpstreamStream, Protocol):
 class Pooled(Protocol):
     """A connection with the attributes that the pool uses.
 
-    `origin`: its `transport.origins.Origin`. `since`: when it began to rest. `generation`: of the configuration under
+    `origin`: its `transport.origins.Origin`. `since`: when it became idle. `generation`: of the configuration under
     which it was opened, or last checked.
     """
 

@@ -77,7 +77,7 @@ class FieldBlock:
         return raw[at : raw.find(b"\r", at)].strip(b" \t")
 
     def values(self, mark: bytes) -> list[bytes]:
-        """Return every value, stripped, of the field that this needle finds."""
+        """Return every value, stripped, of the field whose line begins with `mark` (see `needle`)."""
         raw, lowered = self.text(), self.lowered
         found: list[bytes] = []
         at = lowered.find(mark)

@@ -115,7 +115,7 @@ class Burn:
 
 
 class LeasedBucket(RedisBucket):
-    """The part that quotas and rates have in common."""
+    """A bucket of the fleet that this process spends by a lease: what quotas and rates in Redis have in common."""
 
     capacity: float
 
@@ -217,7 +217,8 @@ class LeasedBucket(RedisBucket):
 
 class RedisQuota(LeasedBucket, Bucket):
     """A quota of the fleet (contract, section 3, "Buckets"): the rules of `QuotaBucket`, paid from a lease. Tokens that
-    a call earns go into the lease as far as its spending is not reported yet, and else to the fleet.
+    a call earns offset what this process has spent and not yet reported to Redis, and so stay in its lease; the rest of
+    them is reported, for the whole fleet.
     """
 
     spec: QuotaSpec

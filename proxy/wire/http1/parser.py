@@ -227,8 +227,9 @@ class RequestParser(HeadParser):
         return taken
 
     def _read_lines(self, data: bytes) -> RequestHead | None:
-        """Return the head that begins `data` if it is the last one again, has the last one's field lines, or mostly
-        known lines; None if it is not whole or must be read in the slower way.
+        """Return the request head at the beginning of `data`, read in the fast way: what a line means is looked up if
+        the same line came before. None if the head is not whole, or has to be read in the slower way, because a line is
+        malformed or there are too many.
         """
         last = self._last
         if last is not None and data == last.raw:
@@ -336,8 +337,9 @@ class ResponseParser(HeadParser):
         return head, self.leftover() if head is not None else b""
 
     def _read_lines(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
-        """Return the head that begins `data`, if it is the last one again or has mostly known lines, and the bytes
-        after it; None if it is not whole or must be read in the slower way.
+        """Return the head at the beginning of `data`, and the bytes after it, read in the fast way: what a line means
+        is looked up if the same line came before. None if the head is not whole, or has to be read in the slower way,
+        because a line is malformed or there are too many.
         """
         begun, ended, rest = data.partition(b"\r\n\r\n")
         size = len(begun) + 4
