@@ -11,7 +11,7 @@ from support.front import CLASSIFY, policy
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
 from proxy.retry.environment import Env
-from proxy.retry.facts import FaultKind, Outcome, Request
+from proxy.retry.facts import Class, FaultKind, Outcome, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
@@ -169,6 +169,8 @@ def test_a_gate_that_held_an_attempt_is_named() -> None:
 def test_an_attempt_that_no_gate_held_was_held_for_no_time() -> None:
     call = play(STANDARD, start(), reply(1, 503, at=0.1), wake(0.2), reply(2, 200, at=0.3), ended(2, at=0.3))
     assert [(record.held, record.held_by) for record in call.so_far.history] == [(0.0, "")] * 2
+    ends = [(record.status, record.cls) for record in call.so_far.history]
+    assert ends == [(503, Class.TRANSIENT), (200, Class.SUCCESS)]
 
 
 def test_what_a_cooldown_holds_past_the_deadline_says_so() -> None:

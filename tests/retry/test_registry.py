@@ -8,8 +8,8 @@ import pytest
 
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.facts import Class, Failure, MappingFields, Pushback, Request, Verdict
-from proxy.retry.policy import BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Scope
-from proxy.retry.presets import ADAPTIVE, STANDARD
+from proxy.retry.policy import BucketRef, BucketSpec, Credentials, Policy, QuotaSpec, RateSpec, Scope
+from proxy.retry.presets import ADAPTIVE, HEDGING, STANDARD
 from proxy.retry.registry import Factory, Key, Registry
 
 POLICY = Policy(
@@ -124,4 +124,39 @@ def test_the_cooldowns_in_force_are_listed() -> None:
     assert [left for _, _, left in registry.cooldowns(now)] == pytest.approx([5, 7])
     assert [upstream for upstream, _ in registry.cooling(now)] == ["a", "c"]
     assert [upstream for upstream, _, _ in registry.cooldowns(now + 6)] == ["c"]
+    assert [upstream for upstream, _ in registry.cooling(now + 6.5)] == ["c"]
     assert list(registry.cooldowns(now + 8)) == list(registry.cooling(now + 8)) == []
+
+
+def test_a_credential_is_not_ready_while_its_cooldown_holds() -> None:
+    policy = replace(POLICY, scope=Scope(), rate=None, credentials=Credentials("X-Key", ("one", "two")))
+    keys = Registry().scope(policy, asked(), 0.0).keys
+    assert keys is not None
+    one, other = keys.lane(0), keys.lane(1)
+    failure = Failure(1, Verdict(Class.THROTTLING, "429"), Pushback(5.0, cooldown=5.0), status=429)
+    one.cool_down(failure, policy.pushback, one.caller(asked()), 0.0)
+    assert [(one.is_ready(now), other.is_ready(now)) for now in (0.0, 4.5)] == [(False, True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("sort", "key"),
+    [
+        ("bucket", ("a", "standard", "a.test")),
+        ("bucket", ("a", "standard", "a.test 0a1b")),
+        ("cooldown", ("a", "a.test")),
+    ],
+)
+def test_what_another_process_made_puts_its_scope_in_use(sort: str, key: Key) -> None:
+    registry = Registry()
+    registry.mirror(sort, key, QuotaSpec(500) if sort == "bucket" else None, 7.0)
+    assert registry.last_used == {("a", "a.test"): 7.0}
+
+
+def test_hedging_is_listed_with_the_strategy_in_force() -> None:
+    hedged = replace(POLICY, scope=Scope(), strategy=replace(HEDGING, name="p95", hedging_percentile=95.0, extra=0.5))
+    registry = Registry()
+    registry.forget_policies(lambda _: [POLICY, hedged])
+    state = registry.scope(hedged, asked(), 0.0)
+    assert list(registry.hedging()) == [("a/p95", hedged.strategy, state.hedges)]
+    registry.forget_policies(lambda _: [POLICY])
+    assert list(registry.hedging()) == []
