@@ -11,11 +11,12 @@ from support.front import CLASSIFY, policy
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
 from proxy.retry.environment import Env
-from proxy.retry.facts import Class, FaultKind, Outcome, Request
+from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
+    Credentials,
     Policy,
     PushbackPolicy,
     QuotaSpec,
@@ -298,3 +299,22 @@ def test_a_denied_attempt_gives_back_its_token_of_the_rate() -> None:
 def test_a_hedge_that_waits_when_the_body_outgrows_its_buffer_says_so() -> None:
     call = play(HEDGING, start(), reply(1, 503, at=0.1, headers={"retry-after": "5"}), replay_lost(0.2))
     assert brief(call) == [(1, "committed", "the request's body outgrew its replay buffer")]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "key"),
+    [(None, 0), (Credentials("X-Key", ("one", "two")), 1)],
+    ids=["the app's own", "of the policy"],
+)
+def test_an_answer_that_begins_a_cooldown_is_reported_with_the_credential_that_it_met(
+    credentials: Credentials | None, key: int
+) -> None:
+    cooled, reports = replace(STANDARD, credentials=credentials), []
+    request = Request("GET", "u.test", "/x")
+    env = Env(FixedDraws(1.0), 0.0, WaitingRoom(10), cooldown_began=reports.append)
+    call = Call(request, cooled, Registry().scope(cooled, request), env)
+    call.start(0.0)
+    call.head(1, Reply(429, MappingFields([("retry-after", "70")]), end=True), 0.5)
+    (began,) = reports
+    assert (began.key, began.attempt, began.status, began.field, began.at) == (key, 1, 429, "retry-after", 0.5)
+    assert (began.delay, began.method, began.path) == (60.0, "GET", "/x")  # of 70 s, as many as max_delay allows
