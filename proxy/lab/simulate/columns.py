@@ -13,7 +13,7 @@ from typing import Any
 from proxy.config.load import find, load, load_tree
 from proxy.config.problems import Problem
 from proxy.config.settings import Settings
-from proxy.config.yaml_tree import Map, Text
+from proxy.config.yaml_tree import Map, Text, adopt
 from proxy.lab.routing import AppRequest, RefusedCall, choose
 from proxy.lab.simulate.possible import Terms
 from proxy.lab.simulate.weather import Scenario
@@ -94,7 +94,8 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
     chosen = replace(chosen, policy=_fitted(scenario, chosen.policy))
     policies = {name: _fitted(scenario, policy) for name, policy in policies.items()}
     further = [replace(chosen, name=name, policy=policy) for name, policy in policies.items()]
-    return [chosen, *further, *_plain(chosen)], []
+    held = without_holding(chosen)
+    return [chosen, *further, *([] if held is chosen else [held]), *_plain(chosen)], []
 
 
 def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
@@ -191,7 +192,8 @@ def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, 
         return [Problem(*scenario.compare.values_at[name], where, "must be a policy, a mapping of keys")]
     at, tree = policy.mark, policy.copy()
     if "url" not in tree:
-        tree.put("url", Text.make(_PLACE), at, at)
+        places = [f"http://upstream-{number}.example" for number in range(1, scenario.endpoints + 1)]
+        tree.put("url", adopt(places if len(places) > 1 else _PLACE, at), at, at)
     upstreams = Map(at)
     upstreams.put(name, tree, at, at)
     for other, said in scenario.others.items():

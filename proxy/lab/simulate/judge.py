@@ -144,8 +144,8 @@ class Judge:
             yield Verdict(3, load <= allowed, says)
 
     def _loads(self) -> Iterator[tuple[int, float, float]]:
-        """Each five seconds in which more is asked than the upstream takes: when they begin, the requests in them, and
-        how many are allowed.
+        """Each five seconds in which more is asked than the upstream takes, or was not served yet: when they begin, the
+        requests in them, and how many are allowed.
         """
         scenario, ledger = self.scenario, self.ours.ledger
         supply, order = Supply(scenario), sorted(range(len(ledger.sendings)), key=ledger.sendings.__getitem__)
@@ -153,14 +153,16 @@ class Judge:
         busy = _busy(ledger)
         sparse = scenario.calls / scenario.sidecars < 1.0
         for stretch in supply.stretches():
-            for at in range(math.ceil(stretch.at) + _SPAN, math.floor(stretch.until) - _SPAN + 1):
+            until = math.floor(self._well_again(stretch))
+            for at in range(math.ceil(stretch.at) + _SPAN, until - _SPAN + 1):
                 sent = order[bisect_left(times, at) : bisect_left(times, at + _SPAN)]
                 takes = sum(supply.takes(at + second + 0.5) for second in range(_SPAN))
                 if scenario.limit is not None:  # what has a limit may take much at once
                     takes = max(takes, sum(ledger.took[number] for number in sent))
                 sidecars = len(set().union(*(busy.get(at + second, ()) for second in range(_SPAN))))
                 firsts = sum(ledger.firsts[number] for number in sent) if sparse else 0
-                yield at, len(sent), max(1.0, 1.3 * takes + 2.0 * _SPAN * sidecars + firsts)
+                if takes < math.inf:
+                    yield at, len(sent), max(1.0, 1.3 * takes + 2.0 * _SPAN * sidecars + firsts)
 
     # rule 4
 
@@ -219,7 +221,9 @@ class Judge:
             since = begun[comes] if comes < len(begun) else well
             last = max((end for end, began in holds if stretch.at <= end and began < following), default=well)
             most = 2.0 * max(1.0, self.ours.figures.longest_pushback) + 10.0
-            says = f"the last call was held until {last - since:.1f} s after it was well again, at most {most:g}"
+            says = (
+                f"the last call was held until {max(0.0, last - since):.1f} s after it was well again, at most {most:g}"
+            )
             yield Verdict(6, last <= since + most, says)
 
     def _well_again(self, stretch: Stretch) -> float:

@@ -10,6 +10,8 @@ from proxy.lab.simulate.weather import Outage, Scenario
 
 #: An upstream has ample room where less than this part of what it takes is asked.
 _AMPLE = 0.85
+#: What is lost in sums of shares.
+_EPSILON = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Supply:
 
     Calls are of parts: of a route, with one of the apps' keys. A part asks for its share of the calls; if nothing of it
     is taken, because its outage is full or its limit too low, it counts with what is taken of it, the others with what
-    they ask for. The capacity is one of all parts together.
+    they ask for; if no part is cut, all count with what could be taken. The capacity is one of all parts together.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -43,7 +45,7 @@ class Supply:
         return self._scenario.calls
 
     def takes(self, now: float) -> float:
-        """The requests a second that the upstream takes, of all parts together; of a part without a limit, all."""
+        """The requests a second that the upstream takes, of all parts together; infinite where nothing bounds it."""
         return self._taken(now)[0]
 
     def stretches(self) -> Iterator[Stretch]:
@@ -70,7 +72,7 @@ class Supply:
         asked for, as a multiple of what is taken.
         """
         scenario, asked = self._scenario, self.asks(now)
-        outages, taken, use = scenario.outages_at(now), 0.0, 0.0
+        outages, taken, most, use = scenario.outages_at(now), 0.0, 0.0, 0.0
         for route, key, share in self._parts:
             part = asked * share
             takes = self._limited(outages, key, route)
@@ -79,12 +81,12 @@ class Supply:
             if part > 0:
                 use = max(use, part / takes if takes else math.inf)
             taken += min(part, takes)
+            most += takes
         capacity = self._capacity(outages, now)
         if capacity is not None:
-            others = scenario.neighbours or 0.0
-            use = max(use, (asked + others) / capacity) if asked else use
-            taken = capacity if taken >= asked else min(taken, capacity)
-        return taken, use
+            use = max(use, (asked + (scenario.neighbours or 0.0)) / capacity) if asked else use
+        taken = taken if taken < asked * (1 - _EPSILON) else most
+        return taken if capacity is None else min(taken, capacity), use
 
     def _limited(self, outages: tuple[Outage, ...], key: int, route: int) -> float:
         """The requests a second that the limits of a part's keys allow."""

@@ -1,0 +1,72 @@
+"""The judge of the defaults (contract, section 9): every scenario of the examples, by every rule.
+
+`python tools/judge.py` prints the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.lab.simulate.judge import trial
+from proxy.lab.simulate.scenario import read_scenario
+from proxy.lab.simulate.weather import Scenario
+
+EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))
+#: By how much large ones are made smaller, sidecars, calls and capacities alike.
+SCALE = {"fleet": 0.1, "herd": 0.3, "outage": 0.5}
+#: What belongs to an app and to its keys, and so may be set: the defaults are judged as they are.
+OF_THE_APP = {"timeouts", "credentials"}
+#: The rules that do not hold yet: calls for which there is no capacity are not held back.
+UNTIL_CALLS_ARE_HELD = {
+    "cold_caches": {1},
+    "failing_poll": {3},
+    "fifty_sidecars": {1},
+    "half_capacity": {1, 3},
+    "hour_of_outage": {3},
+    "impatient_apps": {1, 3},
+    "long_outage": {1},
+    "no_queue_429": {1, 2},
+    "no_queue_503": {1, 2},
+    "one_call_a_minute": {1},
+    "one_throttled_endpoint": {1, 2},
+    "outage": {3},
+    "overload": {1, 3},
+    "quiet_outage": {1, 3},
+    "restart": {1},
+    "short_outage": {1},
+    "third_of_capacity": {1, 3},
+    "thousand_a_second": {1},
+    "too_much_all_the_time": {1, 3},
+    "too_much_at_a_time": {1, 3},
+}
+
+
+def scaled(scenario: Scenario, by: float) -> Scenario:
+    def part(amount: float | None) -> float | None:
+        return None if amount is None else amount * by
+
+    return replace(
+        scenario,
+        sidecars=max(1, round(scenario.sidecars * by)),
+        calls=scenario.calls * by,
+        capacity=part(scenario.capacity),
+        outages=tuple(replace(each, capacity=part(each.capacity)) for each in scenario.outages),
+    )
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_defaults_hold_every_rule(file: Path) -> None:
+    found, problems = read_scenario(str(file))
+    assert found is not None, problems
+    assert set(found.policy or ()) <= OF_THE_APP
+    judge = trial(scaled(found, SCALE.get(file.stem, 1.0)))
+    assert found.possible is not None, "the scenario says what is possible"
+    assert judge.best.success_rate == pytest.approx(found.possible, abs=0.005)
+    broken = [verdict for verdict in judge.verdicts() if not verdict.holds]
+    known = UNTIL_CALLS_ARE_HELD.get(file.stem, set())
+    assert {verdict.rule for verdict in broken} <= known, "\n".join(verdict.says for verdict in broken)
+    if broken:
+        pytest.xfail("held by the governor: " + "; ".join(verdict.says for verdict in broken))
