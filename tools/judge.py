@@ -4,7 +4,7 @@ Without arguments, all scenarios of config/examples/scenarios are played, as man
 gets a line: the shares of calls that `none`, the defaults and the best scheduler serve, medians and 99th percentiles of
 the calls that none and the defaults serve, and of the best scheduler's waits, attempts a call, the highest load as a
 multiple of what is allowed, and the rules that do not hold, with their figures. Exit status 1 if any does not hold.
-`-v` prints the figures of all rules.
+`-v` prints the figures of all rules; `--seed` plays with other chances.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,12 +29,12 @@ HEAD = [
 ]  # fmt: skip
 
 
-def judged(file: Path) -> Line:
-    """The line of one scenario."""
+def judged(file: Path, seed: int | None = None) -> Line:
+    """The line of one scenario, with its own seed if none is given."""
     scenario, problems = read_scenario(str(file))
     if scenario is None:
         return [file.stem], [], "\n".join(map(str, problems))
-    judge = trial(scenario)
+    judge = trial(scenario if seed is None else replace(scenario, seed=seed))
     verdicts = judge.verdicts()
     return _cells(file.stem, judge, verdicts), verdicts, ""
 
@@ -59,13 +61,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="judge redrive's defaults in scenarios")
     parser.add_argument("scenario", nargs="*", help="a file, or the name of one of the examples")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the figures of all rules")
+    parser.add_argument("--seed", type=int, help="in place of the scenarios' own")
     options = parser.parse_args()
     folder = ROOT / "config/examples/scenarios"
     files = [Path(each) if Path(each).suffix else folder / f"{each}.yaml" for each in options.scenario]
     files = files or sorted(folder.glob("*.yaml"))
     failing = 0
     with ProcessPoolExecutor() as pool:
-        lines = list(pool.map(judged, files))
+        lines = list(pool.map(partial(judged, seed=options.seed), files))
     wide = [max(len(cells[number]) for cells in (HEAD, *(line[0] for line in lines)) if len(cells) > number)
             for number in range(len(HEAD))]  # fmt: skip
     for cells, verdicts, wrong in [(HEAD, [], ""), *lines]:

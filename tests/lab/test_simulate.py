@@ -23,7 +23,7 @@ EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))
 PAGE = ROOT / "docs/reference/commands/simulate.md"
 #: Examples whose weather is bad in the first ten seconds, or in which no call comes by then.
 BAD_FROM_THE_START = {
-    "no_queue_429", "no_queue_503", "one_call_a_minute", "thousand_a_second", "three_in_ten", "too_much_all_the_time",
+    "no_queue_429", "no_queue_503", "one_call_a_minute", "three_in_ten", "too_much_all_the_time",
 }  # fmt: skip
 STRATEGIES = ROOT / "docs/reference/strategies.md"
 

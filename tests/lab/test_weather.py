@@ -27,7 +27,6 @@ UNTIL_CALLS_ARE_HELD = {
     "half_capacity": {1, 3},
     "hour_of_outage": {3},
     "impatient_apps": {1, 3},
-    "long_outage": {1},
     "no_queue_429": {1, 2},
     "no_queue_503": {1, 2},
     "one_call_a_minute": {1},

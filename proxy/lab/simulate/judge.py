@@ -117,7 +117,9 @@ class Judge:
 
     def _served(self) -> Iterator[Verdict]:
         ours, none, best = self.ours.figures.success_rate, self.none.figures.success_rate, self.best.success_rate
-        least = max(none - 0.001, none + 0.85 * (best - none))
+        least = none - 0.001
+        if best > none + 0.001:  # else the difference is chance, as the first part of the rule allows for
+            least = none + 0.85 * (best - none)
         yield Verdict(1, ours >= least - 1e-9, f"{ours:.2%} served, at least {least:.2%} ({none:.2%} to {best:.2%})")
 
     # rule 2

@@ -113,17 +113,19 @@ class _Simulated(Driver):
     def _fate(self, attempt: int, now: float) -> Sending:
         if self._other is not None:
             return self._other.fate(now, 0, 0)
-        count, world, sidecar, arrival = self._run.endpoints, self._run.world, self._sidecar, self._arrival
-        key = arrival.key if self.key is None else self.key
+        count, world, sidecar = self._run.endpoints, self._run.world, self._sidecar
+        _, _, key, route, size = self._arrival
+        if self.key is not None:
+            key = self.key
         if self.endpoint is not None:
-            return world.fate(now, key, self.endpoint, arrival.size, arrival.route)
+            return world.fate(now, key, self.endpoint, size, route)
         if count == 1:
-            return world.fate(now, key, 0, arrival.size, arrival.route)
+            return world.fate(now, key, 0, size, route)
         turns = range(sidecar.turn, sidecar.turn + count)
         endpoint = next((turn % count for turn in turns if turn % count not in self._failed_at), sidecar.turn % count)
         sidecar.turn = endpoint + 1
         self._failed_at = (*self._failed_at, endpoint)
-        return world.fate(now, key, endpoint, arrival.size, arrival.route)
+        return world.fate(now, key, endpoint, size, route)
 
     def call_elsewhere(self, entry: Fallback) -> Call:
         request, policy, scope = self._sidecar.others[entry.to]
@@ -188,6 +190,7 @@ class _Run:
         self.played = Played(column.name)
         self._scenario = scenario
         self._arrivals = arrivals(scenario)
+        self._patience = scenario.patience
         self._visits = visits(scenario)
         self.world = World(scenario, f"{scenario.seed}/world", deaf=column.deaf)
         self.others = {
@@ -213,19 +216,20 @@ class _Run:
     def _await_next(self) -> None:
         arrival = next(self._arrivals, None)
         if arrival is not None:
-            self.clock.at(arrival.at, BEGIN, self._arrive, arrival)
+            self.clock.at(arrival[0], BEGIN, self._arrive, arrival)
 
     def _arrive(self, arrival: Arrival) -> None:
         now = self.clock.now
         self._await_next()
-        sidecar = self._sidecars[arrival.sidecar]
+        _, number, key, route, _ = arrival
+        sidecar = self._sidecars[number]
         self.played.begun[int(now)] += 1
         driver = self._driver(self, sidecar, arrival)
-        request = self._requests[arrival.route][arrival.key]
+        request = self._requests[route][key]
         call = Call(request, sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm, sidecar.why_not)
         driver.begin(call)
-        if self._scenario.patience is not None:
-            self.clock.at(now + self._scenario.patience, DEADLINE, driver.go_away)
+        if self._patience is not None:
+            self.clock.at(now + self._patience, DEADLINE, driver.go_away)
 
     def _await_visit(self) -> None:
         at = next(self._visits, None)

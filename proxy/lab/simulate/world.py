@@ -58,14 +58,6 @@ class World:
         """
         second = int(now)
         self.requests[second] = self.requests.get(second, 0) + 1
-        return self._fate(now, key, endpoint, size, route)
-
-    def neighbour(self, now: float) -> None:
-        """Take a request of another client, which comes `now`. Each endpoint is used equally often."""
-        endpoints = self._scenario.endpoints
-        self._fate(now, 0, int(self._rng.random() * endpoints) if endpoints > 1 else 0, 1, 0)
-
-    def _fate(self, now: float, key: int, endpoint: int, size: int, route: int) -> Sending:
         scenario, rng = self._scenario, self._rng
         if now >= self._until:
             self._look_up(now)
@@ -98,6 +90,12 @@ class World:
         if scenario.routes:
             latency *= scenario.routes[route].slower
         return Sending(wait + latency * math.exp(SIGMA * rng.gauss(0.0, 1.0)), _FINE)
+
+    def neighbour(self, now: float) -> None:
+        """Take a request of another client, at any endpoint, and do not count it."""
+        endpoints = self._scenario.endpoints
+        self.fate(now, 0, int(self._rng.random() * endpoints) if endpoints > 1 else 0)
+        self.requests[int(now)] -= 1
 
     def _look_up(self, now: float) -> None:
         """Find the outages that are in force `now`, and the past outage from which the capacity is still recovering."""
