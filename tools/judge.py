@@ -3,8 +3,8 @@
 Without arguments, all scenarios of config/examples/scenarios are played, as many at a time as there are cores. Each
 gets a line: the shares of calls that `none`, the defaults and the best scheduler serve, medians and 99th percentiles of
 the calls that none and the defaults serve, and of the best scheduler's waits, attempts a call, the highest load as a
-multiple of what is allowed, and the rules that do not hold, with their figures. Exit status 1 if any does not hold.
-`-v` prints the figures of all rules; `--seed` plays with other chances.
+multiple of what is allowed, and the rules that do not hold, with their figures. `-v` prints the figures of all rules;
+`--seed` plays with other chances. Exit status: 1 if a rule does not hold, 2 for a scenario with mistakes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from proxy.lab.simulate.judge import Judge, Verdict, trial  # noqa: E402
 from proxy.lab.simulate.scenario import read_scenario  # noqa: E402
 
-#: One line of the table, and the verdicts in full.
+#: One line of the table, the verdicts in full, and the mistakes in the file, in place of both.
 Line = tuple[list[str], list[Verdict], str]
 HEAD = [
     "scenario", "none", "ours", "possible", "stated", "median n/o/p", "p99 n/o/p", "attempts", "load", "fails",
@@ -71,8 +71,12 @@ def main() -> int:
         lines = list(pool.map(partial(judged, seed=options.seed), files))
     wide = [max(len(cells[number]) for cells in (HEAD, *(line[0] for line in lines)) if len(cells) > number)
             for number in range(len(HEAD))]  # fmt: skip
-    for cells, verdicts, wrong in [(HEAD, [], ""), *lines]:
-        print("  ".join(f"{cell:<{wide[number]}}" for number, cell in enumerate(cells)).rstrip(), wrong)
+    wrong = [problems for _, _, problems in lines if problems]
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+        return 2
+    for cells, verdicts, _ in [(HEAD, [], ""), *lines]:
+        print("  ".join(f"{cell:<{wide[number]}}" for number, cell in enumerate(cells)).rstrip())
         for verdict in verdicts:
             failing += not verdict.holds
             if options.verbose or not verdict.holds:
