@@ -6,18 +6,18 @@
 #
 # conf is a folder with a redrive.yaml that says `listen: 0.0.0.0:8080`: loopback would be the container's own.
 # The base may be any image with Python 3.11 or newer that can make virtual environments; both stages use the same one.
-# Releases name it by its digest: the release workflow asks for it, and hands it in (.github/workflows/release.yml).
+# Releases name it by its digest: the release workflow looks it up, and passes it (.github/workflows/release.yml).
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
 # Which optional parts are in: interception of TLS, and buckets in Redis.
 ARG EXTRAS=intercept,redis
 WORKDIR /src
-# pip stays here: what is served from has no installer.
+# pip stays in this stage: the environment that serves has no installer.
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/redrive
-# What redrive depends on first: this layer stays as long as the locks do. pip takes no file whose hash is not in them.
+# The dependencies come first: this layer is kept until the locks change. pip takes no file whose hash is not in them.
 COPY deploy/image/locks locks
-# A C compiler, and the headers of a Debian's own Python: the package is compiled here, and both stay here.
+# A C compiler, and the headers if the base has Debian's own Python: the package is compiled in this stage, and both stay in it.
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev \
       $(test -e /usr/bin/python3 && echo python3-dev) >/dev/null && rm -rf /var/lib/apt/lists/*
 RUN for set in serve $(echo "$EXTRAS" | tr , ' '); do set -- "$@" -r "locks/$set.txt"; done \
@@ -26,18 +26,18 @@ RUN for set in serve $(echo "$EXTRAS" | tr , ' '); do set -- "$@" -r "locks/$set
 COPY pyproject.toml README.md LICENSE setup.py ./
 COPY tools/readme.py tools/
 COPY proxy proxy
-# Where proxy/examples leads to.
+# The link proxy/examples leads to this folder.
 COPY config/examples config/examples
 RUN /opt/pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --no-index -w wheel . \
     && /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir --no-deps --no-index wheel/*.whl \
     && find /opt/redrive/lib -name '*.pyx' -delete -o -name '*.pxd' -delete -o -name '*.pyi' -delete \
     && /opt/redrive/bin/redrive --version | grep compiled
 
-# Where a local CA and what apps trust may be kept: a named volume takes over whose these folders are.
+# Folders for a local CA and for what apps trust: a named volume that is mounted there gets their owner.
 RUN mkdir -p /opt/state/ca /opt/state/trust
 
 FROM ${PYTHON_IMAGE}
-# What the release workflow knows: version, commit, address of the repository, and the digest of the base.
+# The release workflow passes the version, the commit, the address of the repository, and the digest of the base.
 ARG VERSION=
 ARG REVISION=
 ARG SOURCE=
@@ -51,15 +51,15 @@ LABEL org.opencontainers.image.title="redrive" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 COPY --from=build /opt/redrive /opt/redrive
 COPY --from=build --chown=65532:65532 /opt/state /var/lib/redrive
-# A folder of one's own, mounted in its place, is watched and loaded again when it changes.
+# Mount a folder of your own over /etc/redrive: it is watched, and loaded again when it changes.
 COPY deploy/image/redrive.yaml /etc/redrive/redrive.yaml
-# PYTHONUNBUFFERED: nothing that was said is lost at the end. PYTHONDONTWRITEBYTECODE: it was compiled while building.
+# PYTHONUNBUFFERED: no line of output is lost at the end. PYTHONDONTWRITEBYTECODE: the bytecode was written by the build.
 ENV PATH=/opt/redrive/bin:/usr/local/bin:/usr/bin:/bin \
     REDRIVE_CONFIG=/etc/redrive/redrive.yaml \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 WORKDIR /
-# A number, so that a kubelet's runAsNonRoot can tell.
+# A number, not a name, so that the kubelet can check runAsNonRoot.
 USER 65532:65532
 EXPOSE 8080 9902
 STOPSIGNAL SIGTERM

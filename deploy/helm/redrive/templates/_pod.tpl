@@ -61,7 +61,7 @@ volumeMounts:
 {{/* volumeMounts of redrive's container. */}}
 {{- define "redrive.containerMounts" -}}
 - name: redrive
-  mountPath: /etc/redrive     # the folder: a file's mount never changes
+  mountPath: /etc/redrive     # the folder: a mounted single file is never updated
   readOnly: true
 {{- if .Values.intercept.enabled }}
 - name: redrive-ca
