@@ -21,16 +21,16 @@ _STATES = {
     New: ("new", "the request's head has not come"),
     Next: (
         "waiting",
-        "nothing flies, and the attempt that comes next is waited for: it was paid for, or its bucket is asked, or a "
-        "cooldown, a `rate` bucket or the adaptive limiter holds it; the last answer, if there is one, is held",
+        "no attempt is in flight, and the next one waits: it was paid for, or its bucket is asked, or a cooldown, a "
+        "`rate` bucket or the adaptive limiter holds it; the last answer, if there is one, is held",
     ),
     Flying: (
         "flying",
         "an attempt is in flight (hedged: at least one): its head has not come, or a rule must see the body before "
         "its class can be told",
     ),
-    Delivering: ("delivering", "an answer is going to the app: nothing leads back"),
-    Done: ("done", "there is an outcome"),
+    Delivering: ("delivering", "an answer is going to the app: no other attempt is possible"),
+    Done: ("done", "the call has ended, with an outcome"),
 }
 #: Events that end a call whatever it does; the picture leaves them out.
 _ENDS = ("app_gone", "cut", "denied", "replay_lost")
@@ -70,11 +70,13 @@ _HEAD = """# How a call moves
 
 This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/states.py`, and a test
 keeps it current. Another test (`tests/retry/test_moves.py`) plays thousands of random calls under policies that open
-every path, and checks three things: they make every move that is listed here and no other; an event that is not listed
-for a state returns nothing there and changes nothing; and the law of the core: in every state something is in
-flight, or an alarm is set, or the call is done.
+every path, and checks three things:
 
-Events are what a driver tells the call; for each, the call returns the actions that its driver must carry out
+- The calls make every move that is listed here, and no other.
+- An event that is not listed for a state returns no action there, and changes nothing.
+- The law of the core holds: in every state something is in flight, or an alarm is set, or the call is done.
+
+A driver reports events to the call. For each, the call returns the actions that its driver must carry out
 (`proxy/retry/actions.py`). The order of checks decides which *no* ends a call
 ([classification.md](classification.md#the-order-of-checks)).
 """
