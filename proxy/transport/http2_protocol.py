@@ -1,7 +1,7 @@
 """The part that HTTP/2 connections of both sides have in common: bytes from the transport to the session, and back.
 
 A connection takes turns with all others. It reads a limited number of frames (`session.TURN`), and if that took long it
-rests for three times as long, or until no other has anything to do: whatever one peer sends, and whatever its frames
+pauses for three times as long, or until no other has anything to do: whatever one peer sends, and whatever its frames
 cost, the others keep most of the loop.
 """
 
@@ -14,7 +14,7 @@ from proxy.transport.clock import monotonic
 from proxy.transport.flusher import Flusher
 from proxy.wire.http2.session import TURN, Session, SessionOwner
 
-#: Seconds of reading after which a connection rests, and how many times as long it rests.
+#: Seconds of reading after which a connection pauses, and how many times as long it pauses.
 LONG: Final = 0.0005
 SHARE: Final = 3.0
 #: If so many turns of the loop in a row took less than so many seconds each, no other connection has anything to do.

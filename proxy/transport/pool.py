@@ -122,7 +122,7 @@ class Pool(Keeper):
     def use(self, reaches: Collection[Reach]) -> None:
         """Take a new configuration, whose policies reach their targets in these ways; the guard has it already.
 
-        New policies bring new targets; origins that are defined as before are found again. Resting connections that the
+        New policies bring new targets; origins that are defined as before are found again. Idle connections that the
         new configuration would not open in the same way are closed; those in use are checked when their exchange is
         over.
         """
@@ -334,7 +334,7 @@ class Pool(Keeper):
         connection.origin.reached()
 
     def rest(self, connection: Resting) -> None:
-        """Take back a connection whose exchange is over: give it to a waiting call, or let it rest."""
+        """Take back a connection whose exchange is over: give it to a waiting call, or keep it as idle."""
         if connection.generation != self.generation and not self.conforms(connection):
             connection.close()
             return

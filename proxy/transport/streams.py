@@ -137,11 +137,11 @@ class Resting(Pooled, UpstreamStream, Protocol):
     """An HTTP/1 connection between requests; it is also the stream of its next request."""
 
     def is_sound(self, rested: float) -> bool:
-        """Whether the connection can carry a request, after so many seconds of rest."""
+        """Whether the connection can carry a request, after it was idle for so many seconds."""
 
 
 class SharedConnection(Pooled, Protocol):
-    """An HTTP/2 connection, which carries many streams. It rests while it has none."""
+    """An HTTP/2 connection, which carries many streams. It is idle while it has none."""
 
     @property
     def is_free(self) -> bool:

@@ -92,8 +92,8 @@ class FieldBlock:
     def coded_plainly(self) -> bool:
         """Whether the one Transfer-Encoding line is written in the usual way.
 
-        An obfuscated line (case, tabs, white space after the value) is meant for two readers that disagree. The framing
-        of what is forwarded is our own, and then so is the line that announces it.
+        An obfuscated line (case, tabs, white space after the value) is meant for two readers that disagree. Such a line
+        is not forwarded: redrive writes one of its own, as it writes the chunks.
         """
         raw = self.text()
         at = self.lowered.find(_CODING) + len(_CODING)

@@ -19,7 +19,9 @@ WHILE = 1.0
 
 
 class _Level(RedisBucket, Bucket):
-    """The part that throttles and budgets have in common."""
+    """A bucket of the fleet that decides by the level that Redis last reported: what throttles and budgets in Redis
+    have in common.
+    """
 
     _decided_at = -math.inf
 

@@ -39,8 +39,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 def timed(place: int) -> Callable[[M], M]:
     """Make a decorator for a method of SlowStart, which runs it as `exclusive` does. `place` is the position of the
-    argument that is the time. Before the method, generations that are due begin; afterwards, it is noted if calls are
-    held.
+    argument that is the time. Before the method, generations of places that are due begin; afterwards, it is noted if
+    calls are held.
     """
 
     def wrap(method: M) -> M:
@@ -138,7 +138,9 @@ class SharedSlowStart(SlowStart):
         return (*word, self.held, self._opened, self._turn, counts)
 
     def begin_generations(self, now: float) -> None:
-        """Begin the generations that are due, each in place of the oldest, whose places count no more."""
+        """Begin the generations of places that are due (see the module). Each replaces the oldest one, whose places,
+        those of dead workers, are free again.
+        """
         half = self.place_seconds / 2
         for _ in range(GENERATIONS):
             if now < self._opened + half:

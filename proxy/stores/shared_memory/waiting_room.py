@@ -96,7 +96,9 @@ def _place(memory: Memory, page: int, key: int) -> int:
 
 
 def _sweep(memory: Memory, page: int, pair: int) -> None:
-    """Empty a pair whose count is 0, and those before it, if no later pair needs them as a bridge."""
+    """Free a pair whose count is 0, and such pairs right before it, unless the next pair is in use: a search, which
+    goes from pair to pair and ends at a free one, might then miss later pairs.
+    """
     words, table = memory.words, page + 1
     number = (pair - table) // 2
     if words[table + 2 * ((number + 1) % PAGE_PAIRS)]:
