@@ -308,13 +308,14 @@ _NOTES = """
 
 - **A time for an attempt.** redrive has none by itself: it is `timeouts.attempt`, which every recipe sets. The app's
   own timeout must outlast all attempts together.
-- **One layer.** openai, anthropic and stripe stop where redrive gave up and says so. boto3 and azure-core read no such
-  word, so where both retry their attempts multiply; boto3's are
-  [recognised and paid for](pushback.md#an-app-that-retries-by-itself), and its POSTs that may have been carried out are
-  repeated by it alone. Switch the SDK's off.
+- **One layer.** Switch the SDK's own retries off. openai, anthropic and stripe stop if redrive says that it has given
+  up. boto3 and azure-core do not read that field, so if both layers retry, their attempts multiply. boto3's retries are
+  [recognised and paid for](pushback.md#an-app-that-retries-by-itself), and POSTs that may have been carried out are
+  then repeated only by boto3.
 - **As many attempts.** `max_attempts` in a recipe is what the SDK makes by default, or more.
-- **A buffer for the body.** What is larger than `buffers.per_request` is sent once, and no `timeouts.attempt` ends it;
-  the recipes make it large enough for prompts and for the parts of uploads (here 1.5 MB, above the default).
+- **A buffer for the body.** A body that is larger than `buffers.per_request` is sent once, and no `timeouts.attempt`
+  ends that attempt. The recipes make the buffer large enough for prompts and for the parts of uploads (here 1.5 MB,
+  above the default).
 - **A bucket that can pay.** openai, anthropic, stripe and azure-core retry whatever the share of failures. Here the
   [bucket](buckets.md) ends that in an outage, so that it is not made worse; `redrive check` says from which share on.
 - **Delays within `max_delay`.** A `Retry-After` above it ends the call; azure-core waits for any, openai for up to two

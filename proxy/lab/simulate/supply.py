@@ -68,8 +68,9 @@ class Supply:
         return all(self._taken(second + 0.5)[1] <= _AMPLE for second in range(int(scenario.duration)))
 
     def _taken(self, now: float) -> tuple[float, float]:
-        """The requests a second that the upstream takes, and the highest use of a part or of the capacity: what is
-        asked for, as a multiple of what is taken.
+        """Two figures for the time `now`. The requests a second that the upstream takes; and the highest use of a
+        limit, of any part's or the capacity: the requests a second that are made, as a multiple of those that the limit
+        allows.
         """
         scenario, asked = self._scenario, self.asks(now)
         outages, taken, most, use = scenario.outages_at(now), 0.0, 0.0, 0.0
