@@ -221,12 +221,11 @@ class Judge:
                 continue
             comes = bisect_left(begun, well)
             since = begun[comes] if comes < len(begun) else well
-            last = max((end for end, began in holds if stretch.at <= end and began < following), default=well)
             most = 2.0 * max(1.0, self.ours.figures.longest_pushback) + 10.0
-            says = (
-                f"the last call was held until {max(0.0, last - since):.1f} s after it was well again, at most {most:g}"
-            )
-            yield Verdict(6, last <= since + most, says)
+            after = [end - since for end, began in holds if stretch.at <= end and began < following]
+            says = f"calls were held until {max(0.0, *after, 0.0):.1f} s after it was well again, at most {most:g}"
+            late = sum(each > most for each in after)
+            yield Verdict(6, not late, f"{says}; {late} calls for longer" if late else says)
 
     def _well_again(self, stretch: Stretch) -> float:
         """When the upstream can serve all that is asked for after this stretch, those that wait too."""
