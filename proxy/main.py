@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import uvloop
 
 from proxy import __version__
-from proxy.admin import views
+from proxy.admin import views, weather_view
 from proxy.admin.app import Access, admin_app, probe_app
 from proxy.admin.connections import Pages
-from proxy.admin.views import Readiness, View
+from proxy.admin.views import Logs, Readiness, View
 from proxy.config.load import LoadResult
 from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
@@ -327,23 +327,25 @@ class ServerProcess:
 
     def _view(self) -> View:
         registry, room, log = self._serving.registry, self._serving.room, self._serving.cooldowns
+        weather = self._serving.weather
         return View(
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self.settings.provenance.effective()),
             upstreams=lambda only: views.upstreams(
-                self.settings.router, self._metrics, registry, monotonic(), only, room, log
+                self.settings.router, self._metrics, registry, monotonic(), only, room, Logs(log, weather)
             ),
             buckets=lambda: views.buckets(registry, self.settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic(), room),
+            live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic(), room, weather),
             provisions=lambda: views.provisions(self.settings.router, registry),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
             cooldowns=lambda upstream: views.begun(log, upstream),
+            weather=lambda upstream: weather_view.changes(weather, upstream),
             explain=lambda call: _explained(self.settings, call),
             policy=lambda upstream: _policy_of(self._file, upstream),
             what_if=lambda *draft: _tried(self._file, self.settings, *draft),
@@ -371,6 +373,7 @@ class ServerProcess:
             serving.usage,
             monotonic(),
             room=serving.room,
+            weather=serving.weather,
             begun=serving.cooldowns.counts,
             descriptors=self._descriptors,
             wires=serving.wires,

@@ -30,6 +30,8 @@ from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.tracing import Tracer, tracer
+from proxy.observe.weather import facts, line, weather
+from proxy.observe.weather_log import WeatherLog
 from proxy.process import within
 from proxy.resources import RESERVED, Usage, enough_for, limit, open_files
 from proxy.retry.credentials import ASIDE
@@ -37,6 +39,7 @@ from proxy.retry.environment import Env
 from proxy.retry.idle_scopes import IdleScopes
 from proxy.retry.registry import Factory, PoliciesOf, Registry
 from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.weather_changes import WeatherChanged
 from proxy.server.acceptor import Acceptor
 from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import Others
@@ -169,6 +172,8 @@ class DataPath:
         met = None if share is None else share.met
         self.fleet = Fleet(factory, settings, notify, met=met, heard=self.cooldowns.note)
         self.registry = Registry(self.fleet)
+        self.registry.weather_changed = self._weather_changed
+        self.weather = WeatherLog(lambda: weather(self.registry.governors(), monotonic()))
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
@@ -203,6 +208,7 @@ class DataPath:
         self.env.wall_offset = wall() - monotonic()
         self._clock = self.context.loop.call_later(_CLOCK, self._look_at_the_clock)
         self._sweep(_STEPS)
+        self.settle_weather()
 
     def _sweep(self, steps: int) -> None:
         """Forget the state of scopes that have been idle, in at most `steps` steps, with pauses in which calls go
@@ -226,6 +232,18 @@ class DataPath:
         """Report that a call put one of the upstream's credentials aside; `key` is its number."""
         line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
         self._notify("credential_aside", [line], upstream=upstream, key=key)
+
+    def settle_weather(self) -> None:
+        """End limits and outages that are over because no call came, or by what other workers did."""
+        now, troubled = monotonic(), self.weather.troubled
+        for scope in list(troubled):
+            if not self.registry.settle(*scope, now):
+                troubled.discard(scope)
+
+    def _weather_changed(self, change: WeatherChanged) -> None:
+        """Report that a limit or an outage began, or is over."""
+        self.weather.note(change)
+        self._notify(change.event, [line(change)], **facts(change))
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
@@ -382,9 +400,13 @@ class DataPath:
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Close app connections as their calls end. Calls that arrive meanwhile are served."""
+    def drain(self, *, retires: bool = False) -> None:
+        """Close app connections as their calls end. Calls that arrive meanwhile are served, and no call is held. In a
+        worker that `retires`, because another takes its place, calls are held as before.
+        """
         self.acceptor.drain()
+        if not retires:
+            self.registry.hold_none(monotonic())
 
     def refuse(self) -> None:
         """Refuse calls that arrive from now on, because `drain` has run out."""

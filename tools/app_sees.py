@@ -62,6 +62,10 @@ upstreams:
   gone:
     url: http://127.0.0.1:49999                 # nobody listens there
     strategy: {backoff: {base: 0s}}
+  out:
+    url: http://127.0.0.1:49000
+    strategy: {max_attempts: 9, backoff: {base: 30ms, max: 30ms, jitter: none}}
+    pushback: {hold: 100ms}
 buffers: {per_request: 1KiB}
 """
 
@@ -79,7 +83,7 @@ class Scene:
     request: str
     body: bytes = b""
     shows_upstream: bool = False
-    before: str = ""  # a call that is made first and not shown
+    before: tuple[str, ...] = ()  # calls that are made first and not shown
     meanwhile: str = ""  # one that is made while the first attempt is under way, and not shown
 
 
@@ -188,7 +192,7 @@ SCENES = [
         "GET /a/x",
     ),
     Scene("disabled", "`X-Retry-Disable: true`", "One attempt.", (PROBLEM,), "GET /a/x\nX-Retry-Disable: true"),
-    Scene("rate_limited", "A `rate` bucket that rejects", "", (OK,), "GET /paced/x", before="GET /paced/x"),
+    Scene("rate_limited", "A `rate` bucket that rejects", "", (OK,), "GET /paced/x", before=("GET /paced/x",)),
     Scene(
         "cooling",
         "A cooldown that rejects",
@@ -206,6 +210,15 @@ SCENES = [
         (answer(503, b"busy\n", "Retry-After: 0"), answer(429, b"later\n", "Retry-After: 3600")),
         "GET /held/y",
         meanwhile="GET /held/x",
+    ),
+    Scene(
+        "outage",
+        "An upstream that does not answer",
+        "The upstream has answered once; since then it has reset every attempt, which is an outage. A call is held "
+        "until a probe is answered, but it comes later than `pushback.hold` (here 100ms) after the first failure.",
+        (OK, reset),
+        "GET /out/x",
+        before=("GET /out/x", "GET /out/x"),
     ),
     Scene("denied", "A destination that is not allowed", "", (OK,), "GET http://169.254.169.254/latest/meta-data"),
     Scene("denied", "No upstream has this prefix", "", (OK,), "GET /nobody/x"),
@@ -231,8 +244,8 @@ async def play() -> list[tuple[Scene, str, list[str]]]:
                 one_form = _OneForm(port, upstream.port, config)
                 for scene in SCENES:
                     upstream.steps, upstream._next = _steps_of(scene, port), 0
-                    if scene.before:
-                        await _call(port, scene.before, b"")
+                    for request in scene.before:
+                        await _call(port, request, b"")
                     upstream.requests.clear()
                     raw = await _call(port, scene.request, scene.body)
                     received = [one_form(request.head.decode("latin-1")) for request in upstream.requests]

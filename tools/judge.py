@@ -19,11 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from proxy.lab.simulate.judge import Judge, Verdict, trial  # noqa: E402
+from proxy.lab.simulate.judge import Judge, RuleVerdict, trial  # noqa: E402
 from proxy.lab.simulate.scenario import read_scenario  # noqa: E402
 
 #: One line of the table, the verdicts in full, and the mistakes in the file, in place of both.
-Line = tuple[list[str], list[Verdict], str]
+Line = tuple[list[str], list[RuleVerdict], str]
 HEAD = [
     "scenario", "none", "ours", "possible", "stated", "median n/o/p", "p99 n/o/p", "attempts", "load", "fails",
 ]  # fmt: skip
@@ -39,7 +39,7 @@ def judged(file: Path, seed: int | None = None) -> Line:
     return _cells(file.stem, judge, verdicts), verdicts, ""
 
 
-def _cells(name: str, judge: Judge, verdicts: list[Verdict]) -> list[str]:
+def _cells(name: str, judge: Judge, verdicts: list[RuleVerdict]) -> list[str]:
     ours, none, best = judge.ours, judge.none, judge.best
     stated = judge.scenario.possible
     return [

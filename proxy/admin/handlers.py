@@ -22,6 +22,7 @@ from aiohttp import web
 from proxy.admin.timeline import Timeline
 from proxy.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
 from proxy.admin.views import View
+from proxy.admin.weather_view import holding
 from proxy.observe.recent_calls import KEPT, NumberedCall
 from proxy.transport.clock import monotonic, wall
 
@@ -148,7 +149,13 @@ class Handlers:
         labels = {label for each in found for label in _labels(each)}
         cooldowns, columns = self._view.cooldowns(name), timeline.columns(name, to_wall)
         levels = {label: timeline.levels(label, len(columns["at"])) for label in sorted(labels)}
-        shown = {"name": name, **columns, "buckets": levels, "cooldowns": cooldowns}
+        shown = {
+            "name": name,
+            **columns,
+            "buckets": levels,
+            "cooldowns": cooldowns,
+            "weather": self._view.weather(name),
+        }
         return await _json(request, lambda: shown)
 
     async def buckets(self, request: web.Request) -> web.StreamResponse:
@@ -187,12 +194,17 @@ class Handlers:
         return _no_such_call() if call is None else await _json(request, lambda: json.loads(call.text))
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        """`/requests/{number}/explain`: what the configuration in force says about one of the last calls."""
+        """`/requests/{number}/explain`: what the configuration in force says about one of the last calls, and what
+        holds calls of its upstream now.
+        """
         call = await self._kept(request)
         if call is None:
             return _no_such_call()
+        kept = json.loads(call.text)
+        rows = await self._view.upstreams(kept["upstream"])
+        now = [said for row in rows for said in holding(row)]
         async with self._one_play:
-            return await _json(request, lambda: self._view.explain(json.loads(call.text)))
+            return await _json(request, lambda: {**self._view.explain(kept), "now": now})
 
     async def policy(self, request: web.Request) -> web.StreamResponse:
         """`/what-if?upstream=NAME`: the parts of an upstream's policy that a draft may change, as the file has them,

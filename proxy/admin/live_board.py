@@ -228,6 +228,8 @@ def _upstream(
         **figures,
         "cooldown": round(row.cooldown, 1),
         "held": row.held,
+        "held_by": {cause: count for cause, count in row.by.items() if count},
+        "weather": [_weather(each) for each in row.weather],
         "under_way": row.under_way,
         "queued": row.queued,
         "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
@@ -237,6 +239,15 @@ def _upstream(
         "only_keys_cool": only_keys_cool(row, provision.keys),
         "recent": recent,
     }
+
+
+def _weather(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of an upstream's weather, with whole seconds, so that the board's row changes at most once a second."""
+    rounded = {
+        name: {**said, "seconds": round(said["seconds"])} if said is not None else None
+        for name, said in (("outage", row["outage"]), ("limit", row["limit"]))
+    }
+    return {**row, **rounded}
 
 
 def _least(buckets: Mapping[str, Mapping[str, Any]], labels: Iterable[str]) -> Mapping[str, Any] | None:

@@ -29,6 +29,11 @@ class UpstreamState:
 #: Every state, by its name on the board. docs/guides/dashboard.md explains them.
 STATES = {
     "failing": UpstreamState(5, "failing", "At least half of the calls of the last minute failed."),
+    "outage": UpstreamState(
+        4,
+        "outage",
+        "Attempts to an endpoint end without an answer: one probe at a time is sent, and other calls are held.",
+    ),
     "drained": UpstreamState(
         4, "bucket empty", "The bucket has little or nothing left for retries: hardly any failure is retried."
     ),
@@ -38,6 +43,11 @@ STATES = {
         "An endpoint has failed so often lately that its circuit breaker is open: only probes go there.",
     ),
     "cooling": UpstreamState(3, "cooling down", "The upstream asked its callers to wait; calls are held."),
+    "limited": UpstreamState(
+        3,
+        "limited",
+        "The upstream has less capacity than is asked of it: attempts are limited, and the other calls wait.",
+    ),
     "aside": UpstreamState(
         2,
         "key refused",
@@ -70,10 +80,12 @@ def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) 
         return "refused" if calls else "quiet"
     first = recent["attempts"] - recent["retries"]
     rules = (
+        ("outage", any(each["outage"] for each in row.weather)),
         ("cooling", row.cooldown > 0 and not only_keys_cool(row, keys)),
         ("failing", calls and failed * 2 >= calls),
         ("drained", drained),
         ("open", row.open),
+        ("limited", any(each["limit"] for each in row.weather)),
         ("aside", row.aside),
         ("key_cooling", row.cooldown > 0),
         ("errors", failed),

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add
 from typing import Any, NamedTuple
 
+from proxy.admin import weather_view
 from proxy.admin.turns import gradually, in_turns
 from proxy.config.provenance import Provenance
 from proxy.config.settings import Settings
@@ -23,11 +24,14 @@ from proxy.observe.cooldown_log import Begun, CooldownLog
 from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import BOUNDS, Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
+from proxy.observe.weather import LaneWeather
+from proxy.observe.weather_log import WeatherLog
 from proxy.resources import Usage, enough_for, processes
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, Cooldown, credential_of
+from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, credential_of
 from proxy.retry.facts import Outcome
+from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import BucketRef, Policy, RateSpec, Strategy
@@ -39,8 +43,19 @@ from proxy.wire.http1.compiled import CORE
 
 #: A waiting room in which no call waits.
 NO_ROOM = WaitingRoom()
-#: A log without cooldowns.
-NO_COOLDOWNS = CooldownLog()
+#: A log without limits and outages.
+NO_WEATHER = WeatherLog()
+
+
+class Logs(NamedTuple):
+    """The logs of what held calls lately."""
+
+    cooldowns: CooldownLog
+    weather: WeatherLog
+
+
+#: Logs without entries.
+NO_LOGS = Logs(CooldownLog(), NO_WEATHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,9 @@ class Live:
     aside, each with the seconds for which it still is. `cooling`: the numbers of its credentials whose callers are
     still asked to wait, each with the seconds. `under_way`: its attempts that count against a concurrency limit;
     `queued`: its calls that wait for a place under that limit.
+
+    `by` is the number of its held calls by cause (`weather_view.CAUSES`), `weather` its limits and outages as
+    /upstreams has them.
 
     `arrived`: first attempts of calls that fell back to this upstream from another; `retries`: all further attempts,
     hedges included.
@@ -73,6 +91,8 @@ class Live:
     retries: int = 0
     arrived: int = 0
     cooling: Sequence[tuple[int, float]] = ()
+    by: Mapping[str, int] = field(default_factory=dict)
+    weather: Sequence[Mapping[str, Any]] = ()
 
     @property
     def sent(self) -> int:
@@ -169,7 +189,8 @@ class View:
     `live` gives the counters of every upstream, `provisions` what the configuration in force gives each, by label.
     `places` gives the effective values of a policy (upstream and route; "" is the top level) with their file and line,
     `loads` the number of configurations that were loaded since the start.
-    `cooldowns` gives those that answers of an upstream began lately.
+    `cooldowns` gives those that answers of an upstream began lately, `weather` its limits and outages that began or
+    were over lately.
     `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` prints. It is called in a
     thread. `policy` gives the parts of an upstream's policy that a draft may change. `what_if` takes an upstream, a
     draft of its policy and calls, and gives what is wrong with the draft and how the calls would have gone. Both give
@@ -194,6 +215,7 @@ class View:
     policy: Callable[[str], dict[str, Any] | None] = lambda upstream: None
     what_if: Callable[[str, str, Sequence[Mapping[str, Any]]], dict[str, Any] | None] = lambda *draft: None
     cooldowns: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
+    weather: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
 
 
 async def upstreams(
@@ -203,15 +225,17 @@ async def upstreams(
     now: float,
     only: str | None = None,
     room: WaitingRoom = NO_ROOM,
-    log: CooldownLog = NO_COOLDOWNS,
+    logs: Logs = NO_LOGS,
 ) -> list[dict[str, Any]]:
     """The rows of `/upstreams`: one for every named upstream in file order, then one for all unmatched hosts if any was
-    called; or only the row of the upstream `only`. `room` is where held calls wait, `log` the log of cooldowns.
+    called; or only the row of the upstream `only`. `room` is where held calls wait, `logs` are what
+    is kept of cooldowns, limits and outages.
     """
     counted = await _counted({}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
-    holding = _Holding(held, limited, broken, keys)
+    lanes = weather_view.by_upstream(logs.weather.lanes())
+    holding = _Holding(held, limited, broken, keys, lanes)
     chosen = [upstream for upstream in router.upstreams if only in (None, upstream.name)]
     fallback = router.fallback
     if fallback.label in counted and fallback.label not in router.by_name and only in (None, fallback.name):
@@ -219,7 +243,8 @@ async def upstreams(
     return await in_turns(
         {
             **_upstream(each, counted.get(each.label, []), registry, room, holding),
-            "cooldown": _in_force(log.in_force(each.label, now)) if held.get(each.label) else None,
+            "cooldown": _in_force(logs.cooldowns.in_force(each.label, now)) if held.get(each.label) else None,
+            "weather": weather_view.rows(logs.weather, lanes.get(each.label, ()), now),
         }
         for each in chosen
     )
@@ -259,14 +284,21 @@ def as_begun(found: Begun) -> dict[str, Any]:
 
 
 async def live(
-    router: Router, metrics: Metrics, registry: Registry, now: float, room: WaitingRoom = NO_ROOM
+    router: Router,
+    metrics: Metrics,
+    registry: Registry,
+    now: float,
+    room: WaitingRoom = NO_ROOM,
+    weather: WeatherLog = NO_WEATHER,
 ) -> list[Live]:
     """The counters of every named upstream in file order, then those of other labels that have been counted."""
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
+    lanes = weather_view.by_upstream(weather.lanes())
+    holding = _Holding(held, limited, broken, keys, lanes)
     return await in_turns(
-        _live(label, series, held.get(label, 0.0), room, broken.get(label, []), keys.get(label, []), limited.get(label))
+        replace(_live(label, series, room, holding), weather=weather_view.rows(weather, lanes.get(label, ()), now))
         for label, series in counted.items()
     )
 
@@ -293,15 +325,9 @@ async def _counted(found: dict[str, list[Series]], metrics: Metrics) -> dict[str
     return found
 
 
-def _live(
-    label: str,
-    counted: list[Series],
-    cooldown: float,
-    room: WaitingRoom,
-    broken: Sequence[Circuit] = (),
-    keys: Sequence[Credential] = (),
-    limited: tuple[int, int] | None = None,
-) -> Live:
+def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holding) -> Live:
+    cooldown, keys = holding.cooldowns.get(label, 0.0), holding.credentials.get(label, ())
+    used, queued = holding.limits.get(label) or (0, 0)
     calls = at_once = after_retries = attempts = retries = arrived = 0
     slots = [0] * (len(BOUNDS) + 1)
     for series in counted:
@@ -314,11 +340,12 @@ def _live(
         arrived += came
         retries += sum(series.reasons.values()) - came
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
-    open_ones = tuple((each.endpoint, each.left) for each in broken if each.is_open)
+    open_ones = tuple((each.endpoint, each.left) for each in holding.circuits.get(label, ()) if each.is_open)
     aside, waiting = tuple((each.key, each.left) for each in keys if each.left), room.held_for(label)
     cooling = tuple((each.key, each.cooling) for each in keys if each.cooling)
-    now = cooldown, waiting, open_ones, aside, *(limited or (0, 0))
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now, retries, arrived, cooling)
+    by = weather_view.held(holding.weather.get(label, ()), waiting=queued, every=waiting)
+    now = cooldown, waiting, open_ones, aside, used, queued
+    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now, retries, arrived, cooling, by)
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
@@ -336,21 +363,21 @@ def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, 
 
 class _Holding(NamedTuple):
     """The state that holds calls at present, by upstream: cooldowns, limits of attempts under way, circuit breakers,
-    and credentials that are not used.
+    credentials that are not used, and lanes with a limit, an outage or held calls.
     """
 
     cooldowns: Mapping[str, float]
     limits: Mapping[str, tuple[int, int]]
     circuits: Mapping[str, Sequence[Circuit]]
     credentials: Mapping[str, Sequence[Credential]]
+    weather: Mapping[str, Sequence[LaneWeather]]
 
 
 def _upstream(
     upstream: Upstream, counted: list[Series], registry: Registry, room: WaitingRoom, holding: _Holding
 ) -> dict[str, Any]:
-    left, limit = holding.cooldowns.get(upstream.label, 0.0), holding.limits.get(upstream.label)
-    broken, keys = holding.circuits, holding.credentials
-    seen = _live(upstream.label, counted, left, room, limited=limit)
+    limit, broken, keys = holding.limits.get(upstream.label), holding.circuits, holding.credentials
+    seen = _live(upstream.label, counted, room, holding)
     outcomes: Counter[str] = Counter(success=seen.at_once)
     fallbacks: Counter[str] = Counter()
     for series in counted:
@@ -386,6 +413,7 @@ def _upstream(
         "stream_errors": sum(series.stream_errors for series in counted),
         "cooldown_seconds": round(seen.cooldown, 3),
         "held_calls": seen.held,
+        "held_by": dict(seen.by),
         "circuits": [
             {"endpoint": each.endpoint, "open": each.is_open, "seconds_left": round(each.left, 3)}
             for each in broken.get(upstream.label, ())
@@ -407,10 +435,18 @@ def _policy(policy: Policy, registry: Registry) -> dict[str, Any]:
         "bucket": bucket,
         "rate": rate,
         "limiter": limiter,
-        "concurrency": None if policy.concurrency is None else policy.concurrency.max,
+        "concurrency": _concurrency(policy),
+        "outage": policy.outage,
         "mode": policy.mode,
         "fallback": [entry.to for entry in policy.fallback],
     }
+
+
+def _concurrency(policy: Policy) -> int | str | None:
+    """How many attempts of a policy may be under way: a number, "auto", or None for no limit."""
+    if policy.concurrency is not None:
+        return policy.concurrency.max
+    return None if policy.limit is None else "auto"
 
 
 def endpoint_url(endpoint: Endpoint) -> str:
@@ -542,25 +578,26 @@ def open_circuits(found: Mapping[str, Sequence[Circuit]], router: Router) -> lis
 async def credentials(router: Router, registry: Registry, now: float) -> dict[str, list[Credential]]:
     """The credentials of each upstream that has any, by label."""
     found: dict[str, list[Credential]] = {}
-    held: dict[str, list[Cooldown]] = {}
-    async for label, cooldown in gradually(registry.cooling(now)):
-        held.setdefault(label, []).append(cooldown)
+    held: dict[str, list[Governor]] = {}
+    async for label, governor in gradually(registry.cooling(now)):
+        held.setdefault(label, []).append(governor)
     async for upstream in gradually(iter(router.upstreams)):
         if upstream.policy.credentials is not None:
             found[upstream.label] = _credentials(upstream, registry, now, held.get(upstream.label, ()))
     return found
 
 
-def _credentials(upstream: Upstream, registry: Registry, now: float, held: Sequence[Cooldown] = ()) -> list[Credential]:
+def _credentials(upstream: Upstream, registry: Registry, now: float, held: Sequence[Governor] = ()) -> list[Credential]:
     """An upstream's credentials. `held` are its cooldowns in force; without them, `cooling` is 0 for all."""
     definition, roster = upstream.policy.credentials, registry.roster(upstream.label)
     digests = () if definition is None else definition.digests
     groups = [credential_of(KeyFields(digest)) if held else b"" for digest in digests]
+    endpoints = [share.label for share in upstream.policy.endpoints] if len(upstream.policy.endpoints) > 1 else []
     return [
         Credential(
             key,
             max(0.0, roster.aside_until(digest) - now),
-            max((cooldown.left_of(group, now) for cooldown in held), default=0.0),
+            max((governor.left_of(group, endpoints, now) for governor in held), default=0.0),
         )
         for key, (digest, group) in enumerate(zip(digests, groups, strict=True), 1)
     ]
@@ -613,15 +650,16 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
     now: float,
     *,
     room: WaitingRoom,
+    weather: WeatherLog,
     begun: Mapping[str, int],
     descriptors: int,
     workers: list[tuple[str, float]],
     **of_process: Any,
 ) -> Gauges:
     """The values for `/metrics` that are not counters: levels, how much of each limit is used, and the limits
-    themselves. `room` is where held calls wait, `begun` the number of cooldowns that each upstream began, `descriptors`
-    the number of file descriptors that each process may have, `workers` the processes by state, `of_process` gauges
-    that the caller already has.
+    themselves. `room` is where held calls wait, `weather` the log of limits and outages, `begun` the number of
+    cooldowns that each upstream began, `descriptors` the number of file descriptors that each process may have,
+    `workers` the processes by state, `of_process` gauges that the caller already has.
     """
     capacities: dict[str, float] = {}
     levels: dict[str, float] = {}  # the lowest of each label
@@ -631,12 +669,21 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         levels[label] = min(level, levels.get(label, level))
     limited = await under_way(settings.router, registry, now)
     left = await cooldowns(settings.router, registry, now)
+    lanes = weather_view.by_upstream(weather.lanes())
+    held = {
+        label: weather_view.held(
+            lanes.get(label, ()), waiting=limited.get(label, (0, 0))[1], every=room.held_for(label)
+        )
+        for label in left
+    }
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
         cooldowns=list(left.items()),
         begun=[(label, begun.get(label, 0)) for label in {**left, **begun}],
-        held=await in_turns((label, room.held_for(label)) for label in left),
+        held=[((label, by), count) for label, of in held.items() for by, count in of.items()],
+        places=weather_view.limits(lanes, settings.router),
+        outages=weather_view.outages(lanes, settings.router),
         circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
         credentials=usable_credentials(await credentials(settings.router, registry, now)),
         under_way=[(label, used) for label, (used, _) in limited.items()],

@@ -51,17 +51,18 @@ def compile_tree(
     files: list[str],
     environ: Mapping[str, str],
     problems: Problems,
+    under: Map | None = None,
 ) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
     """Compile a checked tree. Return the settings and every policy with its place, leaving out parts whose errors were
     reported; None if the errors leave no valid settings. `found` has the typed values of the tree's keys. Files that
-    are read here are added to `files`.
+    are read here are added to `files`. `under` is a layer of policy under the tree's own defaults.
     """
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
     refused = {section for section in _POLICY_SECTIONS if _is_refused(tree, section)}
     kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems, refused)
     policies = Policies(kinds, problems)
-    policies.defaults = _defaults(tree.sub("defaults"), top, policies, _aws_layers(environ, problems))
+    policies.defaults = _defaults(tree.sub("defaults"), top, policies, _aws_layers(environ, problems), under)
     upstreams = Upstreams(policies.defaults, policies, problems)
     named = upstreams.named(tree.sub("upstreams"), found.get("upstreams", {}))
     fallback = upstreams.fallback()
@@ -154,9 +155,11 @@ def _one_door_each(
         taken.setdefault(address, key)
 
 
-def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map]) -> Map:
-    """The built-in defaults, with the strategy that the environment names and the file's `defaults` laid over them."""
-    base = DEFAULTS.defaults
+def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map], under: Map | None) -> Map:
+    """The built-in defaults, with the layer `under`, the strategy that the environment names and the file's `defaults`
+    laid over them.
+    """
+    base = DEFAULTS.defaults if under is None else lay(under, DEFAULTS.defaults)
     via = top.get("via_proxy")
     if not is_off(via) and via != "none":
         base = base.copy()
@@ -288,6 +291,9 @@ class Upstreams:
         tree = lay(Map.of({"fallback": []}), self._defaults)  # no other upstream may answer a call for any host
         if not tree.sub("pushback").values_at["cooldown"].line:
             tree = lay(Map.of({"pushback": {"cooldown": "off"}}), tree)
+        for key, off in (("concurrency", "off"), ("outage", "fail")):
+            if not tree.values_at[key].line:
+                tree = lay(Map.of({key: off}), tree)
         made = self._routed(tree, UNMATCHED, (), ("defaults",), tree.mark)
         if made is None:
             return None

@@ -49,14 +49,17 @@ class LoadResult:
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def load(path: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:
+def load(
+    path: str | None, environ: Mapping[str, str], edit: Edit | None = None, *, under: Map | None = None
+) -> LoadResult:
     """Read, check and compile a file; None stands for the defaults. `find` says which file a command uses. `edit`
-    changes the tree of each file that is read, before its ${NAME} are replaced.
+    changes the tree of each file that is read, before its ${NAME} are replaced; `under` is a layer of policy under the
+    file's own defaults.
     """
     problems = Problems()
     if path is None:
-        return _finished((Map(), {}), None, environ, problems)
-    return _finished(_read(path, FILE, environ, problems, edit), path, environ, problems, edit)
+        return _finished((Map(), {}), None, environ, problems, under=under)
+    return _finished(_read(path, FILE, environ, problems, edit), path, environ, problems, edit, under)
 
 
 def trees(path: str) -> list[Map]:
@@ -76,10 +79,13 @@ def _parsed(file: str, problems: Problems) -> Map | None:
     return tree if isinstance(tree, Map) else None
 
 
-def load_tree(tree: Any, file: str, environ: Mapping[str, str]) -> LoadResult:
-    """Load a configuration that is part of another file, or Python data. Relative paths start at `file`."""
+def load_tree(tree: Any, file: str, environ: Mapping[str, str], *, under: Map | None = None) -> LoadResult:
+    """Load a configuration that is part of another file, or Python data. Relative paths start at `file`. `under` is a
+    layer of policy under its own defaults.
+    """
     problems = Problems()
-    return _finished(_checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems), file, environ, problems)
+    read = _checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems)
+    return _finished(read, file, environ, problems, under=under)
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
@@ -109,6 +115,7 @@ def _finished(
     environ: Mapping[str, str],
     problems: Problems,
     edit: Edit | None = None,
+    under: Map | None = None,
 ) -> LoadResult:
     files = [] if file is None else [file]
     if read is None:
@@ -119,7 +126,7 @@ def _finished(
         other = _read(included, INCLUDED, environ, problems, edit)
         if other is not None:
             _take_over(tree, found, *other, problems)
-    compiled = compile_tree(tree, found, file, files, environ, problems)
+    compiled = compile_tree(tree, found, file, files, environ, problems, under)
     if compiled is not None:
         advise(*compiled, tree, problems)
     release_parts(tree.sub("upstreams"))  # the settings contain merged copies

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from proxy.config.classification import classify, dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import CONCURRENCY, DEFAULTS, FILLED
+from proxy.config.schema import DEFAULTS, FILLED
 from proxy.config.schema_language import already_reported
 from proxy.config.strategies import FoundBucket, Kinds
 from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
 from proxy.retry.policy import (
+    AutoLimit,
     BreakerSpec,
     Classify,
     Concurrency,
@@ -30,6 +31,7 @@ from proxy.retry.policy import (
     HeaderEdits,
     IdempotencyKey,
     Policy,
+    PushbackOf,
     PushbackPolicy,
     Scope,
     Timeouts,
@@ -44,6 +46,8 @@ Part = TypeVar("Part")
 
 #: Keys whose value is a name or a mapping; a mapping is merged into the definition that the inherited value stands for.
 _KINDS = ("strategy", "bucket", "rate")
+#: The packs of providers whose limits belong to an account, so that all endpoints share them (contract, section 5).
+OF_ACCOUNTS = frozenset({"openai", "anthropic", "stripe", "github", "google"})
 #: Keys of an upstream or route that `Policies.make` does not read: other functions do.
 _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "prefix", "services", "match"})
 
@@ -130,6 +134,9 @@ class Policies:
         key = IdempotencyKey(**typed["idempotency_key"])
         says = typed["circuit_breaker"]
         breaker = self._one(BreakerSpec(**says)) if isinstance(says, dict) else None
+        of = self._whose_word(tree, typed, place, path)
+        # neither a limit nor an outage holds a call without retries, or one that does not wait for ready (section 14)
+        alone = strategy.kind == "none" or (method is not None and method.fails_fast)
         policy = Policy(
             place.upstream,
             place.route,
@@ -141,15 +148,17 @@ class Policies:
             self._classify(tree, method, key, path, credentials=place.credentials is not None),
             self._one(frozenset(typed["attempt_headers"])),
             self._one(key),
-            self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"])),
+            self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"], of)),
             typed["mode"],
             self._one(_edits(typed["headers"]["request"])),
             self._one(_edits(typed["headers"]["response"])),
             self._one(self._target(tree, typed, place.endpoints, path)),
             circuit_breaker=breaker,
-            endpoints=self._one(place.shares if breaker is not None or any(map(_is_chosen, place.shares)) else ()),
+            endpoints=self._one(place.shares if breaker is not None or len(place.shares) > 1 else ()),
             fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
             concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
+            limit=None if alone else self._one(_auto_limit(typed["concurrency"])),
+            outage="fail" if alone else typed["outage"],
             credentials=place.credentials,
             via=typed["via"],
         )
@@ -286,8 +295,24 @@ class Policies:
                 message = "is missing: the attempts that may be under way at a time, as in {max: 8}"
                 self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
             return None
+        if typed["max"] == "auto":
+            return None
         group = f"concurrency of {place.route}" if "concurrency" in place.own else "concurrency"
-        return Concurrency(**CONCURRENCY.filled(typed), group=group)
+        return Concurrency(**typed, group=group)
+
+    def _whose_word(self, tree: Map, typed: dict[str, Any], place: PolicyPlace, path: KeyPath) -> PushbackOf:
+        """The endpoint or the upstream, whichever word a pushback is. `auto`: the endpoint's where there are several,
+        unless limits belong to an account: the policy has credentials, or a pack of a provider that limits accounts
+        (contract, section 5).
+        """
+        said, several = typed["pushback"]["of"], len({each.label for each in place.shares}) > 1
+        if said == "endpoint" and not several:
+            message = "endpoint needs a url that lists two or more different host:port"
+            self._problems.add(tree.sub("pushback").values_at["of"], (*path, "pushback", "of"), message)
+        if said != "auto":
+            return cast(PushbackOf, said)
+        of_account = place.credentials is not None or not OF_ACCOUNTS.isdisjoint(typed["dialects"])
+        return "upstream" if of_account or not several else "endpoint"
 
     def _file(self, tree: Map, key: str, path: KeyPath) -> str:
         """The absolute path of a file that a key names, relative to the file of that key; reported if there is no such
@@ -359,3 +384,12 @@ def _edits(typed: dict[str, Any]) -> HeaderEdits:
     """
     fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
     return HeaderEdits(tuple(fields.values()), frozenset(name.lower() for name in typed["remove"]))
+
+
+def _auto_limit(typed: str | dict[str, Any]) -> AutoLimit | None:
+    """The bounds on the limit that redrive finds by itself; None if the policy has a limit of its own, or none."""
+    if typed == "auto":
+        return AutoLimit()
+    if isinstance(typed, str) or typed.get("max") != "auto":
+        return None
+    return AutoLimit(**{name: value for name, value in typed.items() if name != "max"})

@@ -117,7 +117,11 @@ endpoint = Word(addresses.endpoint, ANY)
 host_pattern = Word(addresses.host_pattern, ANY)
 service = Word(addresses.service_pattern, ANY)
 prefix = Word(addresses.prefix_or_off, ANY)
-concurrency_off = Word(units.concurrency_off, {"anyOf": [{"enum": ["off"]}, {"const": False}, like(_ENV)]})
+concurrency_word = Word(units.concurrency_word, {"anyOf": [{"enum": ["auto", "off"]}, {"const": False}, like(_ENV)]})
+most_attempts = Word(
+    units.most_attempts,
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, like(r"0*[1-9][0-9]*"), like(_ENV)]},
+)
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
 trimmed_glob = Word(addresses.trimmed_glob, ANY)
 header_globs = MapOf(trimmed_glob, key=addresses.header_name)
@@ -327,16 +331,23 @@ PUSHBACK = section(
     "What an upstream says about when to retry.",
     max_delay=Key(duration, "60s", "a longer delay ends the call with that answer"),
     cooldown=Key(one_word("wait", "reject", "off"), "wait", "what happens to the scope's other calls meanwhile"),
-    hold=Key(duration, "20s", "the longest that cooldowns hold one call, in all"),
+    hold=Key(duration, "20s", "the longest that cooldowns, limits and outages hold one call, in all"),
+    of=Key(
+        one_word("auto", "endpoint", "upstream"),
+        "auto",
+        "whose word a pushback is: its endpoint's alone, or the whole upstream's",
+    ),
     spread=Key(share, doc="no longer has an effect: held calls return by a slow start, see hold"),
 )
 
 CONCURRENCY = section(
     "concurrency",
     "How many attempts of a scope may be under way at a time.",
-    max=Key(whole(1), doc="attempts under way at a time, over all workers"),
-    queue=Key(whole(0), 100, "how many calls may wait for a place; others are answered at once"),
-    wait=Key(duration, "30s", "the longest that a call waits"),
+    max=Key(
+        most_attempts, doc="attempts under way at a time, over all workers; auto: redrive finds a limit when needed"
+    ),
+    queue=Key(whole(0), doc="how many calls may wait; others are answered at once: 100, with auto 1000"),
+    wait=Key(duration, doc="the longest that a call waits: 30s, with auto 20s"),
 )
 
 HEADER_EDIT = section(
@@ -399,7 +410,12 @@ POLICY_KEYS: dict[str, Key] = {
     "rate": Key(_NAME_OR_BUCKET, doc="a bucket of kind rate, paid by every attempt, including first ones, or off"),
     "timeouts": Key(TIMEOUTS),
     "concurrency": Key(
-        Either(word=concurrency_off, mapping=CONCURRENCY), "off", "how many attempts may be under way at a time, or off"
+        Either(word=concurrency_word, mapping=CONCURRENCY),
+        "auto",
+        "how many attempts may be under way at a time: auto finds a limit while the upstream is in trouble",
+    ),
+    "outage": Key(
+        one_word("hold", "fail"), "hold", "whether calls wait for the end of an outage; fail sends them into it"
     ),
     "classify": Key(CLASSIFY),
     "dialects": Key(

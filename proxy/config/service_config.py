@@ -25,8 +25,8 @@ from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS
 
 _TOP_NO_EFFECT = ("loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
 _TOP = ("methodConfig", "retryThrottling", *_TOP_NO_EFFECT)
-_NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes", "waitForReady")
-_METHOD = ("name", "timeout", "retryPolicy", "hedgingPolicy", *_NO_EFFECT)
+_NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes")
+_METHOD = ("name", "timeout", "retryPolicy", "hedgingPolicy", "waitForReady", *_NO_EFFECT)
 _PUBLISHED = ("initialBackoff", "maxBackoff", "backoffMultiplier")
 _RETRY = ("maxAttempts", *_PUBLISHED, "retryableStatusCodes", "perAttemptRecvTimeout")
 _DRAFT_RETRY = ("maxRetryAttempts", "exponentialBackoff", "retryableStatusCodes", "perAttemptRecvTimeout")
@@ -47,7 +47,7 @@ class MethodPolicy:
     no failure, and the one attempt of `none` is judged as it would be without a service config. `retried`: there is a
     retryPolicy, under which an attempt that timed out is retried whatever the codes are; `timed`: it sets
     perAttemptRecvTimeout, which allows that for every method. `hedged`: the config says that these methods are safe to
-    hedge.
+    hedge. `fails_fast`: `waitForReady` is false, so neither a limit nor an outage holds these calls.
     """
 
     glob: str | None
@@ -56,6 +56,7 @@ class MethodPolicy:
     retried: bool = False
     hedged: bool = False
     timed: bool = False
+    fails_fast: bool = False
 
 
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
@@ -217,12 +218,17 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
             inner.positive("perAttemptRecvTimeout", _as_duration, timeouts, "attempt")
             timed = "attempt" in timeouts
     layer = _layer(strategy, throttling)
+    waits = section.field("waitForReady", _as_bool, required=False)
+    if waits is False:
+        _put(layer, "outage", "fail", section.at("waitForReady"))
     if timeouts:
         layer.put("timeouts", timeouts, section.tree.mark)
     for glob, at, path in _names(section):
         if glob in found:
             section.problems.add(at, path, "is named by two methodConfig entries")
-        found[glob] = MethodPolicy(glob, layer, codes, retried, hedged and not retried, timed=retried and timed)
+        found[glob] = MethodPolicy(
+            glob, layer, codes, retried, hedged and not retried, timed=retried and timed, fails_fast=waits is False
+        )
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
@@ -364,6 +370,14 @@ def _as_whole(value: Any) -> int:
     if number != int(number):
         raise ValueError(f"must be a whole number, not {written(value)}")
     return int(number)
+
+
+def _as_bool(value: Any) -> bool:
+    """A JSON boolean."""
+    found = guess(value)
+    if not isinstance(found, bool):
+        raise ValueError(f"must be true or false, not {written(value)}")
+    return found
 
 
 def _as_duration(value: Any) -> float:

@@ -289,15 +289,27 @@ def one_of(*words: str) -> Callable[[Any], str]:
     return read
 
 
-def concurrency_off(value: Any) -> str:
-    """The word `off`, of a key that is otherwise a mapping. The error for a number says that it is probably the
-    mapping's `max`.
+def concurrency_word(value: Any) -> str:
+    """The word `auto` or `off`, of a key that may be a mapping, too. The error for a number says that it is probably
+    the mapping's `max`.
     """
-    found = scalar(value, "off or a mapping")
-    if not is_off(found):
+    found = scalar(value, "auto, off or a mapping")
+    if is_off(found):
+        return "off"
+    if found != "auto":
         hint = f" (did you mean {{max: {found}}}?)" if found.isascii() and found.isdigit() else ""
-        raise ValueError(f"{written(value)} must be off, or a mapping with max{hint}")
-    return "off"
+        raise ValueError(f"{written(value)} must be auto, off, or a mapping with max{hint}")
+    return "auto"
+
+
+def most_attempts(value: Any) -> int | str:
+    """How many attempts may be under way at a time: a whole number, at least 1, or the word `auto`."""
+    found = scalar(value, "a number or auto")
+    if found == "auto":
+        return "auto"
+    if not (found.isascii() and found.isdigit() and int(found) >= 1):
+        raise ValueError(f"{written(value)} must be a whole number of at least 1, or auto")
+    return int(found)
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
 from proxy.retry.registry cimport ScopeState
+from proxy.retry.traffic cimport Traffic
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
@@ -39,6 +40,7 @@ cdef class Exchange(AttemptOwner):
     cdef public object _keys
     cdef public Alarm _alarm
     cdef public ScopeState _scope
+    cdef public Traffic _traffic
     cdef public object _verdict
 
     @cython.locals(prepared=PreparedRequest, connection=Connection, direct=ConnectionStream, lane=ScopeState, origin=Origin)
@@ -51,6 +53,7 @@ cdef class Exchange(AttemptOwner):
     cpdef carry_out(self, tuple actions, double now)
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(record=CallRecord, direct=ConnectionStream)
+    cdef _answered_well(self, double now)
     cdef _succeed(self, double now)
     @cython.locals(attempt=Attempt, record=CallRecord)
     cpdef finish(self, outcome, double now)

@@ -55,6 +55,7 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
+from proxy.retry.traffic import Traffic
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection
@@ -78,8 +79,8 @@ class Exchange(AttemptOwner):
     """
 
     __slots__ = (
-        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_verdict", "call", "context", "decided",
-        "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
+        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_traffic", "_verdict", "call", "context",
+        "decided", "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
     call: Call
@@ -109,6 +110,7 @@ class Exchange(AttemptOwner):
         self._keys: CallKeys[ScopeState] | None = None  # which credential the call carries, until it is decided
         self._alarm: Alarm | None = None
         self._scope = None  # this call's, or the previous call's
+        self._traffic: Traffic | None = None  # counts the attempt of a call without a `Call` as under way
         self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
 
     # -- from the app ---------------------------------------------------------------------------------------------
@@ -145,6 +147,7 @@ class Exchange(AttemptOwner):
                 self._start_decided(now, body, done, trailers)
                 return
             scope.began(now)
+            self._traffic = scope.traffic
             if destination.only is None:
                 destination.took(origin)
             first = self._first
@@ -200,7 +203,8 @@ class Exchange(AttemptOwner):
             self.upload = Upload(self.delivery.app, self.context.store, body, done=True)
             first.cursor = len(body)
         call = self._decide()
-        call.flown(self.started)
+        traffic, self._traffic = self._traffic, None
+        call.flown(self.started, traffic)
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
         if first.state is DELIVERING:
@@ -297,15 +301,17 @@ class Exchange(AttemptOwner):
                     return False
                 passed, status = plain_end
             delivery.forward_head(head, plan.answer_lines, data, end, passed)
+            now = monotonic()
+            self._answered_well(now)
             if end:
                 attempt.stream = None
                 if grpc:
                     delivery.grpc_status = grpc_status_of_http(head.status) if status is None else status
-                self._succeed(monotonic())
+                self._succeed(now)
             else:
                 attempt.head, attempt.state = head, DELIVERING
-                attempt.arrived = monotonic()
-                self.stream_on(attempt, attempt.arrived)
+                attempt.arrived = now
+                self.stream_on(attempt, now)
         except Exception as error:
             self.break_down(error, monotonic())
         return True
@@ -477,6 +483,17 @@ class Exchange(AttemptOwner):
                 return
 
     # -- the end --------------------------------------------------------------------------------------------------
+
+    def _answered_well(self, now: float) -> None:
+        """Report to the governor the answer to an attempt of a call for which nothing had to be decided: its head has
+        come, and it is no failure.
+        """
+        scope, plan = self._scope, self.plan
+        assert scope is not None  # the call has begun
+        self._traffic = None
+        if scope.answered_well(now):
+            request = plan.request
+            scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), self.started, now)
 
     def _succeed(self, now: float) -> None:
         """End a call for which nothing had to be decided: report it, give the app's stream back."""
@@ -750,8 +767,10 @@ def _answer(exchange: Exchange, action: Answer, now: float) -> None:
 
 
 def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
-    """Set the call's one alarm."""
+    """Set the call's one alarm, and let its body count as that of a call that waits, unless an attempt is in flight."""
     exchange.wake_at(action.at)
+    if exchange.upload is not None and not exchange.over:
+        exchange.upload.settle(exchange.flights.values())
 
 
 def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:

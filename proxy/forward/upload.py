@@ -2,14 +2,15 @@
 
 The app is read from as long as sending keeps up, or unsent bytes can be kept; otherwise reading pauses, and the kernel
 holds the app back. A body that outgrows its buffer in flight is lost to further attempts and streams on; one that would
-outgrow it while no attempt is in flight waits for the next attempt.
+outgrow it while no attempt is in flight waits for the next attempt. Calls that wait have half of all buffers; once
+they have used it, the rest of a body waits for the next attempt, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from proxy.forward.attempt import Attempt
+from proxy.forward.attempt import HOLDING, Attempt
 from proxy.forward.streams import AppStream
 from proxy.transport.connection import HIGH_WATER
 from proxy.transport.replay_buffer import PIECE, Replay, ReplayStore
@@ -62,12 +63,14 @@ class Upload:
         cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]
         if replay.lost:
             replay.forget(min(cursors, default=replay.end))
+        waits = all(each.state is HOLDING for each in flights)
+        replay.wait(waits)
         if replay.done:
             return
         if replay.lost or any(each.stream is not None for each in flights):
             is_behind = bool(cursors) and replay.end - min(cursors) > HIGH_WATER
         else:
-            is_behind = self.overfull or not replay.has_room(PIECE)
+            is_behind = self.overfull or not (replay.has_room_held(PIECE) if waits else replay.has_room(PIECE))
         if is_behind:
             self._app.pause()
         else:

@@ -26,8 +26,9 @@ class Gauges:
     """The values that are read instead of counted, as they were when the metrics were asked for.
 
     `levels` and `capacities` are by bucket label. By upstream: `cooldowns` (seconds left), the number of cooldowns that
-    have `begun`, the calls that are `held`, and, for upstreams that limit them, the attempts `under_way` and the calls
-    `waiting_for_place`. `circuits` (1: open) are by upstream and endpoint, `credentials` (1: usable) by upstream and
+    have `begun`, and, for upstreams that limit them, the attempts `under_way` and the calls `waiting_for_place`. The
+    calls that are `held` are by upstream and cause. `circuits` (1: open), `places` (the limit that was found; infinity:
+    none) and `outages` (1: there is one) are by upstream and endpoint, `credentials` (1: usable) by upstream and
     number.
     """
 
@@ -35,7 +36,9 @@ class Gauges:
     capacities: Sequence[tuple[str, float]] = ()
     cooldowns: Sequence[tuple[str, float]] = ()
     begun: Sequence[tuple[str, float]] = ()
-    held: Sequence[tuple[str, float]] = ()
+    held: Sequence[tuple[tuple[str, str], float]] = ()
+    places: Sequence[tuple[tuple[str, str], float]] = ()
+    outages: Sequence[tuple[tuple[str, str], float]] = ()
     circuits: Sequence[tuple[tuple[str, str], float]] = ()
     credentials: Sequence[tuple[tuple[str, str], float]] = ()
     under_way: Sequence[tuple[str, float]] = ()
@@ -134,8 +137,14 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_bucket_capacity", "The most tokens that a bucket can hold.", "bucket", gauges.capacities)
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
     yield _counter("redrive_cooldowns", "Cooldowns that answers began.", "upstream", gauges.begun)
-    holding = "Calls that a cooldown, rate, limiter or concurrency holds now."
-    yield _gauge("redrive_held_calls", holding, "upstream", gauges.held)
+    holding = "Calls that are held now, by what holds them; rate: also the adaptive limiter."
+    yield _gauge("redrive_held_calls", holding, ("upstream", "by"), gauges.held)
+    found = (
+        "The attempts that may be under way to an endpoint in trouble, as found by redrive; +Inf: there is no limit."
+    )
+    yield _gauge("redrive_concurrency_limit", found, ("upstream", "endpoint"), gauges.places)
+    out = "Whether attempts to an endpoint, or to one of its routes, end without an answer, so that calls are held."
+    yield _gauge("redrive_outage", out, ("upstream", "endpoint"), gauges.outages)
     opened = "Whether an endpoint's circuit breaker is open; without one: how many are, of hosts that requests named."
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."

@@ -50,6 +50,7 @@ _DENIALS = frozenset(
         Outcome.RATE_LIMITED,
         Outcome.COOLING,
         Outcome.CIRCUIT_OPEN,
+        Outcome.OUTAGE,
     }
 )
 

@@ -35,7 +35,8 @@ cdef class Admission:
     cdef public object policy
     cdef public ScopeState scope
     cdef public object alarm
-    cdef public bint cools
+    cdef public object caller
+    cdef public object _late
     cdef public object endpoints
     cdef public object held_by
     cdef public double held
@@ -52,6 +53,6 @@ cdef class Admission:
     cdef public double _patience
 
     cpdef hold(self, gate, double now)
-    cpdef sent(self, long attempt, double now)
+    cpdef sent(self, flight, long attempt, double now)
     cpdef leave(self, double now)
     cdef _leave_lines(self, double now)

@@ -19,6 +19,7 @@ from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Outcome, Request
+from proxy.retry.governor import Caller, Name
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.policy import Concurrency, Policy
@@ -26,6 +27,9 @@ from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain
 from proxy.retry.registry import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate, Waiter
 from proxy.retry.waiting_room import WaitingRoom
+
+#: The outcome of a call that the governor refuses to hold, by what would hold it.
+_REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": Outcome.OUTAGE}
 
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]
@@ -84,6 +88,11 @@ class Payment:
             return False
         self.price, self._taken_at = price, now
         return True
+
+    def take_over(self, other: Payment) -> None:
+        """Take over the price that another attempt paid, which is sent again."""
+        self.price, other.price = other.price, None
+        self._taken_at = other._taken_at
 
     def owe(self, price: float, limit: float, now: float) -> bool:
         """Note that the price could not be taken from the tokens of this process, so that the outside bucket will be
@@ -160,12 +169,12 @@ class Payment:
         if places is not None:
             places.give_back(now)
 
-    def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float) -> bool:
+    def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float, only: int | None = None) -> bool:
         """Choose the attempt's endpoint, in place of an earlier choice; False if the circuit breakers of all endpoints
-        are open. `avoid`: the endpoints to use only if no other is left.
+        are open. `avoid`: the endpoints to use only if no other is left; `only`: the endpoint that was chosen already.
         """
         self.forgo_choice(now)
-        self.choice = endpoints.choose(avoid, now)
+        self.choice = endpoints.choose(avoid, now, only)
         return self.choice is not None
 
     def forgo_choice(self, now: float) -> None:
@@ -202,17 +211,34 @@ class Payment:
 class Admission:
     """A call as gates know it, their waiter; made when a gate has to be asked for the first time.
 
-    `alarm` moves the call's one alarm (seconds). `cools`: cooldowns hold this call. `held_by`: the gate that holds, or
-    held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt `held_attempt`.
-    `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown, or has a place of
-    it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status that began it.
-    `found_no_place`: no place among the attempts under way became free for it.
+    `alarm` moves the call's one alarm (seconds). `caller`: the call as the governor knows it. `held_by`: the gate that
+    holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
+    `held_attempt`. `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown,
+    or has a place of it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status
+    that began it. `found_no_place`: no place among the attempts under way became free for it.
     """
 
     __slots__ = (
-        "_cooled_before", "_cooled_since", "_deadline", "_held_since", "_met_before", "_own_delays", "_patience",
-        "alarm", "cooled", "cooling", "cools", "endpoints", "found_no_place", "held", "held_attempt", "held_by",
-        "policy", "request", "scope",
+        "_cooled_before",
+        "_cooled_since",
+        "_deadline",
+        "_held_since",
+        "_late",
+        "_met_before",
+        "_own_delays",
+        "_patience",
+        "alarm",
+        "caller",
+        "cooled",
+        "cooling",
+        "endpoints",
+        "found_no_place",
+        "held",
+        "held_attempt",
+        "held_by",
+        "policy",
+        "request",
+        "scope",
     )  # fmt: skip
 
     def __init__(
@@ -221,14 +247,14 @@ class Admission:
         policy: Policy,
         scope: ScopeState,
         alarm: Alarm | None,
-        cools: bool,
+        caller: Caller,
         endpoints: Endpoints | None = None,
     ) -> None:
         self.request = request
         self.policy = policy
         self.scope = scope
         self.alarm = alarm
-        self.cools = cools
+        self.caller = caller
         self.endpoints = endpoints
         self.held_by = ""
         self.held = 0.0
@@ -243,8 +269,14 @@ class Admission:
         )
         self._own_delays: tuple[float, ...] = ()  # the ends of the delays that answers to this call began
         self._cooled_since: float | None = None  # since when the cooldown holds it
+        self._late: float | None = None  # how long it may wait in an outage for which it comes late
         self._cooled_before = 0.0  # seconds for which it held the call in all, before that
         self._patience = NEVER  # until when the cooldown may hold it; then the call is answered
+
+    @property
+    def comes_late(self) -> bool:
+        """Whether the call came later in an outage than the outage holds calls."""
+        return self._late is not None
 
     @property
     def was_cooled(self) -> bool:
@@ -268,12 +300,13 @@ class Admission:
         wait for a place.
         """
         self._deadline = deadline
+        self.caller.retries = not first
         scope = self.scope
-        if self.cools and scope.cooldown.holds(now):
-            at, why = self._ask_cooldown(now)
+        if scope.governor.holds(now):
+            at, no, why = self._ask_governor(now)
             if at > now:
-                self._leave_lines(now)  # a call that the cooldown holds must not block the other gates' queues
-                return at, (Outcome.COOLING if at == REJECTED else None), why or "cooldown"
+                self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
+                return at, no, why
         if self._cooled_since is not None:
             self._end_hold(now, self._cooled_since)
         if scope.rate is not None:
@@ -312,30 +345,60 @@ class Admission:
             at = min(at, self._deadline)
         return at, None, "concurrency"
 
-    def _ask_cooldown(self, now: float) -> tuple[float, str]:
-        """Ask the cooldown whether the call may be sent. Returns `now` if it may, else the time to ask again; or
-        REJECTED and the reason, if the cooldown would hold the call for too long.
+    def _ask_governor(self, now: float) -> tuple[float, Outcome | None, str]:
+        """Ask the governor whether the call may be sent. Returns as `ask` does: the call is refused if the governor
+        would hold it for too long.
         """
-        cooldown, rules, fields = self.scope.cooldown, self.policy.pushback, self.scope.caller(self.request)
-        at = cooldown.ask(self, fields, now, self._own_delays)
+        governor, rules, caller = self.scope.governor, self.policy.pushback, self.caller
+        came = self not in governor
+        if came:
+            self._late = governor.late_wait(caller, rules.hold, now)
+        at, gate = governor.ask(self, caller, now, self._own_delays)
         self.cooled = True
         if at <= now:
-            return now, ""
+            return now, None, ""
         if self._cooled_since is None:
             self._cooled_since = now
-        limit = self._cooled_since + rules.hold - self._cooled_before
-        why = "hold"
-        if self._deadline is not None and self._deadline < limit:
-            limit, why = self._deadline, "deadline"
-        wait = cooldown.wait_of(self, now)
-        if rules.cooldown == "wait" and now < limit - EPSILON and now + wait <= limit + EPSILON:
+        bound, limit, most = self._bound(gate, now, came=came)
+        wait = governor.wait_of(self, now)
+        if bound != "reject" and now < limit - EPSILON and now + wait <= limit + EPSILON:
             self._patience = limit
-            return min(at, limit), ""
-        left, status = cooldown.left_for(fields, now)
+            return min(at, limit), None, gate
+        if gate == "outage" and bound == "hold" and not came:
+            governor.held_in_vain(self, rules.hold, now)
+        left, status = governor.left_for(caller, now)
         self.cooling = max(left, wait) if wait < NEVER else left, status
-        if rules.cooldown == "reject":
-            return REJECTED, held_in_vain(wait, None)
-        return REJECTED, held_in_vain(wait, None if why == "deadline" else rules.hold, limit - now)
+        self.found_no_place = gate == "limit"
+        return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
+
+    def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
+        """The bound on how long the governor may hold the call: its name, the time until which it lasts, and how long
+        it is in all (seconds; for the queue, calls). `came`: the call has just come to the governor.
+        """
+        governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
+        assert since is not None  # the governor holds the call
+        if gate == "cooldown" and rules.cooldown == "reject":
+            return "reject", now, 0.0
+        if gate == "limit" and auto is not None and came and governor.held() > auto.queue:
+            return "queue", now, auto.queue
+        begun = since - self._cooled_before
+        bounds = [("hold", begun + rules.hold, rules.hold)]
+        if gate == "limit" and auto is not None and auto.wait < rules.hold:
+            bounds.append(("wait", begun + auto.wait, auto.wait))
+        patience = governor.patience.of(self.caller.route, now)
+        if patience < NEVER:
+            bounds.append(("patience", begun + patience, patience))
+        if gate == "outage":
+            late = self._late
+            if late is not None:
+                bounds.append(("late", since + late, late))
+        if self._deadline is not None:
+            bounds.append(("deadline", self._deadline, 0.0))
+        return min(bounds, key=lambda each: each[1])
+
+    def held_for(self, now: float) -> float:
+        """The seconds for which the governor has held the call in all; 0 if it does not hold it now."""
+        return 0.0 if self._cooled_since is None else self._cooled_before + now - self._cooled_since
 
     def hold(self, gate: str, now: float) -> None:
         """Note that this gate holds the next attempt."""
@@ -343,33 +406,26 @@ class Admission:
         if self._held_since is None:
             self._held_since = now
 
-    def sent(self, attempt: int, now: float) -> None:
+    def sent(self, flight: object, attempt: int, now: float) -> None:
         """Note that this attempt is being sent: no gate holds it any more."""
         if self.cooled:
-            self.cooled = self.scope.cooldown.sent(self)
+            self.cooled = self.scope.governor.sent(self, flight, now)
         if self._held_since is not None:
             self.held, self.held_attempt = now - self._held_since, attempt
             self._held_since = None
 
-    def landed(self, sent: float, now: float, *, well: bool | None) -> None:
-        """Report to the cooldown that the attempt sent at `sent` has a head or an end. `well`: its answer is no failure
-        of the upstream's; None if that will be reported by a second call.
-        """
-        self.scope.cooldown.landed(self, sent, now, well=well)
-        self.cooled = well is None
-
-    def met(self, cooldown: bytes) -> None:
+    def met(self, cooldown: Name) -> None:
         """Note that an answer to this call began this cooldown: the call waits the delay by itself, so the cooldown
         does not hold it for that delay as well.
         """
-        self._own_delays = (*self._own_delays, self.scope.cooldown.until(cooldown))
+        self._own_delays = (*self._own_delays, self.scope.governor.until(cooldown))
 
-    def claim_place(self, cooldown: bytes, due: float) -> None:
+    def claim_place(self, cooldown: Name, due: float) -> None:
         """Note, as `met` does, that an answer to this call began the cooldown, and reserve the cooldown's first place
         for this call, which is tried again at the time `due`.
         """
         self.met(cooldown)
-        self.cooled = self.scope.cooldown.claim(self, cooldown, due)
+        self.cooled = self.scope.governor.claim(self, cooldown, due)
 
     def move(self, scope: ScopeState, now: float) -> None:
         """Leave the present gates for those of `scope`: the state of the other credential that the next attempt
@@ -386,7 +442,7 @@ class Admission:
         if self.cooled:
             if self._cooled_since is not None:
                 self._end_hold(now, self._cooled_since)
-            self.scope.cooldown.leave(self, now)
+            self.scope.governor.leave(self, now)
             self.cooled = False
         if not self.scope.ungated:
             self._leave_lines(now)

@@ -14,6 +14,7 @@ cdef class CallState:
     cdef public object state
     cdef public long attempts
     cdef public long earlier
+    cdef public long spared
     cdef public object deadline
     cdef public bint committed
     cdef public object hints

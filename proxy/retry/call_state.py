@@ -6,7 +6,7 @@ change it too. Nothing is decided here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from proxy.retry.actions import Actions, Cancel, Discard, Hold
 from proxy.retry.attempt_record import AttemptRecord
@@ -20,14 +20,12 @@ from proxy.retry.policy import Policy
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Done, Flight, Flying, New, Next, State
 
-if TYPE_CHECKING:
-    from proxy.retry.plans import Hedged, Sequential
-
 _NEW = New()
 
 
 class CallState:
-    """The state of one call. `attempts`: how many were made, `earlier` of them at other upstreams before this one;
+    """The state of one call. `attempts`: how many were made, `earlier` of them at other upstreams before this one, and
+    `spared` of them as probes of an outage that were not processed, and do not count for `max_attempts`;
     `state`: whether attempts are in flight, or what else is waited for. `history`: the records of the attempts that
     have ended; `failure`: the last failed attempt, while its answer is held; `reply`: the last answer that was judged,
     or is delivered; `delivered`: the attempt whose answer is delivered. `upcoming`: the next attempt; `plan`: the
@@ -36,7 +34,7 @@ class CallState:
 
     __slots__ = (
         "attempts", "committed", "deadline", "delivered", "earlier", "env", "failure", "fallbacks", "hints", "history",
-        "plan", "policy", "reply", "request", "state", "upcoming",
+        "plan", "policy", "reply", "request", "spared", "state", "upcoming",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +46,7 @@ class CallState:
         self.upcoming = upcoming
         self.fallbacks = fallbacks
         self.state: State = _NEW
-        self.attempts = self.earlier = 0
+        self.attempts = self.earlier = self.spared = 0
         self.deadline: float | None = None
         self.committed = False
         self.hints = NO_HINTS
@@ -56,7 +54,7 @@ class CallState:
         self.failure: Failure | None = None
         self.reply: Reply | None = None
         self.delivered: Flight | None = None
-        self.plan: Sequential | Hedged | None = None
+        self.plan: Any = None  # Sequential or Hedged, which know this class
 
     # -- what drivers read --------------------------------------------------------------------------------------------
 
@@ -136,6 +134,8 @@ class CallState:
         """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
             return True, None
+        if self.upcoming.another_at_once(failure, now):
+            return True, None
         keys = self.upcoming.keys
         return (False, failure.pushback.delay) if keys is None else keys.wait_after(failure, now)
 
@@ -168,6 +168,7 @@ class CallState:
         for flight in losers:
             del state.flights[flight.attempt]
             flight.cancel(now)
+            self.upcoming.dropped(flight, now)
             self.note(flight, now, decision)
         return tuple([Cancel(flight.attempt) for flight in losers])
 

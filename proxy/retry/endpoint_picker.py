@@ -29,9 +29,38 @@ class EndpointPicker:
         self._circuit_changed = circuit_changed
         self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
 
-    def choose(self, payment: Payment, state: State, now: float) -> bool:
-        """Choose the endpoint of the next attempt; False if every breaker is open. `state` is the call's."""
-        return payment.choose(self.endpoints, self._avoided(state), now)
+    def choose(self, payment: Payment, state: State, now: float, only: int | None = None) -> bool:
+        """Choose the endpoint of the next attempt, which is `only` if that is given; False if every breaker is open.
+        `state` is the call's.
+        """
+        return payment.choose(self.endpoints, self._avoided(state), now, only)
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one endpoint."""
+        return len(self.endpoints.shares) > 1
+
+    def label(self, index: int) -> str:
+        """The label of an endpoint."""
+        return self.endpoints.shares[index].label
+
+    def prefer(self, state: State, now: float, waits: Callable[[str], float]) -> int | None:
+        """The endpoint to use: the best of those that hold no call; if all do, the one that is free first. `waits` says
+        of the endpoint with a label for how many seconds it would hold the call. None if every breaker is open.
+        """
+        able = self.endpoints.able(now)
+        if not able:
+            return None
+        held = {index: waits(self.label(index)) for index in able}
+        free = [index for index in able if held[index] <= 0]
+        if free:
+            return self.endpoints.best(free, self._avoided(state), now)
+        return min(able, key=lambda index: held[index])
+
+    def is_left(self, now: float, waits: Callable[[str], float]) -> bool:
+        """Whether there is an endpoint at which the call has not failed, and which does not hold it."""
+        able = (index for index in self.endpoints.able(now) if index not in self._failed_at)
+        return any(waits(self.label(index)) <= 0 for index in able)
 
     def take(self, payment: Payment | None, state: State, now: float) -> int:
         """Return the endpoint of an attempt that is being sent: the one that was chosen with its payment or, without

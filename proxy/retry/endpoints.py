@@ -77,15 +77,16 @@ class Endpoints:
             return 0.0
         return min(breaker.seconds_left(now) for breaker in self.breakers if breaker is not None)
 
-    def choose(self, avoid: Collection[int], now: float) -> Choice | None:
+    def choose(self, avoid: Collection[int], now: float, only: int | None = None) -> Choice | None:
         """Choose the endpoint of an attempt, and enter its breaker, as a probe if one is due; None if every breaker is
-        open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight.
+        open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight; `only`: the endpoint
+        that was chosen already, by what holds calls.
         """
         if len(self.breakers) == 1:  # there is nothing to choose
             (breaker,) = self.breakers
             probe = 0 if breaker is None else breaker.enter(now)
             return None if probe is None else Choice(0, self.shares[0].label, breaker, probe)
-        able = [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
+        able = self.able(now) if only is None else [only]
         while able:
             index, here = self._best(able, avoid, now)
             breaker = self.breakers[index]
@@ -94,6 +95,14 @@ class Endpoints:
                 return Choice(index, self.shares[index].label, breaker, probe, () if avoid else here)
             able.remove(index)  # another worker sent the probe first
         return None
+
+    def able(self, now: float) -> list[int]:
+        """The endpoints whose circuit breakers let a call pass."""
+        return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
+
+    def best(self, able: Sequence[int], avoid: Collection[int], now: float) -> int:
+        """The endpoint to use, of those in `able`. `avoid`: endpoints to use only if no other is left."""
+        return self._best(able, avoid, now)[0]
 
     def choose_any(self, avoid: Collection[int], now: float) -> Choice:
         """Choose as `choose` does, without asking the breakers (`mode: observe` and `off`)."""

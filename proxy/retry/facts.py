@@ -301,6 +301,7 @@ class Outcome(StrEnum):
     COOLING = "cooling"
     CIRCUIT_OPEN = "circuit_open"
     OVERLOADED = "overloaded"
+    OUTAGE = "outage"
     DENIED = "denied"
     BAD_REQUEST = "bad_request"
     CLIENT_GONE = "client_gone"
@@ -310,7 +311,7 @@ class Outcome(StrEnum):
 GAVE_UP = frozenset(
     {
         *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_STOP, Outcome.PUSHBACK_TOO_LONG),
-        *(Outcome.DEADLINE, Outcome.COOLING, Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED),
+        *(Outcome.DEADLINE, Outcome.COOLING, Outcome.CIRCUIT_OPEN, Outcome.RATE_LIMITED, Outcome.OUTAGE),
     }
 )
 

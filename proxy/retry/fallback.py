@@ -32,11 +32,12 @@ from proxy.retry.policy import Fallback, Policy
 #: Returns why an entry of the list can't take the call, in a clause; "" if it can.
 Elsewhere = Callable[[Fallback], str]
 
-#: Outcomes with which a call goes on (contract, section 13); `overloaded` is one too if the limit is `concurrency`.
+#: Outcomes with which a call goes on (contract, section 13); `overloaded` is one too if it found no place under
+#: `concurrency`, or under the limit that redrive found by itself.
 GOES_ON = frozenset(
     {
         *(Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.PUSHBACK_TOO_LONG, Outcome.COOLING),
-        *(Outcome.RATE_LIMITED, Outcome.DEADLINE, Outcome.CIRCUIT_OPEN),
+        *(Outcome.RATE_LIMITED, Outcome.DEADLINE, Outcome.CIRCUIT_OPEN, Outcome.OUTAGE),
     }
 )
 #: RFC 9110, section 9.2.1: methods that ask for no change, at whichever upstream.

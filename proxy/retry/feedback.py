@@ -9,7 +9,9 @@ from __future__ import annotations
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
-from proxy.retry.facts import Class, Failure
+from proxy.retry.ending import ending_of
+from proxy.retry.facts import Class, Failure, FaultKind
+from proxy.retry.governor import Name
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying
@@ -31,7 +33,7 @@ def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None
 
 def report_failure(
     call: CallState, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
-) -> bytes | None:
+) -> Name | None:
     """Report a failed attempt. `on`: the failure is retryable. Returns the name of the group of calls whose cooldown
     began with it, or None.
     """
@@ -39,12 +41,8 @@ def report_failure(
     if upcoming.bucket is not None and (on or failure.pushback.stop):
         upcoming.bucket.failed(now)
     began = None
-    if upcoming.cools:
-        began = upcoming.scope.cool_down(failure, call.policy.pushback, upcoming.scope.caller(call.request), now)
-        if began is not None:
-            _report_cooldown(upcoming, failure, flight, began, now)
-    if upcoming.admission is not None:
-        upcoming.landed(flight, now, failure.status is not None and not failure.verdict.cls.retryable)
+    if flight.traffic is not None:
+        began = report_to_governor(upcoming, failure, flight, now, again=_fails_again(call, failure))
     keys = upcoming.keys
     if keys is not None:
         refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
@@ -96,11 +94,49 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
     if hedges is not None and upcoming.policy.mode == "enforce":
         at = now if flight.body_wait is None else flight.body_wait.counted or now
         hedges.answered(at - min([each.since for each in state.flights.values()]), now)
-    if upcoming.admission is not None:
-        upcoming.landed(flight, now, True)
+    traffic = flight.traffic
+    if traffic is not None:
+        flight.traffic = None
+        governor = upcoming.scope.governor
+        if traffic.went_well(now) or upcoming.admission is not None or governor.holds(now):
+            caller = upcoming.caller()
+            caller.endpoint = upcoming.endpoint_of(flight)
+            governor.answered_well(flight, caller, flight.since, now)
     if upcoming.picker is not None and flight.endpoint is not None:
         upcoming.picker.endpoints.reached(flight.endpoint)
         upcoming.picker.report_to_breaker(flight, ill=False, now=now)
+
+
+def report_to_governor(
+    upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, *, again: bool
+) -> Name | None:
+    """Report to the governor how an attempt failed. `again`: another attempt of its call could not connect either.
+    Returns the name of the lane whose cooldown began with it, or None.
+    """
+    governor, caller, traffic = upcoming.scope.governor, upcoming.caller(), flight.traffic
+    assert traffic is not None  # the attempt is reported once
+    caller.endpoint = upcoming.endpoint_of(flight)
+    flight.traffic = None
+    traffic.failed()
+    status = failure.status
+    rules = upcoming.policy.pushback
+    seconds = min(failure.pushback.cooldown or 0.0, rules.max_delay)
+    cools = caller.cools and seconds > 0 and status is not None and rules.cooldown != "off"
+    ending = ending_of(failure)
+    governor.failed(flight, caller, ending, flight.since, now, again=again, cools=cools)
+    if not cools or status is None:
+        return None
+    name = governor.requests_wait(caller, status, seconds, sent=failure.sent, now=now, whole=rules.of == "upstream")
+    if name is not None:
+        _report_cooldown(upcoming, failure, flight, name[1], now)
+    return name
+
+
+def _fails_again(call: CallState, failure: Failure) -> bool:
+    """Whether this and another attempt of the call could not connect."""
+    if failure.fault is None or failure.fault.kind is not FaultKind.CONNECT_FAILURE:
+        return False
+    return any(record.fault == FaultKind.CONNECT_FAILURE for record in call.history if record.decision != "transparent")
 
 
 def _is_ill(failure: Failure) -> bool:

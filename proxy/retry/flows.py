@@ -18,6 +18,7 @@ from proxy.retry.classification import MISDIRECTED
 from proxy.retry.endings import end_here, go_elsewhere, way_elsewhere
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
 from proxy.retry.feedback import learn
+from proxy.retry.governor import Name
 from proxy.retry.instants import EPSILON
 from proxy.retry.plans import Sequential, goes_on
 from proxy.retry.plugins import CustomToken
@@ -140,7 +141,7 @@ class SequentialFlow:
         return call.upcoming.pay_for(decided, now) if isinstance(decided, Next) else decided
 
     def failed(
-        self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
+        self, call: CallState, failure: Failure, flight: Flight, began: Name | None, on: bool, now: float
     ) -> Actions:
         """Grant and pay for another attempt after a failed one, or end the call. `on`: the failure is retryable;
         `began`: the name of the group of calls whose cooldown the failure's answer began, or None.
@@ -165,19 +166,29 @@ class SequentialFlow:
             actions = (WakeAt(decided.due), Ask(payment.owed))
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
-    def _change_key(self, call: CallState, failure: Failure, decided: Next, began: bytes | None, now: float) -> None:
+    def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:
         """Choose the credential of the next attempt, `decided`; and if the failure began a cooldown, of the group of
         calls named `began`, reserve the cooldown's first place for that attempt, unless it has another credential.
         """
         upcoming = call.upcoming
         keys = upcoming.keys
         renewed = keys is not None and keys.renew(failure, now)
-        if began is not None and renewed:  # the cooldown's first place is for calls with the previous credential
+        goes_elsewhere = decided.due <= now and upcoming.another_at_once(failure, now)
+        if began is not None and (renewed or goes_elsewhere):  # its first place is for calls that go where it was named
             upcoming.gates().met(began)
         elif began is not None:
             upcoming.gates().claim_place(began, decided.due)
         if keys is not None and renewed:
             upcoming.pass_gates_of(keys, now)
+
+    def stay_held(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
+        """Hold the call again, first in its queue: its attempt was an outage's probe, and was not processed (contract,
+        section 14). The attempt does not count for `max_attempts`, and its price pays for the next one.
+        """
+        call.failure = failure
+        call.spared += 1
+        call.note(flight, now, "probed", failure)
+        return self.admit(call, Next(now, call.upcoming.hold_again(flight, now)), now)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no`, since the attempt that was waited for is not sent."""
@@ -192,7 +203,7 @@ class SequentialFlow:
         ((attempt, flight),) = state.flights.items()
         flight.cancel(now)
         learn(call.upcoming, False, now)
-        call.upcoming.landed(flight, now, False)
+        call.upcoming.dropped(flight, now)
         call.note(flight, now, no.value).because = because
         if flight.reply is not None and flight.body_wait is None:
             unnamed = Verdict(Class.UNNAMED, "its body did not arrive in time")

@@ -10,6 +10,7 @@ from proxy.retry.admission import Payment
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import Failure, Outcome, Verdict
 from proxy.retry.flows import SequentialFlow, explain_no, note_no
+from proxy.retry.governor import Name
 from proxy.retry.instants import EPSILON
 from proxy.retry.next_attempt import PATIENCE
 from proxy.retry.plans import Hedged
@@ -105,7 +106,7 @@ class HedgedFlow(SequentialFlow):
         return (*others, *call.discard(), Deliver(attempt, _SUCCESS))
 
     def failed(
-        self, call: CallState, failure: Failure, flight: Flight, began: bytes | None, on: bool, now: float
+        self, call: CallState, failure: Failure, flight: Flight, began: Name | None, on: bool, now: float
     ) -> Actions:
         """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call. `on`:
         the failure is non-fatal.

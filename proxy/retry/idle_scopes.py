@@ -1,7 +1,7 @@
 """The forgetting of idle scopes: a host, or a tenant, to which no call has come for an hour, if its state is as new.
 
 Law: no state that matters is forgotten. A scope is a candidate if no call came to it for IDLE seconds and no call holds
-its state; of its shared objects only those go that equal new ones: a bucket or a rate at its initial level, a cooldown
+its state; of its shared objects only those go that equal new ones: a bucket or a rate at its initial level, a governor
 that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, places without an
 attempt. A drained quota that only successes refill stays, and so does a quota with `initial` that is above it: no hour
 without a call justifies another level. Such a bucket is examined again in each round.
@@ -20,8 +20,8 @@ from typing import Any
 
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import Cooldown
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import RateSpec
 from proxy.retry.registry import Registry, ScopeState, SeenKeys
@@ -130,8 +130,8 @@ class IdleScopes:
     def _is_unused(self, places: Places) -> bool:
         return places.is_idle
 
-    def _is_quiet(self, cooldown: Cooldown, seen: SeenKeys) -> bool:
-        return not cooldown.holds(self._now) and seen.is_over(self._now)
+    def _is_quiet(self, governor: Governor, seen: SeenKeys) -> bool:
+        return not governor.holds(self._now) and seen.is_over(self._now)
 
 
 def _references(table: Any, key: Any) -> int:

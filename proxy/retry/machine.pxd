@@ -11,6 +11,7 @@ from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.plans cimport Sequential, failure_of, first_no, goes_on
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
+from proxy.retry.traffic cimport Traffic
 
 
 cdef class Call:
@@ -22,7 +23,7 @@ cdef class Call:
     @cython.locals(call=CallState, upcoming=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
     @cython.locals(call=CallState, flight=Flight)
-    cpdef flown(self, double since)
+    cpdef flown(self, double since, Traffic traffic)
     @cython.locals(call=CallState, flight=Flight)
     cpdef tuple sent(self, long attempt, endpoint, protocol, double now)
     @cython.locals(call=CallState)

@@ -51,6 +51,7 @@ from proxy.retry.feedback import (
 )
 from proxy.retry.first_byte import BodyWait, first_byte_of
 from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, note_no
+from proxy.retry.governor import Name
 from proxy.retry.hedged_flow import HEDGED
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.next_attempt import NextAttempt
@@ -60,6 +61,7 @@ from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, Next
+from proxy.retry.traffic import Traffic
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
@@ -162,6 +164,7 @@ class Call:
             refusal = self._read_hints(now)
             if refusal:
                 return refusal
+        upcoming.governs = policy.mode == "enforce" and not call.hints.disabled
         if upcoming.bucket is not None:
             report_start(call.hints, upcoming, now)
         if scope.keys is not None:
@@ -178,9 +181,10 @@ class Call:
         call.history, call.fallbacks = last.history, last.fallbacks
         return self.start(now)
 
-    def flown(self, since: float) -> None:
+    def flown(self, since: float, traffic: Traffic | None) -> None:
         """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
-        has been in flight since `since`.
+        has been in flight since `since`. `traffic`: the count in which the attempt is under way, so that its end has to
+        be reported to the governor; None if that was done.
         """
         call = self.so_far
         if call.policy.timeouts.total is not None:
@@ -188,7 +192,10 @@ class Call:
         if call.request.timed:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
         call.attempts = 1
-        flight, keys = Flight(1, since), call.upcoming.keys
+        upcoming = call.upcoming
+        upcoming.governs = call.policy.mode == "enforce"
+        flight, keys = Flight(1, since), upcoming.keys
+        flight.traffic = traffic
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
         call.state = Flying({1: flight})
@@ -227,8 +234,7 @@ class Call:
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply
-            if call.upcoming.admission is not None:
-                call.upcoming.landed(flight, now, None)
+            call.upcoming.freed(flight, now)
             return (Peek(attempt, PEEK_LIMIT),)
         return self._answered(flight, reply, verdict, now)
 
@@ -349,6 +355,7 @@ class Call:
             actions = call.cancel_all_but(0, now, gone.value)
         elif call.attempts > call.earlier:
             revise(call.history, gone.value)
+        call.upcoming.learn_patience(now)
         call.upcoming.give_back(now)
         return (*actions, *call.discard(), *finish(call, gone, now))
 
@@ -375,6 +382,7 @@ class Call:
         others = call.cancel_all_but(attempt, now)
         if flight.payment is not None:
             flight.payment.give_back(now)
+        call.upcoming.dropped(flight, now)
         call.note(flight, now, Outcome.DENIED.value).because = detail
         call.upcoming.give_back(now)
         call.attempts -= 1
@@ -441,7 +449,7 @@ class Call:
             return self._answered(flight, reply, verdict, now)
         flight.reply = reply
         body_wait = flight.body_wait = BodyWait(reply, rules.empty_events, self.first_byte, whole=whole)
-        call.upcoming.landed(flight, now, None)
+        call.upcoming.freed(flight, now)
         return (Peek(flight.attempt, PEEK_LIMIT, body_wait),)
 
     def _answered(self, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
@@ -460,7 +468,7 @@ class Call:
         call.delivered = flight
         call.deadline = None
         upcoming = call.upcoming
-        if upcoming.admission is not None or upcoming.picker is not None or upcoming.scope.hedges is not None:
+        if flight.traffic is not None or upcoming.picker is not None or upcoming.scope.hedges is not None:
             report_answer(upcoming, state, flight, now)
         return self._flow.succeeded(call, attempt, now)
 
@@ -476,14 +484,16 @@ class Call:
         if flight.endpoint is not None:
             report_to_endpoint(call.upcoming, flight, failure, now)
         on = goes_on(call, failure)
+        was_probe = flight.traffic is not None and call.upcoming.scope.governor.is_probe(flight)
         began = self._report_failure(failure, flight, on, now)
+        if was_probe and on and _was_not_processed(failure) and not call.upcoming.comes_late:
+            return self._flow.stay_held(call, failure, flight, now)
         return self._flow.failed(call, failure, flight, began, on, now)
 
-    def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> bytes | None:
+    def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> Name | None:
         """Report a failed attempt to everything that learns from it; returns as `report_failure` does."""
         call = self.so_far
-        if failure.pushback.cooldown is not None:
-            call.upcoming.cools = self._flow.cools(call)
+        call.upcoming.cools = self._flow.cools(call)
         return report_failure(call, call.upcoming, failure, flight, on, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
@@ -541,6 +551,11 @@ class Call:
         gone = call.fallbacks is not None and call.fallbacks.has_gone
         if call.history or flight.body_wait is not None or gone or upcoming.keys is not None or upcoming.was_held:
             call.note(flight, now, "delivered", None, call.reply)
+
+
+def _was_not_processed(failure: Failure) -> bool:
+    """Whether the failed attempt never left the proxy, or its upstream refused to process it."""
+    return failure.fault is not None and failure.fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)
 
 
 def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:

@@ -12,6 +12,8 @@ cdef class NextAttempt:
     cdef public object env
     cdef public object alarm
     cdef public bint cools
+    cdef public bint governs
+    cdef public object _caller
     cdef public object paid
     cdef public object app_paid
     cdef public Bucket bucket
@@ -24,9 +26,10 @@ cdef class NextAttempt:
     cpdef Admission gates(self)
     cpdef replace_lost_key(self, double now)
     cpdef bint is_ungated(self, Next planned, double now) except -1
-    cpdef bint choose(self, state, double now) except -1
+    cpdef bint choose(self, state, double now, only=*) except -1
     cpdef pay_for(self, Next planned, double now)
     cpdef Flight take(self, long attempt, state, double now)
     cpdef give_back(self, double now)
     cpdef finish(self, double now)
-    cpdef landed(self, Flight flight, double now, well)
+    cpdef freed(self, Flight flight, double now)
+    cpdef dropped(self, Flight flight, double now)

@@ -11,7 +11,8 @@ from proxy.retry.buckets import Bucket
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
-from proxy.retry.facts import Outcome, Request
+from proxy.retry.facts import Class, Failure, Outcome, Request
+from proxy.retry.governor import Caller
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
@@ -19,6 +20,7 @@ from proxy.retry.registry import ScopeState
 from proxy.retry.states import Flight, Next, State
 from proxy.retry.token_bucket import REJECTED
 
+_THROTTLING = Class.THROTTLING
 #: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner.
 PATIENCE = 1.0
 
@@ -35,8 +37,21 @@ class NextAttempt:
     """
 
     __slots__ = (
-        "admission", "alarm", "app_paid", "bucket", "cools", "env", "keys", "paid", "payment", "picker", "policy",
-        "request", "scope",
+        "_caller",
+        "admission",
+        "alarm",
+        "app_paid",
+        "bucket",
+        "cools",
+        "env",
+        "governs",
+        "keys",
+        "paid",
+        "payment",
+        "picker",
+        "policy",
+        "request",
+        "scope",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +69,8 @@ class NextAttempt:
         self.env = env
         self.alarm = alarm
         self.cools = False
+        self._caller: Caller | None = None
+        self.governs = False
         self.paid: float | None = None
         self.app_paid: float | None = None
         self.bucket = bucket
@@ -82,9 +99,21 @@ class NextAttempt:
         if admission is None:
             endpoints = None if self.picker is None else self.picker.endpoints
             admission = self.admission = Admission(
-                self.request, self.policy, self.scope, self.alarm, cools=self.cools, endpoints=endpoints
+                self.request, self.policy, self.scope, self.alarm, self.caller(), endpoints
             )
         return admission
+
+    def caller(self) -> Caller:
+        """The call as the governor knows it, made when it is needed."""
+        caller = self._caller
+        if caller is None:
+            policy = self.policy
+            caller = self._caller = Caller(self.request, self.scope.caller(self.request), policy.route)
+            governs = self.governs and self.request.method != "CONNECT"  # a tunnel's end says nothing of its calls
+            caller.limits = policy.limit is not None and governs
+            caller.outages = policy.outage == "hold" and governs
+        caller.cools = self.cools
+        return caller
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
         """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
@@ -96,6 +125,8 @@ class NextAttempt:
     def pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
         """Move the call to the gates of another credential, which the attempt now carries."""
         self.scope = keys.lane
+        if self._caller is not None:
+            self._caller.move(self.scope.caller(self.request))
         if self.payment is not None:
             self.payment.leave_gates(now)
         if self.admission is not None:
@@ -112,11 +143,34 @@ class NextAttempt:
         """
         return self.admission is None and self.scope.admits(now) and now <= planned.until + EPSILON
 
-    def choose(self, state: State, now: float) -> bool:
+    def choose(self, state: State, now: float, only: int | None = None) -> bool:
         """Choose the attempt's endpoint, if the core does so; False if the circuit breakers of all endpoints are open.
-        `state`: the call's state.
+        `state`: the call's state; `only`: the endpoint that was preferred already.
         """
-        return self.picker is None or self.picker.choose(self.payable(), state, now)
+        return self.picker is None or self.picker.choose(self.payable(), state, now, only)
+
+    def _prefer(self, state: State, now: float) -> int | None:
+        """Choose the endpoint whose lanes the call asks, if the core chooses among several and calls are held."""
+        picker, governor = self.picker, self.scope.governor
+        if picker is None or not picker.several or not governor.holds(now):
+            return None
+        caller, waiter = self.caller(), self.gates()
+        preferred = picker.prefer(state, now, lambda label: governor.wait_at(waiter, caller, label, now))
+        if preferred is not None:
+            governor.move(waiter, caller, picker.label(preferred), now)
+        return preferred
+
+    def another_at_once(self, failure: Failure, now: float) -> bool:
+        """Whether the next attempt goes to another endpoint at once, since a pushback is the endpoint's word (contract,
+        section 5, "Whose word it is").
+        """
+        picker, policy = self.picker, self.policy
+        if picker is None or policy.pushback.of != "endpoint" or not picker.several or failure.status is None:
+            return False
+        if failure.verdict.cls is not _THROTTLING and (failure.status != 503 or failure.pushback.delay is None):
+            return False
+        governor, caller, waiter = self.scope.governor, self.caller(), self.gates()
+        return picker.is_left(now, lambda label: governor.wait_at(waiter, caller, label, now))
 
     def why_no_endpoint(self, now: float) -> str:
         """Why no endpoint could be chosen, for people."""
@@ -131,13 +185,14 @@ class NextAttempt:
         once, and its endpoint is chosen. `first`: it is the call's first at this upstream.
         """
         payment, keys = self.payable(), self.keys
+        only = self._prefer(state, now)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
         if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now):
             self.pass_gates_of(keys, now)
             at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         if no is None and at <= now <= planned.until + EPSILON:
-            if self.choose(state, now):
+            if self.choose(state, now, only):
                 return now, None, ""
             no, gate = Outcome.CIRCUIT_OPEN, CIRCUIT_OPEN
         why = "" if no is None or gate in GATES else gate
@@ -186,14 +241,28 @@ class NextAttempt:
             self.paid, self.payment = payment.price, None
         flight = Flight(attempt, now, payment)
         if admission is not None:
-            admission.sent(attempt, now)
+            admission.sent(flight, attempt, now)
             if admission.held_attempt == attempt:
                 flight.held, flight.held_by = admission.held, admission.held_by
         if self.picker is not None:
             flight.endpoint = self.picker.take(payment, state, now)
+        if self.governs:
+            picker, scope = self.picker, self.scope
+            several = picker is not None and picker.several
+            traffic = scope.governor.traffic_of(self.endpoint_of(flight)) if several else scope.traffic
+            flight.traffic = traffic
+            traffic.flying += 1
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
         return flight
+
+    def learn_patience(self, now: float) -> None:
+        """If the governor holds the call, report to it that the call's app has left (contract, section 14, "An app's
+        patience is learnt").
+        """
+        held = 0.0 if self.admission is None else self.admission.held_for(now)
+        if held > 0.0:
+            self.scope.governor.patience.left(self.policy.route, held, now)
 
     def give_back(self, now: float) -> None:
         """Give back everything that was taken for an attempt that is not sent, and leave the gates."""
@@ -210,10 +279,45 @@ class NextAttempt:
         if self.payment is not None:
             self.payment.leave_room()
 
-    def landed(self, flight: Flight, now: float, well: bool | None) -> None:
-        """Report to the cooldown that the attempt has a head or an end; `well`: see `Admission.landed`."""
-        if self.admission is not None and self.admission.cooled:
-            self.admission.landed(flight.since, now, well=well)
+    def endpoint_of(self, flight: Flight) -> str:
+        """The endpoint of an attempt, as the governor names it: its label, or "" if there is only one."""
+        picker = self.picker
+        return "" if picker is None or flight.endpoint is None or not picker.several else picker.label(flight.endpoint)
+
+    def freed(self, flight: Flight, now: float) -> None:
+        """Report to the governor that the attempt has a head, but how it ends is not known yet."""
+        if self.admission is not None:
+            self.scope.governor.freed(flight, flight.since, now)
+
+    def dropped(self, flight: Flight, now: float) -> None:
+        """Report to the governor that the attempt was cancelled, or that its end says nothing."""
+        traffic = flight.traffic
+        if traffic is not None:
+            flight.traffic = None
+            traffic.dropped()
+            self.scope.governor.freed(flight, flight.since, now)
+
+    @property
+    def comes_late(self) -> bool:
+        """Whether the call came so late in an outage that it is not held for the outage's end."""
+        return self.admission is not None and self.admission.comes_late
+
+    def hold_again(self, flight: Flight, now: float) -> float:
+        """Put the call first into the queue of the outage whose probe this attempt was. Its price pays for the next
+        attempt. Returns that price.
+        """
+        payment = self.payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        if flight.payment is not None:
+            payment.take_over(flight.payment)
+        admission = self.gates()
+        self.scope.governor.stays(admission, self.caller(), now)
+        admission.cooled = True
+        return payment.price or 0.0
+
+    @property
+    def found_limit(self) -> bool:
+        """Whether the call found no place under the limit that redrive found by itself."""
+        return self.policy.limit is not None and self.admission is not None and self.admission.found_no_place
 
     def retry_after(self, no: Outcome, now: float) -> tuple[float | None, int | None]:
         """The seconds after which an app that gets this outcome may ask again, and the status of the answer; each None
@@ -221,6 +325,8 @@ class NextAttempt:
         """
         if no is Outcome.COOLING:
             return self.gates().cooling
+        if no is Outcome.OUTAGE or (no is Outcome.OVERLOADED and self.found_limit):
+            return max(1.0, self.gates().cooling[0]), None
         left: float | None = None
         if no is Outcome.RATE_LIMITED:
             left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0

@@ -128,7 +128,7 @@ def first_no(call: CallState, failure: Failure, goes_on: bool, disabled: bool, s
         return Outcome.DISABLED
     if not safe:
         return Outcome.NOT_RETRYABLE
-    made = call.attempts - call.earlier
+    made = call.attempts - call.earlier - call.spared
     return None if made < call.policy.strategy.max_attempts else _ATTEMPTS_EXHAUSTED
 
 
@@ -223,7 +223,11 @@ class Hedged:
         strategy = call.policy.strategy
         if call.hints.disabled:
             self.stopped = Outcome.DISABLED
-        if call.attempts - call.earlier >= strategy.max_attempts or self.stopped is not None or call.committed:
+        if (
+            call.attempts - call.earlier - call.spared >= strategy.max_attempts
+            or self.stopped is not None
+            or call.committed
+        ):
             return None
         delay = call.hedging_delay(now)
         if delay is None:

@@ -17,6 +17,8 @@ from proxy.retry.facts import Class, FaultKind, Verdict
 Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
 Mode = Literal["enforce", "observe", "off"]
 UnsafeMethods = Literal["never", "unprocessed", "provider", "always"]
+PushbackOf = Literal["endpoint", "upstream"]
+OutageMode = Literal["hold", "fail"]
 CooldownMode = Literal["wait", "reject", "off"]
 
 
@@ -360,6 +362,17 @@ class PushbackPolicy:
     max_delay: float = 60.0
     cooldown: CooldownMode = "wait"
     hold: float = 20.0
+    of: PushbackOf = "upstream"
+
+
+@dataclass(frozen=True, slots=True)
+class AutoLimit:
+    """The bounds on a limit that redrive finds by itself (contract, section 14): at most `queue` calls of the scope
+    wait for it, for at most `wait` seconds each.
+    """
+
+    queue: int = 1000
+    wait: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +507,8 @@ class Policy:
     target: Any = None  # transport's: endpoints, TLS, parent proxy
     fallback: tuple[Fallback, ...] = ()
     concurrency: Concurrency | None = None
+    limit: AutoLimit | None = None
+    outage: OutageMode = "fail"
     circuit_breaker: BreakerSpec | None = None
     endpoints: tuple[EndpointShare, ...] = ()
     credentials: Credentials | None = None

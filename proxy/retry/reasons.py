@@ -16,6 +16,8 @@ from proxy.retry.policy import Concurrency
 #: The gates in words, by their names in records.
 GATES = {
     "cooldown": "the upstream's cooldown",
+    "limit": "the limit that redrive set, since the upstream lacks capacity,",
+    "outage": "the upstream's outage",
     "rate": "the upstream's rate bucket",
     "limiter": "the adaptive limiter",
     "concurrency": "the upstream's concurrency limit",
@@ -38,16 +40,25 @@ def held_too_long(gate: str, wait: float, left: float | None) -> str:
     return f"{GATES[gate]} lets it go in {seconds(wait)}, {past_deadline(left)}"
 
 
-def held_in_vain(wait: float, hold: float | None, left: float | None = None) -> str:
-    """Why a call that a cooldown would hold for `wait` seconds is answered at once. `hold`: the bound on holding that
-    it would exceed; None if the bound is its deadline. `left`: seconds until that deadline; None if the policy holds no
-    calls.
+def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -> str:
+    """Why a call that a cooldown, a limit or an outage (`gate`) would hold for `wait` seconds is answered at once.
+    `bound`: what it would exceed: "reject", "deadline", "hold", "wait", "queue" or "patience"; `most`: that bound in
+    seconds (calls, for the queue); `left`: the seconds that are left of it.
     """
-    if left is None:
+    if bound == "reject":
         return "the upstream asked its callers to wait, and pushback.cooldown is reject"
-    if hold is None:
-        return held_too_long("cooldown", wait, left)
-    return f"{GATES['cooldown']} would hold it for {seconds(wait)} more, beyond pushback.hold, {seconds(hold)} in all"
+    if bound == "deadline":
+        return held_too_long(gate, wait, left)
+    if bound == "queue":
+        return f"{GATES[gate]} holds {most:g} calls already, as many as concurrency.queue allows"
+    if bound == "late":
+        return "the upstream has not answered for longer than pushback.hold, and no probe is about to be sent"
+    if gate == "outage" and bound == "hold":
+        return f"the upstream did not answer again within pushback.hold, {seconds(most)}"
+    if bound == "patience":
+        return f"{GATES[gate]} would hold it for longer than apps of this route have waited, {seconds(most)}"
+    key = "pushback.hold" if bound == "hold" else "concurrency.wait"
+    return f"{GATES[gate]} would hold it for {seconds(wait)} more, beyond {key}, {seconds(most)} in all"
 
 
 def no_place(rules: Concurrency, *, waited: bool) -> str:
@@ -83,6 +94,7 @@ _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
     Outcome.COOLING: (503, "Cooling down", "the upstream asked its callers to wait", "http_request_denied"),
     Outcome.CIRCUIT_OPEN: (503, "Circuit open", CIRCUIT_OPEN, "destination_unavailable"),
     Outcome.OVERLOADED: (503, "Overloaded", "too many calls are waiting in the proxy", "connection_limit_reached"),
+    Outcome.OUTAGE: (503, "Outage", "the upstream does not answer", "destination_unavailable"),
     Outcome.DENIED: (403, "Destination denied", "this destination is not allowed", "destination_ip_prohibited"),
     Outcome.BAD_REQUEST: (400, "Bad request", "the request cannot be forwarded", "http_request_error"),
     Outcome.COMMITTED: (
@@ -120,7 +132,7 @@ def own_answer(
     usual, title, text, error = _BY_OUTCOME[outcome]
     if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: not for lack of room; the proxy itself closed
         error = "connection_terminated"
-    grpc_status = UNAVAILABLE if outcome is Outcome.CIRCUIT_OPEN else None  # contract, section 12
+    grpc_status = UNAVAILABLE if outcome in (Outcome.CIRCUIT_OPEN, Outcome.OUTAGE) else None  # contract, section 12
     return Answer(status or usual, title, detail or text, outcome, retry_after, error, grpc_status)
 
 

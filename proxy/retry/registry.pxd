@@ -1,7 +1,8 @@
 cimport cython
 
 from proxy.retry.buckets cimport Bucket
-from proxy.retry.facts cimport Failure, Request
+from proxy.retry.facts cimport Request
+from proxy.retry.traffic cimport Traffic
 
 
 cdef class ScopeState:
@@ -9,7 +10,8 @@ cdef class ScopeState:
     cdef public Bucket bucket
     cdef public object rate_bucket
     cdef public object pacing
-    cdef public object cooldown
+    cdef public object governor
+    cdef public Traffic traffic
     cdef public object seen
     cdef public object hedges
     cdef public object places
@@ -29,9 +31,9 @@ cdef class ScopeState:
     cdef bint is_of(self, policy, Request request, long long epoch) except -1
     cpdef bint admits(self, double now) except -1
     cpdef began(self, double now)
+    cpdef bint answered_well(self, double now) except -1
     cpdef succeeded(self, double now)
     cpdef caller(self, Request request)
-    cpdef cool_down(self, Failure failure, rules, fields, double now)
 
 
 cdef class Registry:
@@ -43,6 +45,7 @@ cdef class Registry:
     cdef public object _factory
     cdef public object _groups
     cdef public object _hedges
+    cdef public bint _holds_none
     cdef public object _in_force
     cdef public object _limiters
     cdef public object _limits
@@ -55,6 +58,7 @@ cdef class Registry:
     cdef public object _renewed
     cdef public object _rosters
     cdef public object _under_way
+    cdef public object weather_changed
 
     @cython.locals(states=dict, state=ScopeState)
     cpdef ScopeState scope(self, policy, Request request, double now=*, ScopeState last=*)

@@ -17,14 +17,16 @@ from typing import TypeVar
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.cooldown import Cooldown, digest
+from proxy.retry.cooldown import digest
 from proxy.retry.credentials import KeyRing, Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
-from proxy.retry.facts import Failure, Fields, Request
+from proxy.retry.facts import Fields, Request
+from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, PushbackPolicy, RateSpec, Strategy
+from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, RateSpec, Strategy
 from proxy.retry.token_bucket import STEP, TokenGate
+from proxy.retry.weather_changes import Report, WeatherWatch
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
@@ -66,15 +68,15 @@ class ScopeState:
     """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
     None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate bucket and of the adaptive
     strategy; `places` is the limit on attempts under way. `endpoints` is set if the core chooses among them. `ungated`:
-    the scope has none of these gates, so that only a cooldown, or an endpoint's circuit breaker, could hold a call.
+    the scope has none of these gates, so that only the governor, or an endpoint's circuit breaker, could hold a call.
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
     credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
     (`KeyRing.lane`); in that state `who` identifies the caller.
     """
 
     __slots__ = (
-        "_authority", "_epoch", "_policy", "_shadow", "bucket", "cooldown", "endpoints", "hedges", "keys", "limiter",
-        "marked", "pacing", "places", "rate", "rate_bucket", "seen", "ungated", "value", "who",
+        "_authority", "_epoch", "_policy", "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter",
+        "marked", "pacing", "places", "rate", "rate_bucket", "seen", "traffic", "ungated", "value", "who",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a table of what calls share
@@ -83,7 +85,7 @@ class ScopeState:
         bucket: Bucket | None,
         rate_bucket: RateBucket | None,
         pacing: CubicLimiter | None,
-        cooldown: Cooldown,
+        governor: Governor,
         seen: SeenKeys,
         hedges: Hedges | None = None,
         places: Places | None = None,
@@ -95,7 +97,8 @@ class ScopeState:
         self.bucket = bucket
         self.rate_bucket = rate_bucket
         self.pacing = pacing
-        self.cooldown = cooldown
+        self.governor = governor
+        self.traffic = governor.traffic
         self.seen = seen
         self.hedges = hedges
         self.places = places
@@ -126,10 +129,10 @@ class ScopeState:
         return authority is None or authority is request.authority or authority == request.authority
 
     def admits(self, now: float) -> bool:
-        """Whether a call may be sent now without asking any gate: the scope has no gate but a cooldown, and no cooldown
-        is in force.
+        """Whether a call may be sent now without asking any gate: the scope has no gate but its governor, which
+        holds no call.
         """
-        return self.ungated and now >= self.cooldown.quiet_from
+        return self.ungated and now >= self.governor.quiet_from
 
     def is_ready(self, now: float) -> bool:
         """Whether an attempt would be sent now, since no gate would hold it."""
@@ -143,34 +146,33 @@ class ScopeState:
         """Seconds for which the calls of this credential are still asked to wait; almost zero while they return by a
         slow start, and 0 if none is held.
         """
-        cooldown = self.cooldown
-        if self.who is None or not cooldown.holds(now) or not cooldown.holds_caller(self.who, now):
+        governor = self.governor
+        if self.who is None or not governor.holds(now) or not governor.holds_caller(self.who, now):
             return 0.0
-        return max(cooldown.left_for(self.who, now)[0], STEP)
+        return max(governor.left_for_fields(self.who, now)[0], STEP)
 
     def caller(self, request: Request) -> Fields:
         """The fields that identify the caller to a cooldown."""
         return request.fields if self.who is None else self.who
 
     def began(self, now: float) -> None:
-        """Count a call that was admitted without a `Call` (`proxy.retry.request_hints.may_start_undecided`)."""
+        """Count a call that was admitted without a `Call` (`proxy.retry.request_hints.may_start_undecided`), and its
+        attempt.
+        """
+        self.traffic.flying += 1
         if self.bucket is not None:
             self.bucket.begin(now)
+
+    def answered_well(self, now: float) -> bool:
+        """Note that the attempt of a call that was admitted without a `Call` is answered well. Returns whether that has
+        to be reported to the governor (`Governor.answered_well`).
+        """
+        return self.traffic.went_well(now)
 
     def succeeded(self, now: float) -> None:
         """Refund a call that was admitted without a `Call`, and whose first attempt was a success."""
         if self.bucket is not None:
             self.bucket.succeeded(None, now)
-
-    def cool_down(self, failure: Failure, rules: PushbackPolicy, fields: Fields, now: float) -> bytes | None:
-        """Start a cooldown if the failure's answer asked all callers to wait. `fields` identify the caller. Returns the
-        name of the group whose cooldown began, None if none did.
-        """
-        seconds = failure.pushback.cooldown
-        if seconds is None or failure.status is None or rules.cooldown == "off":
-            return None
-        delay = min(seconds, rules.max_delay)
-        return self.cooldown.start(fields, failure.status, delay, sent=failure.sent, now=now) if delay > 0 else None
 
     def take_mark(self) -> bool:
         """Whether a call has used this state since the last call of this method."""
@@ -256,9 +258,9 @@ class Factory:
         """The circuit breaker of this key (upstream, endpoint's label) and definition."""
         return before if before is not None and before.spec == spec else CircuitBreaker(spec)
 
-    def cooldown(self, upstream: str, value: str) -> Cooldown:
-        """The cooldown of this upstream and scope value."""
-        return Cooldown()
+    def governor(self, upstream: str, value: str) -> Governor:
+        """The governor of this upstream and scope value."""
+        return Governor()
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """The seen keys of this upstream and scope value."""
@@ -278,11 +280,13 @@ class Factory:
         """Report to observing processes that calls still use this scope."""
 
     def forget(self, upstream: str, value: str) -> None:
-        """Note that the cooldown of this upstream and scope value is forgotten."""
+        """Note that the governor of this upstream and scope value is forgotten."""
 
 
 class Registry:
-    """The shared state of all calls of a process, which survives reloads. `factory` makes the objects that are kept."""
+    """The shared state of all calls of a process, which survives reloads. `factory` makes the objects that are kept.
+    `weather_changed`, if it is set before any call, is told of limits and outages that begin and are over.
+    """
 
     def __init__(self, factory: Factory | None = None) -> None:
         self._factory = factory if factory is not None else Factory()
@@ -290,11 +294,13 @@ class Registry:
         self._rates: OrderedDict[Key, RateBucket] = OrderedDict()
         self._limiters: OrderedDict[Key, CubicLimiter] = OrderedDict()
         self._hedges: OrderedDict[Key, Hedges] = OrderedDict()
-        self._places: OrderedDict[tuple[str, str], tuple[Cooldown, SeenKeys]] = OrderedDict()
+        self._places: OrderedDict[tuple[str, str], tuple[Governor, SeenKeys]] = OrderedDict()
         self._under_way: OrderedDict[Key, Places] = OrderedDict()
         self._breakers: OrderedDict[Key, CircuitBreaker] = OrderedDict()
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
         self._rosters: dict[str, Roster] = {}
+        self.weather_changed: Report | None = None
+        self._holds_none = False
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
         self._epoch = 0  # counts how often scopes were forgotten
         #: When each scope (upstream, value) was known to be in use; those that are idle are not here.
@@ -428,7 +434,7 @@ class Registry:
             (self._bucket if sort == "bucket" else self._rate)(key, spec, now)
         elif sort == "limiter":
             self._limiter(key, now)
-        elif sort == "cooldown":
+        elif sort == "governor":
             self._place(*map(str, key))
         elif sort == "places":
             self._places_of(key, UNLIMITED)
@@ -437,18 +443,36 @@ class Registry:
         if outdated and sort in self._outdated:
             self._outdated[sort].add(key)
 
+    def hold_none(self, now: float) -> None:
+        """Let no governor hold a call from now on, because the process ends; those that are held are sent."""
+        self._holds_none = True
+        for governor, _ in list(self._places.values()):
+            governor.hold_none(now)
+
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
         """The (upstream, scope value, seconds left) of every cooldown in force."""
-        for (upstream, value), (cooldown, _) in list(self._places.items()):
-            left = cooldown.seconds_left(now)
+        for (upstream, value), (governor, _) in list(self._places.items()):
+            left = governor.seconds_left(now)
             if left > 0:
                 yield upstream, value, left
 
-    def cooling(self, now: float) -> Iterator[tuple[str, Cooldown]]:
-        """The (upstream, cooldown) of every cooldown in force, so that the caller can ask which calls it holds."""
-        for (upstream, _), (cooldown, _) in list(self._places.items()):
-            if cooldown.seconds_left(now) > 0:
-                yield upstream, cooldown
+    def cooling(self, now: float) -> Iterator[tuple[str, Governor]]:
+        """The (upstream, governor) of every scope with a cooldown in force, so that the caller can ask which calls it
+        holds.
+        """
+        for (upstream, _), (governor, _) in list(self._places.items()):
+            if governor.seconds_left(now) > 0:
+                yield upstream, governor
+
+    def settle(self, upstream: str, value: str, now: float) -> bool:
+        """End limits and outages of a scope that are over because no call came. Returns whether any is left."""
+        found = self._places.get((upstream, value))
+        return found is not None and found[0].settle(now)
+
+    def governors(self) -> Iterator[tuple[str, str, Governor]]:
+        """The (upstream, scope value, governor) of every scope."""
+        for (upstream, value), (governor, _) in list(self._places.items()):
+            yield upstream, value, governor
 
     def under_way(self) -> Iterator[tuple[Key, Places]]:
         """The places under every concurrency limit, with its key: upstream, the limit's name, scope value."""
@@ -502,8 +526,8 @@ class Registry:
 
         keys = KeyRing(credentials, self.roster(policy.upstream), lane)
         endpoints = self._endpoints(policy) if policy.chooses else None
-        cooldown, seen = self._place(policy.upstream, value)
-        return ScopeState(value, bucket, None, None, cooldown, seen, endpoints=endpoints, keys=keys)
+        governor, seen = self._place(policy.upstream, value)
+        return ScopeState(value, bucket, None, None, governor, seen, endpoints=endpoints, keys=keys)
 
     def _gated(
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
@@ -515,14 +539,14 @@ class Registry:
         own = (policy.upstream, self._definition(policy), kept_by)
         rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
-        # One cooldown for all credentials: its groups hold one after a 429, and all after a 503 (section 5).
-        cooldown, seen = self._place(policy.upstream, value)
+        # One governor for all credentials: its lanes hold one after a 429, and all after a 503 (section 5).
+        governor, seen = self._place(policy.upstream, value)
         hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold no call
             places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
-        return ScopeState(value, bucket, rate, limiter, cooldown, seen, hedges, places, endpoints, who=who)
+        return ScopeState(value, bucket, rate, limiter, governor, seen, hedges, places, endpoints, who=who)
 
     def _endpoints(self, policy: Policy) -> EndpointGroup:
         """The endpoints that all policies of an upstream share: a route has none of its own."""
@@ -624,10 +648,14 @@ class Registry:
             limits = self._limits[upstream] = {each.group: each.max for each in found if each is not None}
         return limits
 
-    def _place(self, upstream: str, value: str) -> tuple[Cooldown, SeenKeys]:
+    def _place(self, upstream: str, value: str) -> tuple[Governor, SeenKeys]:
         key = upstream, value
         if key not in self._places:
-            _keep(self._places, key, (self._factory.cooldown(*key), self._factory.seen(*key)))
+            governor = self._factory.governor(*key)
+            if self.weather_changed is not None:
+                governor.watch = WeatherWatch(upstream, value, self.weather_changed)
+            governor.holds_none = self._holds_none
+            _keep(self._places, key, (governor, self._factory.seen(*key)))
         return self._places[key]
 
 

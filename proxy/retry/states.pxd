@@ -1,5 +1,6 @@
 from proxy.retry.admission cimport Payment
 from proxy.retry.facts cimport Reply
+from proxy.retry.traffic cimport Traffic
 
 
 cdef class Next:
@@ -23,6 +24,7 @@ cdef class Flight:
     cdef public str held_by
     cdef public double held
     cdef public bint aside
+    cdef public Traffic traffic
 
     cpdef land(self, double now)
     cpdef cancel(self, double now)

@@ -8,6 +8,7 @@ from proxy.retry.admission import Payment
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.first_byte import BodyWait
 from proxy.retry.instants import NEVER
+from proxy.retry.traffic import Traffic
 
 
 class Next:
@@ -39,7 +40,7 @@ class Flight:
 
     __slots__ = (
         "aside", "attempt", "body_wait", "endpoint", "held", "held_by", "key", "key_why", "payment", "protocol",
-        "reply", "sent_to", "since",
+        "reply", "sent_to", "since", "traffic",
     )  # fmt: skip
 
     def __init__(self, attempt: int, since: float, payment: Payment | None = None) -> None:
@@ -53,6 +54,7 @@ class Flight:
         self.key_why = self.sent_to = self.protocol = self.held_by = ""
         self.held = 0.0
         self.aside = False
+        self.traffic: Traffic | None = None
 
     def land(self, now: float) -> None:
         """Free the attempt's place under the concurrency limit: it failed, was cancelled, or its answer's last byte has

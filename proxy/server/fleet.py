@@ -17,9 +17,10 @@ from proxy.process import Background
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import Cooldown, CooldownBegan
+from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
 from proxy.retry.registry import Factory, Key, SeenKeys, Spec
@@ -163,9 +164,9 @@ class Fleet(Factory):
         """
         return self._inner.breaker(key, spec, before)
 
-    def cooldown(self, upstream: str, value: str) -> Cooldown:
-        """Return the cooldown of this upstream and scope value."""
-        return self._factory.cooldown(upstream, value)
+    def governor(self, upstream: str, value: str) -> Governor:
+        """Return the governor of this upstream and scope value."""
+        return self._factory.governor(upstream, value)
 
     def places(self, key: Key, most: int) -> Places:
         """Return the limit on attempts under way of this key, which allows `most` at once."""
@@ -186,7 +187,7 @@ class Fleet(Factory):
         self._factory.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Take note that this process no longer keeps the cooldown of this upstream and scope value."""
+        """Take note that this process no longer keeps the governor of this upstream and scope value."""
         self._factory.forget(upstream, value)
 
 

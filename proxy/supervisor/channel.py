@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
+from proxy.observe.weather import LaneWeather
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.registry import Key, Spec
+from proxy.retry.weather_changes import WeatherChanged
 
 _HEADER = Struct("=QI")  # the length of the body in bytes, and the number of its descriptors
 _PIECE = 256 * 1024
@@ -231,7 +233,7 @@ class Left(NamedTuple):
 class Counted(NamedTuple):
     """The worker's answer to Gather. `made` are the keys of the shared state (such as buckets) that the worker has
     begun to use, in the configuration's `generation`; `cooldowns` are those that its calls began since its previous
-    answer.
+    answer, `changes` the limits and outages that began or were over since; `weather` are its lanes as they are now.
     """
 
     number: int
@@ -239,6 +241,8 @@ class Counted(NamedTuple):
     report: Report
     made: tuple[tuple[str, Key, Spec | None], ...]
     cooldowns: Sequence[CooldownBegan] = ()
+    changes: Sequence[WeatherChanged] = ()
+    weather: Sequence[LaneWeather] = ()
 
 
 class Ended(NamedTuple):

@@ -135,7 +135,7 @@ class Worker:
                 case Do("drain" | "retire"):
                     self._look_every = _LOOK_CLOSELY
                     self._retiring = self._retiring or message.what == "retire"
-                    self._path.drain()
+                    self._path.drain(retires=message.what == "retire")
                     self._look()
                 case Do("refuse"):
                     self._path.refuse()
@@ -208,8 +208,11 @@ class Worker:
         wires = self._path.wires if self._has_begun else Wires()
         moved, recent = self._metrics.moved(self._counted), self._recent
         report = Report(moved, recent.seen, calls, self._metrics.lines_lost, wires)
-        cooldowns = self._path.cooldowns.news() if self._has_begun else ()
-        return Counted(number, self._factory.generation, report, made, cooldowns)
+        if not self._has_begun:
+            return Counted(number, self._factory.generation, report, made)
+        self._path.settle_weather()
+        cooldowns, weather = self._path.cooldowns.news(), self._path.weather
+        return Counted(number, self._factory.generation, report, made, cooldowns, weather.news(), weather.lanes())
 
     def _look(self) -> None:
         """Publish what this worker uses of the limits, and lower its own share by what the other workers use. A

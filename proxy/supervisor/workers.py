@@ -22,6 +22,7 @@ from proxy.observe.aggregate import Aggregate
 from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.metrics import Wires
 from proxy.observe.notices import LogTrouble
+from proxy.observe.weather_log import EVENTS, FirstAndLast, WeatherLog
 from proxy.process import Background, WorkerFailedError, failure_notifier
 from proxy.resources import Usage, open_files, processes
 from proxy.retry.idle_scopes import IdleScopes
@@ -73,7 +74,8 @@ class Workers:
         self._packed = pack(settings)
         self._numbers = 0
         self._slots = Slots(processes(settings.workers))
-        self.cooldowns = CooldownLog()
+        self.cooldowns, self.weather = CooldownLog(), WeatherLog()
+        self._noticed = FirstAndLast()
         self._all: dict[int, WorkerProcess] = {}
         self._own: list[Address] = []
         self._began = self._ending = self._draining = self._refusing = False
@@ -169,8 +171,14 @@ class Workers:
             case Trouble(why):
                 self._trouble.report(worker.pid, why)
             case Note(event, lines, facts):
-                if event != "redis" or self._outages.is_news(facts["pid"], facts["state"]):
+                if self._is_news(event, facts):
                     self._notify(event, lines, **facts)
+
+    def _is_news(self, event: str, facts: dict[str, Any]) -> bool:
+        """Whether a worker's notice is written to the log: of what all workers notice, only the first notice is."""
+        if event == "redis":
+            return self._outages.is_news(facts["pid"], facts["state"])
+        return event not in EVENTS or self._noticed.is_news(facts["pid"], event, facts)
 
     def _add_up(self, worker: WorkerProcess, counted: Counted) -> None:
         """Add up what a worker has counted, and enter the shared state (such as buckets) that it has begun to use in
@@ -178,8 +186,11 @@ class Workers:
         """
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
+            self.weather.heard(worker.number, counted.weather)
         for began in counted.cooldowns:
             self.cooldowns.note(began, worker.pid)
+        for change in counted.changes:
+            self.weather.note(change, worker.pid)
         self._factory.generation = counted.generation
         for sort, key, spec in counted.made:
             self.registry.mirror(sort, key, spec, monotonic())
@@ -193,6 +204,8 @@ class Workers:
         self._outages.ended(worker.pid)
         self._trouble.ended(worker.pid)
         self._gathered.ended(worker.number)
+        self.weather.ended(worker.number)
+        self._noticed.ended(worker.pid)
         self._rows.free(worker.row)
         self._slots.forget(worker)
         slot = self._slots.of(worker)

@@ -44,7 +44,7 @@ class Row:
     held, `until` the end as a Unix time, and `began` the answer that caused it, as /upstreams describes it, if that is
     known. `circuits`: open circuit breakers by endpoint. `keys`: credentials that are put aside, by number.
     `cooling_keys`: credentials that cool, each with the seconds left. `limit`: how much a rate, a limiter or a
-    concurrency limit allows.
+    concurrency limit allows. `weather`: its limits and outages, as /upstreams describes them.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Row:
     cooling_keys: Sequence[tuple[int, float]]
     queued: int
     limit: str
+    weather: Sequence[dict[str, Any]] = ()
 
     @property
     def per_second(self) -> float | None:
@@ -123,6 +124,7 @@ class Row:
             "credentials_aside": [{"key": key, "seconds_left": left} for key, left in self.keys],
             "waiting_for_a_place": self.queued,
             "limit": self.limit or None,
+            "weather": list(self.weather),
         }
 
 
@@ -196,6 +198,7 @@ class Board:
             cooling_keys=[(key, left) for key, left in live["cooling"]],
             queued=live["queued"],
             limit=self._limit(live, about),
+            weather=live["weather"],
         )
 
     def _bucket(self, label: str | None) -> Level | None:
@@ -207,7 +210,8 @@ class Board:
 
     def _limit(self, live: dict[str, Any], about: dict[str, Any] | None) -> str:
         """The state of an upstream's limits in words: attempts a second of its adaptive limiter, tokens of its rate,
-        attempts under way of its concurrency limit. `live` is its row, `about` its entry in /upstreams.
+        attempts under way of its concurrency limit, or of the limit that was found since it is in trouble. `live` is
+        its row, `about` its entry in /upstreams.
         """
         parts = []
         limiter = self._buckets.get(f"{about['limiter']} (limiter)") if about and about["limiter"] else None
@@ -218,7 +222,11 @@ class Board:
             parts.append(f"{tokens(rated.level)} left")
         elif about and (about["limiter"] or about["rate"]):
             parts.append("open")
-        if about and about["concurrency"]:
+        found = [lane["limit"] for lane in live["weather"] if lane["limit"]]
+        if found:
+            least = min(found, key=lambda limit: int(limit["attempts"]))
+            parts.append(f"{least['under_way']}/{least['attempts']}")
+        elif about and about["concurrency"] not in (None, "auto"):
             parts.append(f"{live['under_way']}/{about['concurrency']}")
         return ", ".join(parts)
 

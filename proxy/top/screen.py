@@ -7,7 +7,7 @@ is cut; nothing is ever wrapped. States are words, so that the picture says the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,9 @@ def _bucket(row: Row) -> Text:
 
 
 def _cooldown(row: Row) -> Text:
+    out = [lane["outage"]["seconds"] for lane in row.weather if lane["outage"]]
+    if out:
+        return Text(f"out {_seconds(max(out))}", style="red")
     if row.cooldown:
         return Text(_seconds(row.cooldown), style="magenta")
     return Text(f"{len(row.circuits)} open" if row.circuits else _NONE, style="red" if row.circuits else "")
@@ -114,7 +117,7 @@ def _seconds(value: float) -> str:
 
 def _notes(row: Row) -> str:
     """The causes that hold an upstream's calls back, in words."""
-    said = []
+    said = [_lane(lane) for lane in row.weather if lane["outage"] or lane["limit"]]
     if row.cooldown:
         until = f"cooldown until {time.strftime('%H:%M:%S', time.localtime(row.until))}"
         began = row.began
@@ -134,6 +137,18 @@ def _notes(row: Row) -> str:
     if row.queued:
         said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
     return ", ".join(said)
+
+
+def _lane(lane: Mapping[str, Any]) -> str:
+    """A limit or an outage, in words."""
+    where = [lane["endpoint"] or "", "" if lane["callers"] == "everybody" else f"({lane['callers']})"]
+    outage, limit = lane["outage"], lane["limit"]
+    if outage:
+        said = f"outage for {_seconds(outage['seconds'])}"
+    else:
+        said = f"at most {limit['attempts']} at a time for {_seconds(limit['seconds'])}"
+    why = (outage or limit)["why"]
+    return " ".join(filter(None, [*where, said])) + (f" ({why})" if why else "")
 
 
 NAME = TableColumn("name", "upstream", lambda row: row.name or "(refused)", right=False)

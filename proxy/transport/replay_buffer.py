@@ -24,13 +24,14 @@ PIECE = 256 * 1024
 
 @dataclass(slots=True)
 class ReplayStore:
-    """The limits of replay buffers, in bytes: `per_request` each, `total` in all; `used` counts. Each worker has
-    one.
+    """The limits of replay buffers, in bytes: `per_request` each, `total` in all; `used` counts, and `held` those bytes
+    of them whose calls wait without an attempt in flight. Each worker has one.
     """
 
     per_request: int
     total: int
     used: int = 0
+    held: int = 0
 
 
 class Replay:
@@ -39,13 +40,14 @@ class Replay:
     `end` counts the bytes that have arrived. `done`: it has arrived whole; `trailers` are then the fields after it.
     """
 
-    __slots__ = ("_base", "_chunks", "_store", "_taken", "done", "end", "lost", "trailers")
+    __slots__ = ("_base", "_chunks", "_store", "_taken", "_waits", "done", "end", "lost", "trailers")
 
     def __init__(self, store: ReplayStore, *, done: bool = False) -> None:
         self._store = store
         self._chunks: deque[bytes] = deque()
         self._base = 0  # the cursor of the first byte that is still kept
         self._taken = 0  # bytes charged to the store
+        self._waits = False  # they count as held, too
         self.end = 0
         self.done = done
         self.lost = False
@@ -56,14 +58,31 @@ class Replay:
         size = len(data)
         fits = self.lost or self.has_room(size)
         if not self.lost and fits:
-            self._taken += size
-            self._store.used += size
+            self._charge(size)
         if self._chunks and len(self._chunks[-1]) < SMALL:
             self._chunks[-1] += data
         else:
             self._chunks.append(data)
         self.end += size
         return fits
+
+    def _charge(self, size: int) -> None:
+        self._taken += size
+        self._store.used += size
+        if self._waits:
+            self._store.held += size
+
+    def wait(self, waits: bool) -> None:
+        """Note whether the call waits, without an attempt in flight."""
+        if waits is not self._waits:
+            self._waits = waits
+            self._store.held += self._taken if waits else -self._taken
+
+    def has_room_held(self, size: int) -> bool:
+        """Whether `size` more bytes can be kept for a call that waits: such calls have half of all bytes (contract,
+        section 14).
+        """
+        return self.has_room(size) and self._store.held + size <= self._store.total // 2
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes can be kept for another attempt."""
@@ -97,8 +116,7 @@ class Replay:
     def lose(self) -> None:
         """Stop keeping the body for another attempt."""
         self.lost = True
-        self._store.used -= self._taken
-        self._taken = 0
+        self._charge(-self._taken)
 
     def forget(self, cursor: int) -> None:
         """Free the bytes before the cursor, which every attempt has sent. Only for a lost body."""

@@ -97,7 +97,9 @@ async def test_charts_and_the_pane_in_an_outage(tmp_path: Path, open_page: Open)
         await expect(pane.locator(".waits")).to_contain_text("GET /slow/x?card=*** (attempt 1, at 127.0.0.1:")
         await expect(pane.locator(".waits")).to_contain_text("was answered 429, and retry-after asked for 50 s.")
         await expect(pane.locator(".charts .band").first).to_be_visible()
-        await expect(pane.get_by_role("slider").first).to_have_attribute("aria-label", re.compile(r"cooldown: \d\d:"))
+        await expect(pane.get_by_role("slider").first).to_have_attribute(
+            "aria-label", re.compile(r"cooldown or outage: \d\d:")
+        )
         await pane.locator("h3", has_text="Policy").scroll_into_view_if_needed()
         for figure in ("Cooldown", "Limit", "p95"):
             await expect(pane.locator("dt", has_text=figure)).to_be_in_viewport()

@@ -124,7 +124,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "unknown top key": ("upstream: {}\n", ["redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)"]),
     "a number for the mapping": (
         "upstreams:\n  a:\n    url: http://x\n    concurrency: 8\n",
-        ["redrive.yaml:4:18: upstreams.a.concurrency: '8' must be off, or a mapping with max (did you mean {max: 8}?)"],
+        [
+            "redrive.yaml:4:18: upstreams.a.concurrency: '8' must be auto, off, or a mapping with max "
+            "(did you mean {max: 8}?)"
+        ],
     ),
     "no max": (
         "upstreams:\n  a:\n    url: http://x\n    concurrency: {queue: 8}\n",
@@ -150,7 +153,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "no place at all": (
         "upstreams:\n  a:\n    url: http://x\n    concurrency: {max: 0, wait: 5}\n",
         [
-            "redrive.yaml:4:24: upstreams.a.concurrency.max: must be 1 or more",
+            "redrive.yaml:4:24: upstreams.a.concurrency.max: '0' must be a whole number of at least 1, or auto",
             "redrive.yaml:4:33: upstreams.a.concurrency.wait: '5' has no unit",
         ],
     ),

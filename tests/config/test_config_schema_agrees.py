@@ -38,6 +38,7 @@ BEYOND = (
     "unknown key for the kind",
     "there is no dialect called",
     "has no scheme",
+    "is not an HTTP status",
     "there is no upstream",
 )
 

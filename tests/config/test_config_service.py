@@ -122,13 +122,26 @@ def test_method_before_service_before_all(tmp_path: Path) -> None:
 
 
 def test_attempts_are_clamped_and_said_so(tmp_path: Path) -> None:
-    result = read(tmp_path, method(retryPolicy={**RETRY, "maxAttempts": 9}, waitForReady=True))
+    result = read(tmp_path, method(retryPolicy={**RETRY, "maxAttempts": 9}, maxRequestMessageBytes=9))
     assert result.settings is not None
     assert policy(result.settings, path="/S/M").strategy.max_attempts == 5
     assert lines(tmp_path, result, "warning") == [
         "sc.json:11:20: methodConfig[0].retryPolicy.maxAttempts: warning: more than 5 attempts are treated as 5",
-        "sc.json:19:4: methodConfig[0].waitForReady: warning: has no effect here",
+        "sc.json:19:4: methodConfig[0].maxRequestMessageBytes: warning: has no effect here",
     ]
+
+
+@pytest.mark.parametrize(
+    ("waits", "held"), [({}, True), ({"waitForReady": True}, True), ({"waitForReady": False}, False)]
+)
+def test_a_method_that_does_not_wait_for_ready_is_not_held(tmp_path: Path, waits: dict[str, bool], held: bool) -> None:
+    found = policy(made(tmp_path, method(retryPolicy=RETRY, **waits)), path="/S/M")
+    assert (found.outage, found.limit is not None) == (("hold", True) if held else ("fail", False))
+
+
+def test_waiting_for_ready_is_true_or_false(tmp_path: Path) -> None:
+    result = read(tmp_path, method(retryPolicy=RETRY, waitForReady="no"))
+    assert lines(tmp_path, result) == ["sc.json:19:20: methodConfig[0].waitForReady: must be true or false, not 'no'"]
 
 
 def test_the_time_of_one_attempt(tmp_path: Path) -> None:

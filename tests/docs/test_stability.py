@@ -9,6 +9,7 @@ from pathlib import Path
 from proxy.cli import _parser
 from proxy.observe.exposition import Gauges, _Collector
 from proxy.observe.metrics import Metrics
+from proxy.observe.weather_log import EVENTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/stability.md").read_text()
@@ -53,6 +54,7 @@ def test_every_field_of_a_call_and_every_event() -> None:
     texts = [path.read_text() for path in (ROOT / "proxy").rglob("*.py") if path.parts[-2] != "lab"]
     noted = re.compile(r'notify\(\s*"(\w+)"|"event":"(\w+)"')
     events = {name for text in texts for names in noted.findall(text) for name in names}
+    events |= set(EVENTS)  # of weather: their notices are named by what they report
     found = set(listed("Log")) - {"history"}
     assert found == (fields | events) - {"", "history"}
 

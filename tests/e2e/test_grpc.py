@@ -260,7 +260,8 @@ async def test_a_channel_that_finds_the_proxy_by_a_variable(app: App, server: Gr
 
 async def test_a_server_that_goes_away_and_another_in_its_place(tmp_path: Path) -> None:
     with GrpcServer() as first:
-        async with Redrive(tmp_path, POLICY.format(port=first.port)) as redrive:
+        policy = POLICY.format(port=first.port).replace("attempt_headers:", "outage: fail, attempt_headers:")
+        async with Redrive(tmp_path, policy) as redrive:
             app = App(redrive)
             await blocking(app.echo)
             waiting = app.channel.unary_unary("/acme.Echo/wait").future(b"", metadata=(("key", "w"),), timeout=20)

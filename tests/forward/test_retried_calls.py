@@ -155,9 +155,9 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
     class RecordingCall(Call):
         """Notes when a call began without being decided on."""
 
-        def flown(self, since: float) -> None:
+        def flown(self, since: float, traffic: Any) -> None:
             began.append(since)
-            super().flown(since)
+            super().flown(since, traffic)
 
     monkeypatch.setattr(exchange, "Call", RecordingCall)
     seen = await played(case)

@@ -39,12 +39,16 @@ class Warm:
         await self.upstream.__aexit__(*error)
 
     @property
-    def level(self) -> float:
+    def scope(self) -> ScopeState:
         (upstream,) = self.front.settings.router.upstreams
         authority = self.upstream.authority
-        scope = self.front.path.registry.scope(upstream.policy, Request("GET", authority, "/", MappingFields([])))
-        assert scope.bucket is not None
-        return scope.bucket.level(0.0)
+        return self.front.path.registry.scope(upstream.policy, Request("GET", authority, "/", MappingFields([])))
+
+    @property
+    def level(self) -> float:
+        bucket = self.scope.bucket
+        assert bucket is not None
+        return bucket.level(0.0)
 
     @property
     def is_undecided(self) -> bool:
@@ -63,6 +67,40 @@ async def test_a_success_pays_the_bucket_and_is_told_like_any_other() -> None:
         first, *others = warm.front.observed.calls
         for call in others:
             assert {**call, "took": 0} == {**first, "took": 0}
+
+
+async def test_an_attempt_is_under_way_until_its_head_has_come() -> None:
+    head_may_come, go_on = asyncio.Event(), asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        await turn.read_body()
+        await head_may_come.wait()
+        await turn.write(DATED[:-1])
+        await go_on.wait()
+        await turn.write(DATED[-1:])
+
+    async with Warm(step) as warm:
+        traffic = warm.scope.traffic
+        assert (traffic.flying, traffic.ended) == (0, 1)
+        warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
+        await warm.upstream.until(2)
+        assert warm.is_undecided
+        assert (traffic.flying, traffic.ended) == (1, 1)
+        head_may_come.set()
+        await warm.app.reader.readuntil(b"\r\n\r\no")
+        assert warm.is_undecided
+        assert (traffic.flying, traffic.ended) == (0, 2)
+        go_on.set()
+        await warm.front.observed.until(2)
+        assert (traffic.flying, traffic.ended) == (0, 2)
+
+
+async def test_the_time_of_one_answer_in_sixteen_is_measured_once_twenty_are_known() -> None:
+    async with Warm(DATED) as warm:
+        for _ in range(51):
+            await warm.app.ask("GET", "/api/x")
+        scope = warm.scope
+        assert (scope.traffic.ended, scope.governor.usual.count) == (52, 22)
 
 
 async def test_a_small_body_goes_that_way_too_and_is_sent_again() -> None:

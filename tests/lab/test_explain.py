@@ -88,6 +88,15 @@ def test_a_limit_of_attempts_under_way(explain) -> None:  # type: ignore[no-unty
     assert json.loads(text)["applies"]["under way"] == limit
 
 
+def test_what_a_policy_does_in_trouble(explain) -> None:  # type: ignore[no-untyped-def]
+    applied = json.loads(explain("GET", "http://api.payments.example/v1/x", "--json"))["applies"]
+    assert applied["in trouble"] == (
+        "attempts under way are limited while they end for want of capacity; at most 1000 calls wait for it, "
+        "for at most 20s; in an outage one probe at a time is sent, and other calls are held for at most 20s"
+    )
+    assert "in trouble" not in json.loads(explain("GET", "http://x.slow.example/", "--json"))["applies"]  # it observes
+
+
 def test_the_schedule_of_possible_attempts(explain) -> None:  # type: ignore[no-untyped-def]
     says(
         explain("GET", "http://api.payments.example/v1/x", "--status", "503"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.lab.simulate.judge import Verdict, trial
+from proxy.lab.simulate.judge import RuleVerdict, trial
 from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.supply import Stretch, Supply
 from proxy.lab.simulate.weather import Scenario
@@ -24,7 +24,7 @@ def scenario(folder: Path, text: str) -> Scenario:
     return found
 
 
-def verdicts(folder: Path, text: str) -> list[Verdict]:
+def verdicts(folder: Path, text: str) -> list[RuleVerdict]:
     return trial(scenario(folder, text)).verdicts()
 
 
@@ -55,7 +55,8 @@ def test_holding_for_longer_than_hold_breaks_rule_2(tmp_path: Path) -> None:
 
 
 def test_asking_for_more_than_the_upstream_takes_breaks_rule_3(tmp_path: Path) -> None:
-    text = f"{SHORT}outages: [{{at: 20s, lasts: 20s, kinds: 503}}]\npolicy: {{bucket: off, strategy: {{kind: standard"
+    text = f"{SHORT}outages: [{{at: 20s, lasts: 20s, kinds: 503}}]\n"
+    text += "policy: {outage: fail, concurrency: off, bucket: off, strategy: {kind: standard"
     assert 3 in broken(tmp_path, text + "}}\n")
     assert 3 in broken(tmp_path, text + ", max_attempts: 30, backoff: {base: 10ms, max: 10ms}}}\n")
     held = f"{SHORT}outages: [{{at: 20s, lasts: 20s, kinds: 503, retry_after: 2s}}]\n"
@@ -64,7 +65,7 @@ def test_asking_for_more_than_the_upstream_takes_breaks_rule_3(tmp_path: Path) -
 
 def test_slow_failures_in_a_long_outage_break_rule_4(tmp_path: Path) -> None:
     text = "duration: 2m\nsidecars: 2\ncalls: 10/s\noutages: [{at: 20s, lasts: 80s, kinds: attempt_timeout}]\n"
-    assert 4 in broken(tmp_path, text + "policy: {timeouts: {attempt: 2s}}\n")
+    assert 4 in broken(tmp_path, text + "policy: {outage: fail, concurrency: off, timeouts: {attempt: 2s}}\n")
     assert 4 not in broken(tmp_path, text + "policy: {timeouts: {attempt: 200ms}, strategy: none}\n")
     silent = verdicts(tmp_path, text + "policy: {timeouts: {total: 5s}}\n")
     assert all(each.rule != 4 for each in silent), "without attempt or first_byte silence is no sign of anything"

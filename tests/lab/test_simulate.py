@@ -71,8 +71,8 @@ sidecars: 2
 calls: 50/s
 outages: [{at: 20s, lasts: 20s}]
 compare:
-  budget: {bucket: {kind: budget, percent: 10, min_per_second: 1}}
-  generous: {bucket: off}
+  budget: {outage: fail, concurrency: off, bucket: {kind: budget, percent: 10, min_per_second: 1}}
+  generous: {outage: fail, concurrency: off, bucket: off}
 """
 
 
@@ -123,11 +123,11 @@ def test_so_many_attempts_at_a_time_keep_an_upstream_from_work_that_nobody_waits
     found, problems = read_scenario(str(ROOT / "config/examples/scenarios/too_much_at_a_time.yaml"))
     assert found is not None, problems
     ours, limited, none, naive = compared(found)
-    assert limited.success_rate > ours.success_rate + 0.15
+    assert limited.success_rate > ours.success_rate  # a limit that fits is better than one that has to be found
     assert limited.success_rate > none.success_rate + 0.15 > naive.success_rate
     assert limited.outcomes["overloaded"] == limited.calls - limited.succeeded
     assert limited.amplification < ours.amplification
-    shares = f"({ours.success_rate:.1%} of the calls succeed, with `concurrency` {limited.success_rate:.1%})"
+    shares = f"({none.success_rate:.1%} of the calls succeed, with `concurrency` {limited.success_rate:.1%})"
     assert shares.replace("%", " %") in PAGE.read_text()
 
 
@@ -156,7 +156,8 @@ def test_hedging_at_a_percentile_beside_no_hedging(name: str) -> None:
 def test_a_circuit_breaker_spares_calls_the_wait_for_an_endpoint_that_hangs() -> None:
     found, problems = read_scenario(str(ROOT / "config/examples/scenarios/hanging_endpoint.yaml"))
     assert found is not None, problems
-    without, broken, *_ = compared(found)
+    bare = replace(found, policy=found.compare["without"], compare={"breaker": found.compare["breaker"]})
+    without, broken, *_ = compared(bare)
     assert without.latency["p90"] > 1.0
     assert broken.latency["p90"] < 0.1
     assert broken.attempts - broken.calls < 0.2 * (without.attempts - without.calls)
@@ -251,7 +252,9 @@ def test_the_configuration_decides(tmp_path: Path) -> None:
     )
     short = "duration: 5s\ncalls: 5/s\n"
     first = run_scenario(str(config), scenario(tmp_path, short), {})
-    assert [each.name for each in first] == ["a: standard(max_attempts=5)", "none", "naive: 5 at once"]
+    assert [each.name for each in first] == [
+        "a: standard(max_attempts=5)", "without holding", "none", "naive: 5 at once",
+    ]  # fmt: skip
     other = run_scenario(str(config), scenario(tmp_path, short + "request: {url: 'http://b.example/x'}\n"), {})
     assert other[0].name == "b: none"
 
@@ -349,11 +352,11 @@ duration: 60s
 sidecars: 2
 calls: 50/s
 outages: [{at: 20s, lasts: 20s}]
-policy: {fallback: [west, elsewhere]}
+policy: {outage: fail, concurrency: off, fallback: [west, elsewhere]}
 others:
   west: {latency: 120ms, policy: {strategy: none}}
   elsewhere: {}
-compare: {alone: {}}
+compare: {alone: {outage: fail, concurrency: off}}
 """
 
 
@@ -368,7 +371,8 @@ def test_another_upstream_takes_over_in_an_outage(tmp_path: Path) -> None:
 
 
 def test_an_upstream_of_which_nothing_is_said_takes_nothing_over(tmp_path: Path) -> None:
-    config = "upstreams:\n  a: {url: http://a.test, fallback: [b]}\n  b: {url: http://b.test}\n"
+    config = "defaults: {outage: fail, concurrency: off}\n"
+    config += "upstreams:\n  a: {url: http://a.test, fallback: [b]}\n  b: {url: http://b.test}\n"
     (tmp_path / "redrive.yaml").write_text(config)
     text = "duration: 20s\ncalls: 20/s\noutages: [{at: 5s, lasts: 10s}]\n"
     silent = run_scenario("redrive.yaml", scenario(tmp_path, text), {})[0]

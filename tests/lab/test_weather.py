@@ -19,27 +19,26 @@ EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenar
 SCALE = {"fleet": 0.1, "herd": 0.3, "outage": 0.5}
 #: What belongs to an app and to its keys, and so may be set: the defaults are judged as they are.
 OF_THE_APP = {"timeouts", "credentials"}
-#: The rules that do not hold yet: calls for which there is no capacity are not held back.
-UNTIL_CALLS_ARE_HELD = {
+#: The rules that do not hold, by scenario: docs/decisions/0015-weather.md has the figures.
+NOT_YET = {
+    "brownout": {1, 2},
     "cold_caches": {1},
+    "dipping_limit": {1, 6},
     "failing_poll": {3},
-    "fifty_sidecars": {1},
-    "half_capacity": {1, 3},
+    "fleet": {6},
+    "half_capacity": {1, 2, 6},
     "hour_of_outage": {3},
-    "impatient_apps": {1, 3},
+    "impatient_apps": {1},
+    "long_polls": {1},
     "no_queue_429": {1, 2},
-    "no_queue_503": {1, 2},
-    "one_call_a_minute": {1},
-    "one_throttled_endpoint": {1, 2},
-    "outage": {3},
-    "overload": {1, 3},
-    "quiet_outage": {1, 3},
-    "restart": {1},
-    "short_outage": {1},
-    "third_of_capacity": {1, 3},
-    "thousand_a_second": {1},
-    "too_much_all_the_time": {1, 3},
-    "too_much_at_a_time": {1, 3},
+    "no_queue_503": {2},
+    "one_among_fifty": {1, 2, 6},
+    "outage": {1, 3},
+    "overload": {1, 6},
+    "sliding_window": {1, 6},
+    "third_of_capacity": {1},
+    "token_bucket": {6},
+    "too_much_at_a_time": {1},
 }
 
 
@@ -65,7 +64,7 @@ def test_the_defaults_hold_every_rule(file: Path) -> None:
     assert found.possible is not None, "the scenario says what is possible"
     assert judge.best.success_rate == pytest.approx(found.possible, abs=0.005)
     broken = [verdict for verdict in judge.verdicts() if not verdict.holds]
-    known = UNTIL_CALLS_ARE_HELD.get(file.stem, set())
+    known = NOT_YET.get(file.stem, set())
     assert {verdict.rule for verdict in broken} <= known, "\n".join(verdict.says for verdict in broken)
     if broken:
         pytest.xfail("held by the governor: " + "; ".join(verdict.says for verdict in broken))

@@ -43,6 +43,9 @@ NAMES = {
     "redrive_cooldown_seconds": {"upstream"},
     "redrive_circuit_open": {"upstream", "endpoint"},
     "redrive_credential_usable": {"upstream", "key"},
+    "redrive_held_calls": {"upstream", "by"},
+    "redrive_concurrency_limit": {"upstream", "endpoint"},
+    "redrive_outage": {"upstream", "endpoint"},
     "redrive_call_duration_seconds_bucket": {"upstream", "route", "le"},
     "redrive_call_duration_seconds_sum": {"upstream", "route"},
     "redrive_call_duration_seconds_count": {"upstream", "route"},
@@ -79,7 +82,8 @@ upstreams:
 Samples = dict[str, float]
 #: Alerts about what does not happen here; deploy/prometheus/alerts_test.yml has them.
 PLAYED_ALONE = {
-    *("RedriveAbsent", "RedriveConcurrencyFull", "RedriveLogLinesLost", "RedriveRedisOut", "RedriveWorkersDying"),
+    *("RedriveAbsent", "RedriveConcurrencyFull", "RedriveLogLinesLost", "RedriveOutage", "RedriveRedisOut"),
+    "RedriveWorkersDying",
 }
 
 
@@ -169,7 +173,7 @@ async def test_names_and_labels_are_the_contracts(troubled: tuple[Samples, Sampl
     assert after['redrive_config_reloads_total{result="failure"}'] == 1
     begun = {name: after[f'redrive_cooldowns_total{{upstream="{name}"}}'] for name in ("cooling", "rejecting", "down")}
     assert begun == {"cooling": 1, "rejecting": 1, "down": 0}
-    assert after['redrive_held_calls{upstream="cooling"}'] == 0  # a call's own wait is no hold
+    assert after['redrive_held_calls{by="cooling",upstream="cooling"}'] == 0  # a call's own wait is no hold
     ge = {value for series in after for value in re.findall(r'redrive_retry_attempts_total\{ge="(\d+)"', series)}
     assert ge == {"1", "2", "3", "4", "5", "10", "100", "1000"}
 
@@ -224,6 +228,8 @@ async def test_alerts_and_dashboard_work_on_what_is_scraped(troubled: tuple[Samp
         first = before.get(name, 0.0)
         rises = "_total{" in name or re.match(r"\w+_(bucket|sum|count)\{", name)
         values = f"{first}x40 {first}+{value - first}x80" if rises else f"{before.get(name, value)}x40 {value}x80"
+        if name.startswith("redrive_concurrency_limit"):  # promtool does not repeat infinity
+            values = " ".join([*["Inf"] * 41, *["Inf" if value == float("inf") else str(value)] * 81])
         series.append({"series": name, "values": values})
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     names = sorted({rule["alert"] for rule in rules} - PLAYED_ALONE)

@@ -11,14 +11,15 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.buckets import RateBucket
-from proxy.retry.cooldown import NO_CREDENTIAL, Cooldown
+from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
+from proxy.retry.governor import Governor, Name
+from proxy.retry.lane import Lane
 from proxy.retry.machine import Call
 from proxy.retry.next_attempt import PATIENCE
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
 from proxy.retry.registry import Factory, Registry
-from proxy.retry.slow_start import SlowStart
 from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -333,22 +334,22 @@ def test_who_starts_a_cooldown_says_so() -> None:
     told: list[object] = []
 
     class Telling:
-        def adopt(self, name: bytes, group: SlowStart) -> None:
+        def adopt(self, name: Name, lane: Lane) -> None:
             told.append(name)
 
-        def forget(self, name: bytes) -> None:
+        def forget(self, name: Name) -> None:
             told.append(name)
 
-        def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
+        def began(self, name: Name, status: int, delay: float, *, sent: float, now: float) -> None:
             told.append((name, status, delay, sent, now))
 
-        def asked(self, name: bytes, now: float) -> None:
+        def asked(self, name: Name, now: float) -> None:
             told.append((name, now))
 
     class Announcing(Factory):
-        def cooldown(self, upstream: str, value: str) -> Cooldown:
-            made = super().cooldown(upstream, value)
-            made.fleet = Telling()
+        def governor(self, upstream: str, value: str) -> Governor:
+            made = super().governor(upstream, value)
+            made.join(Telling())
             return made
 
     policy = replace(POLICY, bucket=None)
@@ -356,7 +357,8 @@ def test_who_starts_a_cooldown_says_so() -> None:
     assert (
         book >> start() << Launch(1) >> reply(1, 429, at=1.0, headers={"retry-after": "20"}) << Hold(1) << WakeAt(21.0)
     )
-    assert told == [NO_CREDENTIAL, (NO_CREDENTIAL, 429, 20.0, 0.0, 1.0)]
+    lane = ("", NO_CREDENTIAL)
+    assert told == [("", EVERYBODY), lane, (lane, 429, 20.0, 0.0, 1.0)]
     assert book >> wake(21.0) << Discard(1) << Launch(2) >> reply(2, 200, at=21.1) << Deliver(2, Outcome.SUCCESS)
 
 

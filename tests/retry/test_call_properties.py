@@ -463,8 +463,8 @@ def play(both: list[Policy], specs: list[dict[str, Any]], room: int, draw: float
     assert env.waiting.waiting == 0
     assert buffers._left == 65
     for scope in scopes:
-        assert scope.cooldown.held() == 0
-        assert not scope.cooldown._in
+        assert scope.governor.held() == 0
+        assert not scope.governor._in
         assert scope.rate is None or not scope.rate.queue
         assert scope.limiter is None or not scope.limiter.queue
         assert scope.places is None or scope.places.is_idle

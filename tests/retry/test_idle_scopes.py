@@ -9,6 +9,7 @@ import pytest
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.concurrency import Places
 from proxy.retry.facts import MappingFields, Request
+from proxy.retry.governor import Caller
 from proxy.retry.idle_scopes import AT_ONCE, IDLE, IdleScopes
 from proxy.retry.policy import BucketRef, Policy, QuotaSpec, RateSpec, Scope
 from proxy.retry.presets import STANDARD
@@ -105,13 +106,14 @@ def test_cooldowns_in_force_rates_in_debt_and_seen_keys_stay() -> None:
     registry = Registry()
     idle = IdleScopes(registry)
     state = registry.scope(RATED, asked(1), 0.0)
-    state.cooldown.start(MappingFields([]), 503, 3 * IDLE, sent=0.0, now=0.0)
+    caller = Caller(asked(1), MappingFields([]), "")
+    state.governor.requests_wait(caller, 503, 3 * IDLE, sent=0.0, now=0.0, whole=True)
     state.seen.again("x", IDLE)
     del state
     rounds(idle, 0.0)
     rounds(idle, IDLE + 1.0)
     assert len(registry._places) == 1
-    assert registry.scope(RATED, asked(1), IDLE + 2.0).cooldown.holds(IDLE + 2.0)
+    assert registry.scope(RATED, asked(1), IDLE + 2.0).governor.holds(IDLE + 2.0)
     rounds(idle, IDLE + 2.0)
     rounds(idle, 4 * IDLE)
     assert sizes(registry) == {0}
@@ -145,8 +147,8 @@ def test_a_process_that_looks_forgets_what_no_other_has_reported_for_two_hours()
     idle = IdleScopes(registry, only_looks=True)
     for key in ("x", "y"):
         registry.mirror("bucket", ("a", "standard", key), QuotaSpec(500), 0.0)
-        registry.mirror("cooldown", ("a", key), None, 0.0)
-    registry.mirror("cooldown", ("a", "y"), None, IDLE)
+        registry.mirror("governor", ("a", key), None, 0.0)
+    registry.mirror("governor", ("a", "y"), None, IDLE)
     rounds(idle, 2 * IDLE)
     assert {key[2] for key in registry._buckets} == {"y"}
     rounds(idle, 3 * IDLE)

@@ -17,6 +17,7 @@ from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
+from proxy.retry.governor import Caller
 from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
@@ -164,6 +165,8 @@ class Driven:
             if names[index]:
                 yield before, names[index], type(call.so_far.state)
         self._put_what_comes_too_late()
+        under_way = [traffic.flying for traffic in self.scope.governor._traffics.values()]
+        assert not any(under_way), "an attempt is counted as under way for ever"
 
     def _put_what_comes_too_late(self) -> None:
         call, now, state = self.call, self.now, self.call.so_far.state
@@ -223,7 +226,8 @@ class Driven:
 
     def _cool_down(self) -> Actions:
         """Another call of the scope meets a pushback: no event of this call, but it will find a gate closed."""
-        self.scope.cooldown.start(MappingFields([]), 503, 2.0, sent=self.now, now=self.now)
+        caller = Caller(Request("GET", "u.test", "/"), MappingFields([]), "")
+        self.scope.governor.requests_wait(caller, 503, 2.0, sent=self.now, now=self.now, whole=True)
         return ()
 
 

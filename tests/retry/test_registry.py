@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.facts import Class, Failure, MappingFields, Pushback, Request, Verdict
+from proxy.retry.facts import MappingFields, Request
+from proxy.retry.governor import Caller
 from proxy.retry.policy import BucketRef, BucketSpec, Credentials, Policy, QuotaSpec, RateSpec, Scope
 from proxy.retry.presets import ADAPTIVE, HEDGING, STANDARD
 from proxy.retry.registry import Factory, Key, Registry
@@ -118,8 +119,9 @@ def test_the_cooldowns_in_force_are_listed() -> None:
     policies = [replace(POLICY, upstream=upstream, scope=Scope(), rate=None) for upstream in ("a", "b", "c")]
     for policy, seconds in zip(policies, (5.0, None, 7.0), strict=True):
         state = registry.scope(policy, asked(), now)
-        failure = Failure(1, Verdict(Class.TRANSIENT, "503"), Pushback(5.0, cooldown=seconds), status=503, sent=now)
-        state.cool_down(failure, policy.pushback, asked().fields, now)
+        if seconds is not None:
+            caller = Caller(asked(), asked().fields, "")
+            state.governor.requests_wait(caller, 503, min(seconds, 60.0), sent=now, now=now, whole=True)
     assert [(upstream, value) for upstream, value, _ in registry.cooldowns(now)] == [("a", "a.test"), ("c", "a.test")]
     assert [left for _, _, left in registry.cooldowns(now)] == pytest.approx([5, 7])
     assert [upstream for upstream, _ in registry.cooling(now)] == ["a", "c"]
@@ -133,8 +135,8 @@ def test_a_credential_is_not_ready_while_its_cooldown_holds() -> None:
     keys = Registry().scope(policy, asked(), 0.0).keys
     assert keys is not None
     one, other = keys.lane(0), keys.lane(1)
-    failure = Failure(1, Verdict(Class.THROTTLING, "429"), Pushback(5.0, cooldown=5.0), status=429)
-    one.cool_down(failure, policy.pushback, one.caller(asked()), 0.0)
+    caller = Caller(asked(), one.caller(asked()), "")
+    one.governor.requests_wait(caller, 429, 5.0, sent=0.0, now=0.0, whole=True)
     assert [(one.is_ready(now), other.is_ready(now)) for now in (0.0, 4.5)] == [(False, True)] * 2
 
 

@@ -6,14 +6,19 @@ import asyncio
 import math
 from collections.abc import Callable
 
+import callers
+import pytest
+from callers import REFUSED, cooling
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.cooldown import EVERYBODY, Cooldown, CooldownBegan
-from proxy.retry.facts import NoFields, Request
+from proxy.retry.cooldown import EVERYBODY, CooldownBegan
+from proxy.retry.facts import Request
+from proxy.retry.governor import Governor, Name
+from proxy.retry.lane import Lane
 from proxy.retry.policy import QuotaSpec
-from proxy.retry.slow_start import SlowStart
 from proxy.retry.token_bucket import Waiter
+from proxy.stores.redis.cooldown import read, written
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
@@ -37,26 +42,26 @@ class Machine:
 
     def __init__(self, sidecar: Sidecar) -> None:
         self.sidecar = sidecar
-        self.cooldown: Cooldown = sidecar.registry.scope(policy_of(QUOTA), Request("GET", "u.test", "/"), 0.0).cooldown
+        self.governor: Governor = sidecar.registry.scope(policy_of(QUOTA), Request("GET", "u.test", "/"), 0.0).governor
         self.waiting: list[Caller] = []
-        self.flying: dict[Caller, float] = {}
+        self.flying: dict[object, float] = {}
 
     @property
     def now(self) -> float:
         return self.sidecar.now
 
     @property
-    def group(self) -> SlowStart:
-        group = self.cooldown._find(EVERYBODY, self.now)
-        assert group is not None
-        return group
+    def lane(self) -> Lane:
+        lane = self.governor._find(("", EVERYBODY))
+        assert lane is not None
+        return lane
 
     def meets(self, delay: float = DELAY, status: int = 503, sent: float | None = None) -> None:
         """An attempt is answered with a delay."""
         sent = self.now if sent is None else sent
-        name = self.cooldown.start(NoFields(), status, delay, sent=sent, now=self.now)
+        name = self.governor.requests_wait(cooling(), status, delay, sent=sent, now=self.now, whole=True)
         caller = Caller(self.now + delay)
-        if name is not None and self.cooldown.claim(caller, name, self.now + delay):
+        if name is not None and self.governor.claim(caller, name, self.now + delay):
             self.waiting.insert(0, caller)
 
     def come(self, callers: int) -> None:
@@ -66,15 +71,16 @@ class Machine:
     def go(self) -> int:
         """Let go whoever may: how many are under way."""
         for caller in list(self.waiting):
-            if caller.due <= self.now and self.cooldown.ask(caller, NoFields(), self.now) <= self.now:
-                self.cooldown.sent(caller)
+            if caller.due <= self.now and self.governor.ask(caller, cooling(), self.now)[0] <= self.now:
+                attempt = object()
+                self.governor.sent(caller, attempt, self.now)
                 self.waiting.remove(caller)
-                self.flying[caller] = self.now
+                self.flying[attempt] = self.now
         return len(self.flying)
 
     def land(self, *, well: bool = True) -> None:
-        for caller, sent in self.flying.items():
-            self.cooldown.landed(caller, sent, self.now, well=well)
+        for attempt, sent in self.flying.items():
+            self.governor._landed(attempt, cooling(), sent, self.now, well=well)
         self.flying.clear()
 
 
@@ -100,7 +106,7 @@ async def fleet_of(count: int, server: RedisServer, sidecars: Make) -> list[Mach
 async def heard(machines: list[Machine]) -> None:
     """Until all have heard of the word."""
     async with asyncio.timeout(20):
-        while not all(machine.cooldown.seconds_left(machine.now) for machine in machines):  # noqa: ASYNC110  a state
+        while not all(machine.governor.seconds_left(machine.now) for machine in machines):  # noqa: ASYNC110  a state
             await asyncio.sleep(0.001)
 
 
@@ -162,14 +168,14 @@ async def test_a_newcomer_exceeds_the_number_by_its_share_until_the_others_know(
         one.go()
         one.land()
         await later(machines)
-    places = int(one.group.places)
+    places = int(one.lane.limit.most)
     assert places == 8
     other.come(20)
     await other.sidecar.store.round_trip()  # and the first has not heard of it yet
     assert one.go() + other.go() <= places + places // 2
     one.land()
     await later(machines)
-    assert one.go() + other.go() <= int(one.group.places)
+    assert one.go() + other.go() <= int(one.lane.limit.most)
 
 
 async def test_a_dead_sidecar_s_places_come_back(redis_server: RedisServer, sidecars: Make) -> None:
@@ -202,13 +208,13 @@ async def test_another_word_halves_the_number_once_for_all(redis_server: RedisSe
             machine.land()
         await later(machines)
         await later(machines)
-    assert int(one.group.places) == int(other.group.places) == 8
+    assert int(one.lane.limit.most) == int(other.lane.limit.most) == 8
     assert sum(machine.go() for machine in machines) == 8
     one.meets(delay=1.0)
     other.meets(delay=1.0, sent=other.now - 0.2)  # sent before the others' word, after the one before that
     await later(machines, 0.0)
     await later(machines)
-    assert one.group.places == other.group.places == 4
+    assert one.lane.limit.most == other.lane.limit.most == 4
 
 
 async def test_without_redis_each_has_its_own(own_redis: RedisServer, sidecars: Make) -> None:
@@ -235,15 +241,54 @@ async def test_it_is_over_for_all_when_nobody_is_held_anywhere(redis_server: Red
     await later(machines, 0.001)
     await heard(machines)
     await later(machines)
-    assert idle.cooldown.holds(idle.now)  # though nobody is held here, and the delay is over
+    assert idle.governor.holds(idle.now)  # though nobody is held here, and the delay is over
     for _ in range(3):
         one.go()
         one.land()
         await later(machines)
     await later(machines, 0.11)
     caller = Caller()
-    assert [machine.cooldown.ask(caller, NoFields(), machine.now) <= machine.now for machine in machines] == [
+    assert [machine.governor.ask(caller, cooling(), machine.now)[0] <= machine.now for machine in machines] == [
         True,
         True,
     ]
-    assert [machine.cooldown.holds(machine.now) for machine in machines] == [False, False]
+    assert [machine.governor.holds(machine.now) for machine in machines] == [False, False]
+
+
+NAMES: list[Name] = [("", EVERYBODY), ("", b"0123\0 456789"), ("a.test:80", EVERYBODY), ("é:1", b"\0" * 12)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lane_has_one_name_in_the_fleet(name: Name) -> None:
+    assert read(written(name)) == name
+    assert name[0] or written(name) == name[1].hex()  # as releases without lanes for endpoints wrote it
+
+
+async def test_a_cooldown_of_one_endpoint_holds_the_other_machines_calls_to_it_alone(
+    redis_server: RedisServer, sidecars: Make
+) -> None:
+    one, other = machines = await fleet_of(2, redis_server, sidecars)
+    met = cooling()
+    met.endpoint = "a.test:80"
+    assert one.governor.requests_wait(met, 503, 5.0, sent=one.now, now=one.now, whole=False) == (
+        met.endpoint,
+        EVERYBODY,
+    )
+    await later(machines, 0.001)
+    await heard(machines)
+    elsewhere = cooling()
+    elsewhere.endpoint = "b.test:80"
+    assert other.governor.ask(Caller(), met, other.now)[0] > other.now
+    assert other.governor.ask(Caller(), elsewhere, other.now)[0] == other.now
+
+
+async def test_a_limit_that_attempts_show_is_each_machines_own(redis_server: RedisServer, sidecars: Make) -> None:
+    one, other = machines = await fleet_of(2, redis_server, sidecars)
+    refused, held = callers.caller(), Caller()
+    for _ in range(3):
+        one.governor.traffic.failed()
+        one.governor.failed(object(), refused, REFUSED, one.now, one.now, again=False, cools=False)
+    await later(machines)
+    assert one.governor.holds(one.now)
+    assert not other.governor.holds(other.now)
+    assert one.governor.ask(held, callers.caller(), one.now)[0] == one.now  # its own place: no call waits for Redis

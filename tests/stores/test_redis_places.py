@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from callers import cooling
 from fleet import Sidecar, policy_of
 from redis.asyncio import Redis
 from support.certificates import make
@@ -53,11 +54,11 @@ async def hears(one: Sidecar, other: Sidecar) -> None:
     ours, theirs = (each.registry.scope(policy, request, each.now) for each in (one, other))
     other.factory.listen()
     await other.factory.listening.wait()
-    ours.cooldown.start(request.fields, 503, 30.0, sent=one.now, now=one.now)
+    ours.governor.requests_wait(cooling(), 503, 30.0, sent=one.now, now=one.now, whole=True)
     async with asyncio.timeout(20):
-        while not theirs.cooldown.holds(other.now):
+        while not theirs.governor.holds(other.now):
             await one.store.look()
-    assert theirs.cooldown.seconds_left(other.now) == pytest.approx(30, abs=0.01)
+    assert theirs.governor.seconds_left(other.now) == pytest.approx(30, abs=0.01)
 
 
 async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
@@ -68,16 +69,16 @@ async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
 async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisServer, sidecars: Make) -> None:
     one, later = sidecars(redis_server), sidecars(redis_server)
     request, policy = Request("GET", "u.test", "/"), policy_of(QUOTA)
-    ours = one.registry.scope(policy, request, one.now).cooldown
+    ours = one.registry.scope(policy, request, one.now).governor
     assert ours.fleet is not None
-    ours.start(request.fields, 503, 30.0, sent=one.now, now=one.now)
-    ours.fleet.began(EVERYBODY, 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
+    ours.requests_wait(cooling(), 503, 30.0, sent=one.now, now=one.now, whole=True)
+    ours.fleet.began(("", EVERYBODY), 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
     await one.trip()
     await later.store.open()
     later.factory.listen()
     await later.factory.listening.wait()
-    cooldown = later.registry.scope(policy, request, later.now).cooldown
-    assert cooldown.seconds_left(later.now) == pytest.approx(30, abs=1)
+    governor = later.registry.scope(policy, request, later.now).governor
+    assert governor.seconds_left(later.now) == pytest.approx(30, abs=1)
 
 
 async def test_a_password_and_a_user(sidecars: Make) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 import redis.asyncio as client_library
+from callers import cooling
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.facts import NoFields, Request
+from proxy.retry.facts import Request
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.redis.bucket import FORGET, SCHEMA, key_of
 from proxy.stores.redis.client import SCRIPTS
@@ -168,10 +169,10 @@ async def test_a_cooldown_of_either_release_holds_the_callers_of_both(
     request = Request("GET", "u.test", "/")
     for each in (one, two):
         await each.store.open()
-        each.cooldown = each.registry.scope(policy_of(QUOTA), request, each.now).cooldown
+        each.governor = each.registry.scope(policy_of(QUOTA), request, each.now).governor
     one.factory.listen()
     await one.factory.listening.wait()
-    two.cooldown.start(NoFields(), 503, 5.0, sent=two.now, now=two.now)
+    two.governor.requests_wait(cooling(), 503, 5.0, sent=two.now, now=two.now, whole=True)
     await two.store.round_trip()
     key = f"{PREFIX}{SCHEMA}:{{cooldowns}}"
     ((field, value),) = (await earlier.client.hgetall(key)).items()
@@ -182,7 +183,7 @@ async def test_a_cooldown_of_either_release_holds_the_callers_of_both(
     await earlier.run("cooldown", key, place, group, f"{PREFIX}{SCHEMA}:cooldowns", "429", "60.0")
     await earlier.client.publish(f"{PREFIX}{SCHEMA}:cooldowns", f"{place} {group} 429 90.0 more words")
     async with asyncio.timeout(20):
-        while one.cooldown.seconds_left(one.now) < 80:
+        while one.governor.seconds_left(one.now) < 80:
             await one.store.look()
     assert one.notices == two.notices == []
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import NoFields, Request
+from proxy.retry.governor import Caller
 from proxy.retry.hedges import FEWEST, Hedges, rank
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import STANDARD
 from proxy.retry.registry import KEY_SECONDS, Factory, Registry
 from proxy.retry.sliding_window import SlidingCount
-from proxy.retry.token_bucket import Waiter
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -224,67 +224,7 @@ def test_an_amendment_that_was_only_announced_is_carried_out(memory: Memory) -> 
     assert count.count(20.0) == 0
 
 
-# -- cooldowns and seen keys ----------
-
-
-class Waiting(Waiter):
-    def __init__(self) -> None:
-        self.at = math.nan
-
-    def retime(self, at: float) -> None:
-        self.at = at
-
-
-def test_places_are_counted_over_all_workers(memory: Memory) -> None:
-    upstream = key()[1]
-    one, other = (SharedFactory(memory).cooldown(upstream, "x") for _ in range(2))
-    starter, mine, theirs, last = (Waiting() for _ in range(4))
-    name = one.start(NoFields(), 429, 2.0, sent=10.0, now=10.0)
-    assert name is not None
-    assert one.claim(starter, name, 12.0)
-    assert one.ask(mine, NoFields(), 11.0) == 12.0
-    assert other.ask(theirs, NoFields(), 11.0) == 12.0
-    assert other.ask(theirs, NoFields(), 12.0) == 12.01  # the place is its who began it, in another worker
-    assert one.ask(starter, NoFields(), 12.0) == 12.0
-    one.landed(starter, 12.0, 12.1, well=True)  # two places from now on
-    assert other.ask(theirs, NoFields(), 12.11) == 12.11
-    assert one.ask(mine, NoFields(), 12.11) == 12.11
-    assert other.ask(last, NoFields(), 12.12) > 12.12
-    other.landed(theirs, 12.11, 12.2, well=False)
-    assert other.ask(last, NoFields(), 12.21) == 12.21
-
-
-def test_the_places_of_a_dead_worker_come_back(memory: Memory) -> None:
-    upstream = key()[1]
-    dying, other = (SharedFactory(memory).cooldown(upstream, "x") for _ in range(2))
-    gone, waiting = Waiting(), Waiting()
-    dying.start(NoFields(), 503, 2.0, sent=10.0, now=10.0)
-    assert dying.ask(gone, NoFields(), 10.0) == 12.0
-    assert other.ask(waiting, NoFields(), 10.0) == 12.0
-    assert dying.ask(gone, NoFields(), 12.0) == 12.0  # and nothing is heard of it any more
-    at = 12.0
-    while at < 20.0 and (again := other.ask(waiting, NoFields(), at)) > at:
-        at = again
-    assert 16.0 <= at < 18.1  # 2 x the delay, to half of that
-
-
-def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
-    upstream = key()[1]
-    one, other = (SharedFactory(memory).cooldown(upstream, "x") for _ in range(2))
-    assert not other.holds(10.0)
-    assert one.start(NoFields(), 503, 2.0, sent=10.0, now=10.0)
-    assert other.holds(10.0)
-    assert other.seconds_left(11.0) == 1.0
-    first, second = Waiting(), Waiting()
-    assert [other.ask(each, NoFields(), 10.0) for each in (first, second)] == [12.0, math.inf]
-    assert one.start(NoFields(), 503, 5.0, sent=10.5, now=11.0)  # longer: whoever wakes meanwhile is held again
-    assert other.ask(first, NoFields(), 12.0) == 16.0
-    assert second.at == 12.0  # and asks again, for it may have no patience for that
-    assert other.ask(second, NoFields(), 12.0) == math.inf
-    assert other.ask(first, NoFields(), 16.0) == 16.0
-    assert other.sent(first)
-    assert other.ask(second, NoFields(), 16.01) == pytest.approx(16.02)  # the first place is taken; it looks again soon
-    assert not other.holds(20.0)
+# -- seen keys ----------
 
 
 def test_a_key_that_another_worker_saw_is_seen(memory: Memory) -> None:
@@ -396,8 +336,8 @@ def test_the_registry_over_shared_memory(fresh: Memory) -> None:
     assert scopes[1].bucket is not None
     assert scopes[0].bucket.take(5, 1.0)
     assert scopes[1].bucket.level(1.0) == 495
-    scopes[1].cooldown.start(request.fields, 503, 3.0, sent=1.0, now=1.0)
-    assert scopes[0].cooldown.holds(2.0)
+    scopes[1].governor.requests_wait(Caller(request, request.fields, ""), 503, 3.0, sent=1.0, now=1.0, whole=True)
+    assert scopes[0].governor.holds(2.0)
 
 
 def test_a_refilled_quota_is_one_for_all_and_its_successor_takes_over_the_share_of_now(fresh: Memory) -> None:

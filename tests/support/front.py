@@ -19,6 +19,7 @@ from proxy.config.settings import Address, Buffers, Limits, PoolLimits, Settings
 from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
+from proxy.retry.registry import Registry
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
 from proxy.runtime import DataPath
 from proxy.server.listeners import bind, bound
@@ -170,6 +171,7 @@ class Front:
             assert self.path.in_flight == 0
             assert self.path.buffered == 0
             assert self.path.waiting == 0
+            assert attempts_counted(self.path.registry) == 0
 
     @property
     def url(self) -> str:
@@ -186,6 +188,11 @@ class Front:
             yield App(reader, writer, f"127.0.0.1:{self.port}")
         finally:
             writer.transport.abort()
+
+
+def attempts_counted(registry: Registry) -> int:
+    """The number of attempts that governors count as under way."""
+    return sum(traffic.flying for governor, _ in registry._places.values() for traffic in governor._traffics.values())
 
 
 @dataclass

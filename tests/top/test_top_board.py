@@ -34,7 +34,7 @@ def live(name: str, calls: int = 0, failed: int = 0, after_retries: int = 0, **m
     }
     seconds = {"p50": 0.012, "p95": 2.5} if calls else {"p50": None, "p95": None}
     now = {"cooldown": 0.0, "held": 0, "under_way": 0, "queued": 0, "open": [], "aside": [], "cooling": []}
-    now |= {"state": "failing" if failed else "quiet", "bucket": None, "rate": None}
+    now |= {"state": "failing" if failed else "quiet", "bucket": None, "rate": None, "weather": []}
     return {"name": name, **figures, **now, "recent": {**figures, **seconds, **more.pop("recent", {})}, **more}
 
 
@@ -42,6 +42,24 @@ def about(name: str, **more: Any) -> dict[str, Any]:
     """The same, as /upstreams has it."""
     policy = {"bucket": f"{name}/standard", "rate": None, "limiter": None, "concurrency": None}
     return {"name": name, "label": name, **policy, "routes": [], "cooldown": None, "credentials": [], **more}
+
+
+def lane(
+    endpoint: str | None = None, callers: str = "everybody", outage: float | None = None, limit: int | None = None
+) -> dict[str, Any]:
+    """A limit, or an outage for so many seconds, as a message of the board has it."""
+    out = None if outage is None else {"since": 0.0, "seconds": outage, "why": "an outage began"}
+    most = None
+    if limit is not None:
+        most = {"attempts": limit, "under_way": 3, "per_second": None, "since": 0.0, "seconds": 12, "why": None}
+    return {
+        "endpoint": endpoint,
+        "callers": callers,
+        "held_by": "outage" if outage is not None else "limit",
+        "held_calls": 2,
+        "outage": out,
+        "limit": most,
+    }
 
 
 def bucket(label: str, level: float, kind: str = "quota") -> dict[str, Any]:
@@ -132,6 +150,17 @@ def test_who_began_a_cooldown() -> None:
 )
 def test_what_limits_it(described: dict[str, Any], buckets: tuple[dict[str, Any], ...], limit: str) -> None:
     assert row(live("a", 1, under_way=3, rate=described.pop("told", None)), *buckets, **described).limit == limit
+
+
+def test_a_limit_and_an_outage_are_shown_with_what_made_them() -> None:
+    limited = live("a", 5, weather=[lane("e1:80", limit=4)])
+    assert row(limited, concurrency="auto").limit == "3/4"
+    assert "e1:80 at most 4 at a time for 12 s" in text([row(limited)])[2]
+    out = live("b", 5, weather=[lane(callers="GET of route r", outage=7.0), lane(limit=2)])
+    shown = text([row(out)])[2]
+    assert "out 7.0 s" in shown
+    assert "(GET of route r) outage for 7.0 s (an outage began), at most 2 at a time for 12 s" in shown
+    assert row(out).as_data()["weather"] == out["weather"]
 
 
 def test_orders() -> None:

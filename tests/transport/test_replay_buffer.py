@@ -32,6 +32,26 @@ def test_what_outgrows_them_all_is_lost_too() -> None:
     assert two.has_room(10)
 
 
+def test_calls_that_wait_have_half_of_them_all() -> None:
+    store = ReplayStore(100, 20)
+    one, two = Replay(store), Replay(store)
+    one.append(b"x" * 6)
+    one.wait(True)
+    two.wait(True)
+    two.append(b"x" * 4)
+    assert (store.used, store.held) == (10, 10)
+    assert not one.has_room_held(1)
+    assert one.has_room(10)
+    one.wait(False)
+    one.wait(False)
+    assert (store.used, store.held) == (10, 4)
+    assert two.has_room_held(6)
+    assert not two.has_room_held(7)
+    two.lose()
+    two.wait(False)
+    assert (store.used, store.held) == (6, 0)
+
+
 @given(
     st.lists(st.binary(min_size=1, max_size=6000), max_size=30),
     st.lists(st.integers(min_value=0), max_size=10),

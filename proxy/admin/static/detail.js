@@ -1,7 +1,7 @@
 // The pane beside the table: details of one upstream.
 
 import { $, count, h, mark, percent, plain, rate, say, seconds, tokens } from "./dom.js";
-import { amount, attempts_in_words, attempts_per_call, cooldown, filled, limit, probe } from "./standing.js";
+import { attempts_in_words, attempts_per_call, cooldown, filled, held_in_words, limit, probe, weather_in_words } from "./standing.js";
 import { chips } from "./story.js";
 import { UpstreamCharts } from "./trends.js";
 import { OUTCOMES } from "./words.js";
@@ -70,7 +70,7 @@ export class Detail {
         h("header", {}, h("h2", {}, name || "(refused)"), (parts.badge = h("span", { class: "badge" })), h("button", { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.close() }, "×")),
         h("dl", { class: "figures" }, FIGURES.map(figure))),
       h("p", { class: "buttons" }, button("Its calls", () => this.house.show_calls(name)), name && name !== "unmatched" ? button("Its configuration", () => this.house.show_config(name)) : null),
-      (parts.waits = h("section", { class: "waits" }, h("h3", {}, "Cooldown, circuits, keys"), (parts.left = h("p", {})), (parts.began = h("div", {})), (parts.places = h("ul", {})))),
+      (parts.waits = h("section", { class: "waits" }, h("h3", {}, "What holds calls"), (parts.left = h("p", {})), (parts.began = h("div", {})), (parts.places = h("ul", {})))),
       h("section", {}, this.charts.element, (parts.level = h("p", { class: "quiet" }))),
       block("outcomes", "How its calls ended, since the start"),
       block("latest", "Latest calls that were retried or failed"),
@@ -106,21 +106,22 @@ export class Detail {
     mark(parts.attempts, "data-tone", per_call > 1.1 ? "wait" : null);
     say(parts.bucket, bucket ? filled(bucket) : about?.bucket ? "full" : about ? "none" : "–");
     say(parts.cooldown, cooldown(live));
-    mark(parts.cooldown, "data-tone", live.open?.length ? "bad" : live.cooldown ? "wait" : null);
+    mark(parts.cooldown, "data-tone", live.open?.length || live.weather?.some(({ outage }) => outage) ? "bad" : live.cooldown ? "wait" : null);
     say(parts.limit, limit(item));
     say(parts.p50, seconds(recent.p50));
     say(parts.p95, seconds(recent.p95));
   }
 
-  /** Fill in what makes calls wait: the cooldown and the call that began it, circuit breakers, keys. */
+  /** Fill in what makes calls wait: outages and limits, the cooldown and the call that began it, circuit breakers, keys. */
   fill_waits(live) {
     const { parts, loaded } = this;
-    const held = live.held ? ` ${amount(live.held, "call")} ${live.held === 1 ? "is" : "are"} held now.` : "";
+    const held = live.held ? ` ${held_in_words(live)}` : "";
     const until = new Date(Date.now() + live.cooldown * 1000).toLocaleTimeString("en-GB");
     say(parts.left, live.cooldown ? `Calls are asked to wait for another ${seconds(live.cooldown)}, until ${until}.${held}` : held.trim());
     parts.left.hidden = !parts.left.textContent;
     refresh(parts.began, live.cooldown && loaded ? this.began(loaded.cooldown) : h("div", {}));
     const places = [
+      ...weather_in_words(live),
       ...(loaded?.circuits ?? []).map(({ endpoint, open, seconds_left }) => `${endpoint}: ${open ? `open, ${probe(seconds_left)}` : "circuit closed"}`),
       ...(loaded?.credentials ?? []).map((key) => `key ${key.key}: ${key.usable ? (key.cooldown_seconds ? `cooling down for another ${seconds(key.cooldown_seconds)}` : "in use") : `put aside for another ${seconds(key.seconds_left)}`}`),
     ];

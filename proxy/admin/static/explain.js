@@ -24,6 +24,7 @@ function explanation(told, call) {
     { class: "explanation", role: "region", "aria-label": "Explanation", tabindex: "-1" },
     told.refused ? h("p", { class: "verdict" }, h("span", { class: `outcome ${told.refused.outcome}` }, told.refused.outcome), ` redrive answers this request itself with ${told.refused.status}: ${told.refused.why}.`) : null,
     told.notes.length ? h("ul", { class: "notes" }, told.notes.map((note) => h("li", {}, sentence(note)))) : null,
+    told.now.length ? h("p", { class: "quiet" }, `Now: ${told.now.join("; ")}.`) : null,
     told.ends.map(end),
     rows.length ? h("details", { open: !told.ends.length }, h("summary", {}, "What applies to it"), h("table", { class: "plain" }, rows.map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text))))) : null,
     told.values.length ? h("details", {}, h("summary", {}, "Where each value comes from"), values(told.values, call)) : null,

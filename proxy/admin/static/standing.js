@@ -1,6 +1,6 @@
 // The figures of an upstream in words, for its row in the table and for its pane. Its state is sent with the board.
 
-import { count, rate, seconds, tokens } from "./dom.js";
+import { count, plain, rate, seconds, tokens } from "./dom.js";
 
 /** Attempts per call, counting only calls that sent one to this upstream; null if there were none. */
 export function attempts_per_call({ attempts, retries }) {
@@ -34,9 +34,39 @@ export function keys_in_words(live) {
   return told.join("\n");
 }
 
-/** The cooldown in a few characters. */
+/** The limits and outages in words, a line each: where, for how long, how many calls are held, and why. */
+export function weather_in_words(live) {
+  return (live.weather ?? []).map(lane_in_words).filter(Boolean);
+}
+
+function lane_in_words({ endpoint, callers, outage, limit, held_calls }) {
+  if (!outage && !limit) return "";
+  const where = [endpoint, callers === "everybody" ? "" : endpoint ? `(${callers})` : callers].filter(Boolean).join(" ");
+  const what = outage
+    ? `an outage for ${plain(seconds(outage.seconds))}`
+    : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, for ${plain(seconds(limit.seconds))}`;
+  const held = held_calls ? `; ${amount(held_calls, "call")} ${held_calls === 1 ? "is" : "are"} held` : "";
+  const why = (outage ?? limit).why;
+  return `${where ? `${where}: ${what}` : capital(what)}${held}${why ? `. ${capital(why)}` : ""}.`;
+}
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+const HOLDS = { cooling: "a cooldown", limit: "a limit", outage: "an outage", concurrency: "the limit of attempts under way", rate: "a rate or the adaptive limiter" };
+
+/** How many calls are held, and by what; "" for none. */
+export function held_in_words(live) {
+  if (!live.held) return "";
+  const by = Object.entries(live.held_by ?? {});
+  const why = by.length === 1 ? ` by ${HOLDS[by[0][0]]}` : by.length ? `: ${by.map(([cause, number]) => `${count(number)} by ${HOLDS[cause]}`).join(", ")}` : "";
+  return `${amount(live.held, "call")} ${live.held === 1 ? "is" : "are"} held now${why}.`;
+}
+
+/** The cooldown or the outage in a few characters. */
 export function cooldown(live) {
   const broken = live.open?.length ?? 0;
+  const out = (live.weather ?? []).filter(({ outage }) => outage);
+  if (out.length) return `out ${plain(seconds(Math.max(...out.map(({ outage }) => outage.seconds))))}`;
   if (live.only_keys_cool) return `${live.cooling.length}/${live.keys} keys`;
   if (live.cooldown) return seconds(live.cooldown);
   return broken ? `${count(broken)} open` : "–";
@@ -47,10 +77,13 @@ export function filled({ kind, level, capacity }) {
   return kind === "budget" ? `${tokens(level)} left` : `${tokens(level)}/${tokens(capacity)}`;
 }
 
-/** The limits on attempts: their rate, and how many of those that may be under way are. */
+/** The limits on attempts: their rate, and how many of those that may be under way are. A limit that was found because
+ *  the upstream is in trouble is shown rather than a fixed one.
+ */
 export function limit({ limiter, rated, about, live }) {
-  const most = about?.concurrency;
-  const placed = most ? `${count(live.under_way)}/${count(most)}` : live.under_way ? `${count(live.under_way)} under way` : "";
+  const found = (live.weather ?? []).filter((lane) => lane.limit).sort((a, b) => a.limit.attempts - b.limit.attempts)[0];
+  const most = typeof about?.concurrency === "number" ? about.concurrency : 0;
+  const placed = found ? `${count(found.limit.under_way)}/${count(found.limit.attempts)}` : most ? `${count(live.under_way)}/${count(most)}` : live.under_way ? `${count(live.under_way)} under way` : "";
   const paced = pace({ limiter, rated, about });
   return placed ? (paced === "–" ? placed : `${paced}, ${placed}`) : paced;
 }

@@ -28,8 +28,8 @@ function unsent(call) {
   return held ? { text: `held ${seconds(call.duration)}`, tone: "wait", times: 1 } : { text: "not sent", tone: "none", times: 1 };
 }
 
-/** The outcomes of calls that may have waited for a cooldown, a rate, a limiter or a place before they ended. */
-const HOLDING = new Set(["cooling", "rate_limited", "overloaded", "deadline", "client_gone"]);
+/** The outcomes of calls that may have waited for a cooldown, an outage, a rate, a limiter or a place before they ended. */
+const HOLDING = new Set(["cooling", "outage", "rate_limited", "overloaded", "deadline", "client_gone"]);
 
 /** The whole history of a call: its attempts on a time axis, then why it ended as it did. */
 export function story(call, house) {

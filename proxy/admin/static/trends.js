@@ -44,13 +44,22 @@ const LATENCY = {
   ],
 };
 const no_calls = (columns) => !columns.calls.some((calls) => calls);
-const COOLDOWN = { band: "cooldown", bands: cooled };
+const COOLDOWN = { band: "cooldown or outage", bands: cooled };
 
-/** The periods in which callers were asked to wait: from the list of cooldowns that began, and from the samples. */
+/** The periods in which callers were asked to wait, from the list of cooldowns that began and from the samples, and those
+ *  of outages.
+ */
 function cooled(columns) {
   const last = columns.at[columns.at.length - 1];
   const found = columns.at.flatMap((at, n) => (columns.cooldown[n] ? [[at, at + columns.cooldown[n]]] : []));
   for (const { began, seconds: long } of columns.cooldowns ?? []) found.push([began, began + long]);
+  const out = new Map(); // the outages that are not over, by whom they hold
+  for (const { event, at, seconds: long, endpoint, callers } of columns.weather ?? []) {
+    const who = `${endpoint} ${callers}`;
+    if (event === "outage_began") out.set(who, at - long);
+    else if (event === "outage_over") found.push([at - long, at]), out.delete(who);
+  }
+  for (const since of out.values()) found.push([since, last]);
   found.sort((a, b) => a[0] - b[0]);
   const bands = [];
   for (const [from, to] of found) {

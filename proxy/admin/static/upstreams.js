@@ -2,7 +2,7 @@
 
 import { Detail } from "./detail.js";
 import { $, Sparkline, count, h, mark, percent, rate, say, seconds } from "./dom.js";
-import { amount, attempts_in_words, attempts_per_call, cooldown, filled, keys_in_words, limit, opened } from "./standing.js";
+import { amount, attempts_in_words, attempts_per_call, cooldown, filled, held_in_words, keys_in_words, limit, opened, weather_in_words } from "./standing.js";
 import { Overview } from "./trends.js";
 import { VirtualList } from "./virtual.js";
 
@@ -13,8 +13,8 @@ const COLUMNS = [
   { id: "success", text: "Success", title: "Green: with the first attempt. Blue: after retries. Red: failed." },
   { id: "attempts", text: "Att./call", title: "Attempts per call, counting only calls with an attempt here, including calls from other upstreams" },
   { id: "bucket", text: "Bucket", title: "Retry tokens left, and their last five minutes" },
-  { id: "cooldown", text: "Cooldown", title: "How long callers still have to wait; how many keys have to; or how many endpoints' circuit breakers are open" },
-  { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter allows; attempts under way, out of the most allowed" },
+  { id: "cooldown", text: "Cooldown", title: "How long an outage has lasted; how long callers still have to wait; how many keys have to; or how many endpoints' circuit breakers are open" },
+  { id: "limiter", text: "Limit", title: "Attempts a second that a rate bucket or the adaptive limiter allows; attempts under way, out of the most allowed, by a fixed limit or by the one found for an upstream in trouble" },
   { id: "p50", text: "p50", title: "Half of the calls of the last minute took no longer, retries included" },
   { id: "p95", text: "p95", title: "95 of 100 calls of the last minute took no longer, retries included" },
 ];
@@ -144,7 +144,7 @@ export class Upstreams {
     mark(parts.name, "title", live.name);
     say(parts.badge, state.rank ? state.text : "");
     mark(parts.state, "title", `${state.text}: ${state.why}`);
-    mark(parts.badge, "title", [opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
+    mark(parts.badge, "title", [...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
     mark(parts.state, "aria-label", state.text);
     const recent = figures === live.recent;
     say(parts.calls, recent ? rate(figures.calls / Math.max(this.house.window, 1)) : count(figures.calls));
@@ -161,11 +161,12 @@ export class Upstreams {
     parts.spark.element.classList.toggle("none", !bucket);
     parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.cooldown, cooldown(live));
-    mark(parts.cooldown, "title", [live.held ? `${amount(live.held, "call")} ${live.held === 1 ? "is" : "are"} held now` : "", opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
-    mark(parts.cooldown, "data-tone", live.open?.length ? "bad" : live.cooldown ? "wait" : null);
+    mark(parts.cooldown, "title", [held_in_words(live), ...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
+    mark(parts.cooldown, "data-tone", live.open?.length || live.weather?.some(({ outage }) => outage) ? "bad" : live.cooldown ? "wait" : null);
     say(parts.limiter, limit(item));
-    mark(parts.limiter, "title", live.queued ? `${amount(live.queued, "call")} ${live.queued === 1 ? "waits" : "wait"} for a place among the attempts under way` : null);
-    mark(parts.limiter, "data-tone", live.queued ? "wait" : null);
+    const limited = weather_in_words({ weather: live.weather?.filter((lane) => lane.limit) }).join("\n");
+    mark(parts.limiter, "title", limited || live.queued ? limited || `${amount(live.queued, "call")} ${live.queued === 1 ? "waits" : "wait"} for a place among the attempts under way` : null);
+    mark(parts.limiter, "data-tone", live.queued || live.weather?.some(({ limit: found }) => found) ? "wait" : null);
     say(parts.p50, seconds(live.recent.p50));
     say(parts.p95, seconds(live.recent.p95));
   }

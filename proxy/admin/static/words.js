@@ -13,6 +13,7 @@ export const OUTCOMES = {
   rate_limited: "The rate bucket rejected the call.",
   cooling: "The upstream asked everyone to wait for longer than this call may be held, or its policy answers at once (cooldown: reject).",
   circuit_open: "Every endpoint has failed so often lately that its circuit breaker is open: calls are answered at once until a probe succeeds.",
+  outage: "Attempts to the upstream end without an answer, and the outage did not end while this call could be held.",
   overloaded: "No room: no place among the attempts under way became free in time (concurrency), limits.waiting or limits.connections is used up, or the process is draining.",
   denied: "The destination is not allowed.",
   bad_request: "The request could not be read, or must not be forwarded.",
@@ -38,7 +39,7 @@ export const FAULTS = {
 };
 
 /** The gates that can hold an attempt before it is sent. */
-export const GATES = { cooldown: "the upstream's cooldown", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
+export const GATES = { cooldown: "the upstream's cooldown", limit: "the limit that was found for an upstream in trouble", outage: "the upstream's outage", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
 
 /** The result of an attempt in a few characters. */
 export function result(attempt) {

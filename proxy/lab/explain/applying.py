@@ -58,6 +58,8 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("drains", wording.drains(policy)),
         ("credentials", wording.credentials(policy)),
         ("under way", wording.concurrency(policy.concurrency)),
+        ("in trouble", wording.in_trouble(policy)),
+        ("pushbacks", wording.whose_word(policy)),
         ("scope", wording.scope(policy, one.scope.value)),
         ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
         ("first byte", wording.first_byte(policy, one.call.first_byte)),

@@ -122,6 +122,30 @@ def bucket(ref: BucketRef | None) -> str:
     return f"{ref.name or 'its own'}: {store(ref.spec)}"
 
 
+def in_trouble(policy: Policy) -> str:
+    """The handling of calls while the upstream is overloaded or away (contract, section 14), in words; "" if it is
+    handled like any other failure.
+    """
+    said, limit, hold = [], policy.limit, span(policy.pushback.hold)
+    if policy.mode != "enforce":
+        return ""
+    if limit is not None:
+        waits = f"at most {limit.queue} calls wait for it, for at most {span(min(limit.wait, policy.pushback.hold))}"
+        said.append(f"attempts under way are limited while they end for want of capacity; {waits}")
+    if policy.outage == "hold":
+        said.append(f"in an outage one probe at a time is sent, and other calls are held for at most {hold}")
+    return "; ".join(said)
+
+
+def whose_word(policy: Policy) -> str:
+    """The endpoints whose calls a pushback holds, in words; "" for an upstream with one endpoint."""
+    if len(policy.endpoints) < 2 or policy.pushback.cooldown == "off":
+        return ""
+    if policy.pushback.of == "endpoint":
+        return "of one endpoint: they hold its calls alone, and the call itself goes to another one at once"
+    return "of the upstream: they hold the calls of all endpoints"
+
+
 def concurrency(limit: Concurrency | None) -> str:
     """The number of attempts that may be under way, and what happens to calls beyond it; "" without a limit."""
     if limit is None:

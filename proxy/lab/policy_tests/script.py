@@ -418,15 +418,20 @@ def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str]
     return tuple((name, each) for name, value in fields for each in (value if isinstance(value, tuple) else (value,)))
 
 
+#: The defaults of a policy test: no call waits for a limit or an outage unless its configuration writes the key
+#: (contract, section 14).
+CALM = Map.of({"concurrency": "off", "outage": "fail"})
+
+
 def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -> LoadResult:
     if script.config is None:
-        return load(None, environ)
+        return load(None, environ, under=CALM)
     if isinstance(script.config, Map):
-        return load_tree(script.config, script.file, environ)
+        return load_tree(script.config, script.file, environ, under=CALM)
     file, problems = str(path.parent / script.config), Problems()
     if not is_file(file) and read_text(file, problems, named_at=script.config_at, path="config") is None:
         return LoadResult(None, tuple(problems.sorted()))
-    return load(file, environ)
+    return load(file, environ, under=CALM)
 
 
 def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:

@@ -131,6 +131,8 @@ def _plain(chosen: Column) -> list[Column]:
         bucket=None,
         rate=None,
         concurrency=None,
+        limit=None,
+        outage="fail",
         pushback=alone,
         circuit_breaker=None,
         endpoints=(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.lab.simulate.simulation import Played
-from proxy.lab.simulate.weather import Outage, Scenario
+from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: Seconds over which the load is looked at.
 WINDOW = 5
@@ -97,7 +97,7 @@ def _load(scenario: Scenario, series: tuple[tuple[int, int, int], ...]) -> tuple
     return peak, amplification
 
 
-def _recovery(scenario: Scenario, outage: Outage, series: tuple[tuple[int, int, int], ...]) -> float | None:
+def _recovery(scenario: Scenario, outage: ScenarioOutage, series: tuple[tuple[int, int, int], ...]) -> float | None:
     first = min(other.at for other in scenario.outages)
     before = [each for each in series[: int(first)] if each[0]]
     begun = sum(each[0] for each in before)

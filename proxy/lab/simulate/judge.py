@@ -20,7 +20,7 @@ from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.possible import Possible, possible
 from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.supply import Stretch, Supply
-from proxy.lab.simulate.weather import Outage, Scenario
+from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: Seconds over which the load is looked at.
 _SPAN = 5
@@ -41,7 +41,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleVerdict:
     """The verdict of one rule, by its number in the contract: whether it holds, and the figures in a few words."""
 
     rule: int
@@ -97,7 +97,7 @@ class Judge:
     hold: float = 20.0
     is_bounded: bool = True
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[RuleVerdict]:
         """The verdicts of all rules that apply to this scenario."""
         return [
             *self._served(),
@@ -115,35 +115,37 @@ class Judge:
 
     # rule 1
 
-    def _served(self) -> Iterator[Verdict]:
+    def _served(self) -> Iterator[RuleVerdict]:
         ours, none, best = self.ours.figures.success_rate, self.none.figures.success_rate, self.best.success_rate
         least = none - 0.001
         if best > none + 0.001:  # else the difference is chance, as the first part of the rule allows for
             least = none + 0.85 * (best - none)
-        yield Verdict(1, ours >= least - 1e-9, f"{ours:.2%} served, at least {least:.2%} ({none:.2%} to {best:.2%})")
+        yield RuleVerdict(
+            1, ours >= least - 1e-9, f"{ours:.2%} served, at least {least:.2%} ({none:.2%} to {best:.2%})"
+        )
 
     # rule 2
 
-    def _times(self) -> Iterator[Verdict]:
+    def _times(self) -> Iterator[RuleVerdict]:
         ours, none, best = self.ours, self.none, self.best
         most = 1.5 * max(none.median, best.median) + 0.02
-        yield Verdict(2, ours.median <= most, f"median {ours.median:.3f} s, at most {most:.3f}")
+        yield RuleVerdict(2, ours.median <= most, f"median {ours.median:.3f} s, at most {most:.3f}")
         pushback = max(ours.figures.longest_pushback, none.figures.longest_pushback)
         most = 1.25 * max(none.p99, best.p99, 0.6) + pushback + 2.0
-        yield Verdict(2, ours.p99 <= most, f"p99 {ours.p99:.2f} s, at most {most:.2f}")
+        yield RuleVerdict(2, ours.p99 <= most, f"p99 {ours.p99:.2f} s, at most {most:.2f}")
         held = max(ours.ledger.held, default=0.0)
-        yield Verdict(2, held <= self.hold + _NO_HOLD, f"held for {held:.2f} s, at most {self.hold:g}")
+        yield RuleVerdict(2, held <= self.hold + _NO_HOLD, f"held for {held:.2f} s, at most {self.hold:g}")
 
     # rule 3
 
-    def _load(self) -> Iterator[Verdict]:
+    def _load(self) -> Iterator[RuleVerdict]:
         each = self.ours.figures.attempts_per_call
-        yield Verdict(3, each <= 3.3, f"{each:.2f} attempts a call, at most 3.3")
+        yield RuleVerdict(3, each <= 3.3, f"{each:.2f} attempts a call, at most 3.3")
         worst = max(self._loads(), key=lambda found: found[1] / found[2], default=None)
         if worst is not None:
             at, load, allowed = worst
             says = f"{load / _SPAN:.1f}/s from {at} s on, at most {allowed / _SPAN:.1f}/s"
-            yield Verdict(3, load <= allowed, says)
+            yield RuleVerdict(3, load <= allowed, says)
 
     def _loads(self) -> Iterator[tuple[int, float, float]]:
         """Each five seconds in which more is asked than the upstream takes, or was not served yet: when they begin, the
@@ -168,7 +170,7 @@ class Judge:
 
     # rule 4
 
-    def _fails_fast(self) -> Iterator[Verdict]:
+    def _fails_fast(self) -> Iterator[RuleVerdict]:
         ledger = self.ours.ledger
         for outage in self.scenario.outages:
             if not self._is_full(outage):
@@ -183,9 +185,11 @@ class Judge:
             ]
             if took:
                 half = median(took)
-                yield Verdict(4, half <= 1.0, f"half of {len(took)} calls in a long outage fail within {half:.2f} s")
+                yield RuleVerdict(
+                    4, half <= 1.0, f"half of {len(took)} calls in a long outage fail within {half:.2f} s"
+                )
 
-    def _is_full(self, outage: Outage) -> bool:
+    def _is_full(self, outage: ScenarioOutage) -> bool:
         """Whether the outage is one of the whole upstream, of which something can be seen."""
         is_silent = not self.is_bounded and set(outage.kinds) <= {"attempt_timeout", "stall"}
         everywhere = outage.endpoint is None or self.scenario.endpoints == 1
@@ -193,19 +197,19 @@ class Judge:
 
     # rule 5
 
-    def _costs_nothing(self) -> Iterator[Verdict]:
+    def _costs_nothing(self) -> Iterator[RuleVerdict]:
         if not Supply(self.scenario).is_ample or any(map(self._is_full, self.scenario.outages)):
             return
         ours, bare = self.ours, self.bare
-        yield Verdict(
+        yield RuleVerdict(
             5, ours.median <= 1.05 * bare.median, f"median {ours.median:.3f} s, without holding {bare.median:.3f}"
         )
         served, usual = ours.figures.succeeded, bare.figures.succeeded
-        yield Verdict(5, served >= 0.95 * usual, f"{served} calls served, without holding {usual}")
+        yield RuleVerdict(5, served >= 0.95 * usual, f"{served} calls served, without holding {usual}")
 
     # rule 6
 
-    def _is_over(self) -> Iterator[Verdict]:
+    def _is_over(self) -> Iterator[RuleVerdict]:
         ledger = self.ours.ledger
         holds = sorted(
             (min(sent, ended), began)
@@ -225,7 +229,7 @@ class Judge:
             after = [end - since for end, began in holds if stretch.at <= end and began < following]
             says = f"calls were held until {max(0.0, *after, 0.0):.1f} s after it was well again, at most {most:g}"
             late = sum(each > most for each in after)
-            yield Verdict(6, not late, f"{says}; {late} calls for longer" if late else says)
+            yield RuleVerdict(6, not late, f"{says}; {late} calls for longer" if late else says)
 
     def _well_again(self, stretch: Stretch) -> float:
         """When the upstream can serve all that is asked for after this stretch, those that wait too."""

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 LimitKind = Literal["fixed", "sliding", "bucket"]
 
 
-class Limit(Protocol):
+class RequestLimit(Protocol):
     """A limit of one key. Times are seconds and never go back; `most` is how much the limit allows in one window at
     that time, which outages may change.
     """
@@ -78,7 +78,7 @@ class SlidingWindow:
         self._total += size
 
 
-class TokenBucket:
+class BurstLimit:
     """A token bucket, full at first. It fills by the limit in each `window` seconds."""
 
     __slots__ = ("_burst", "_last", "_level", "_window")
@@ -107,8 +107,8 @@ class TokenBucket:
 _EPSILON = 1e-9
 
 
-def limit_of(kind: LimitKind, window: float, burst: float) -> Limit:
+def limit_of(kind: LimitKind, window: float, burst: float) -> RequestLimit:
     """A new limit of this kind for one key. `window` is in seconds, `burst` in requests or tokens."""
     if kind == "fixed":
         return FixedWindow(window)
-    return SlidingWindow(window) if kind == "sliding" else TokenBucket(window, burst)
+    return SlidingWindow(window) if kind == "sliding" else BurstLimit(window, burst)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from proxy.lab.simulate.arrivals import SIGMA, Arrival, visits
-from proxy.lab.simulate.limits import Limit
-from proxy.lab.simulate.weather import STALL, Kind, Outage, Scenario
+from proxy.lab.simulate.limits import RequestLimit
+from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 
 #: Seconds for which a call is held at most, and in which an outage's calls are held.
 HOLD = 20.0
@@ -87,7 +87,7 @@ class _Opening:
 
     __slots__ = ("at", "endpoint", "key", "outage")
 
-    def __init__(self, at: float, key: int, endpoint: int, outage: Outage | None) -> None:
+    def __init__(self, at: float, key: int, endpoint: int, outage: ScenarioOutage | None) -> None:
         self.at = at
         self.key = key
         self.endpoint = endpoint
@@ -108,12 +108,12 @@ class _Scheduler:
         self._patience = math.inf if scenario.patience is None else scenario.patience
         self._is_bounded = (terms.attempt, terms.first_byte, scenario.patience) != (None, None, None)
         self._free_at = [0.0] * scenario.endpoints
-        self._limits: dict[int, Limit] = {}
+        self._limits: dict[int, RequestLimit] = {}
         self._last: dict[int, float] = {}  # when a request was last counted, by key
         self._edges = scenario.edges
         self._from, self._until = 0.0, -1.0
-        self._outages: tuple[Outage, ...] = ()
-        self._recovering: Outage | None = None
+        self._outages: tuple[ScenarioOutage, ...] = ()
+        self._recovering: ScenarioOutage | None = None
         self._held: dict[int, list[float]] = {}  # by sidecar: until when each of its calls is held
         self._tokens: dict[int, float] = {}  # of each sidecar's bucket that is not full
         self._retries: list[tuple[float, int, _Pending]] = []
@@ -179,7 +179,7 @@ class _Scheduler:
             self._backlogs.append((began, max(ended, until)))
         return True
 
-    def _latency(self, route: int, outage: Outage | None) -> float:
+    def _latency(self, route: int, outage: ScenarioOutage | None) -> float:
         """The median of the route's answers, in seconds."""
         scenario = self._scenario
         latency = scenario.latency if outage is None else outage.latency
@@ -243,7 +243,7 @@ class _Scheduler:
             self._look_up(at)
             best: _Opening | None = None
             least = 1.0
-            closed: list[Outage] = []
+            closed: list[ScenarioOutage] = []
             for key in keys:
                 for endpoint in self._endpoints:
                     outage = self._about(key, endpoint, arrival.route)
@@ -264,7 +264,9 @@ class _Scheduler:
                 at = self._until  # by then the upstream can do more, or less
         return None
 
-    def _room(self, key: int, endpoint: int, outage: Outage | None, at: float, size: int, latest: float) -> float:
+    def _room(
+        self, key: int, endpoint: int, outage: ScenarioOutage | None, at: float, size: int, latest: float
+    ) -> float:
         """The first time from `at` on at which the limit and the queue have room, as they are now."""
         scenario = self._scenario
         most = scenario.limit if outage is None else outage.limit
@@ -290,13 +292,13 @@ class _Scheduler:
         if capacity is not None:
             self._free_at[opening.endpoint] = at + self._scenario.endpoints / capacity
 
-    def _limit(self, key: int, most: int) -> Limit:
+    def _limit(self, key: int, most: int) -> RequestLimit:
         limit = self._limits.get(key)
         if limit is None:
             limit = self._limits[key] = self._scenario.new_limit(most)
         return limit
 
-    def _capacity(self, outage: Outage | None, at: float) -> float | None:
+    def _capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
         """The capacity of all endpoints together, as far as this outage and the recovery from others allow."""
         if outage is not None:
             return outage.capacity
@@ -315,7 +317,7 @@ class _Scheduler:
         self._outages = self._scenario.outages_at(at)
         self._recovering = self._scenario.recovering_at(at)
 
-    def _about(self, key: int, endpoint: int, route: int) -> Outage | None:
+    def _about(self, key: int, endpoint: int, route: int) -> ScenarioOutage | None:
         return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
 
     def _visit(self, at: float) -> None:

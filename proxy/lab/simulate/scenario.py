@@ -17,7 +17,7 @@ from proxy.config.units import is_off
 from proxy.config.units import positive_duration as read_duration
 from proxy.config.units import rate as read_rate
 from proxy.config.yaml_tree import Map, parse, read_text
-from proxy.lab.simulate.weather import STALL, Kind, Other, Outage, Pause, Route, Scenario
+from proxy.lab.simulate.weather import STALL, Kind, Other, Pause, Scenario, ScenarioOutage, ScenarioRoute
 from proxy.retry.facts import FaultKind
 
 #: Calls in all columns, beyond which the end would take too long.
@@ -208,7 +208,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     return scenario
 
 
-def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
+def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> ScenarioOutage:
     usual = {name: upstream.get(name) for name in ("capacity", "latency", "limit")}
     full: dict[str, Any] = usual | OUTAGE.filled(found)
     full["until"] = full["at"] + full.pop("lasts")
@@ -216,17 +216,17 @@ def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> Outage:
     full["retry_after"] = _seconds(full["retry_after"])
     for name in ("key", "endpoint", "route"):
         full[name] = full[name] - 1 if name in full else None
-    return Outage(**full)
+    return ScenarioOutage(**full)
 
 
-def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tuple[Route, ...]:
+def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tuple[ScenarioRoute, ...]:
     """The routes of a scenario, whose requests have this method and this latency (seconds) unless they say otherwise.
     Those without a share have what the others leave.
     """
     left = 1.0 - sum(each.get("share", 0.0) for each in found)
     without = sum("share" not in each for each in found)
     return tuple(
-        Route(
+        ScenarioRoute(
             each.get("method", method),
             each["path"],
             each["share"] if "share" in each else max(0.0, left) / without,

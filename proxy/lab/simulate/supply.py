@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proxy.lab.simulate.weather import Outage, Scenario
+from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: An upstream has ample room where less than this part of what it takes is asked.
 _AMPLE = 0.85
@@ -89,7 +89,7 @@ class Supply:
         taken = taken if taken < asked * (1 - _EPSILON) else most
         return taken if capacity is None else min(taken, capacity), use
 
-    def _limited(self, outages: tuple[Outage, ...], key: int, route: int) -> float:
+    def _limited(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> float:
         """The requests a second that the limits of a part's keys allow."""
         scenario = self._scenario
         total = 0.0
@@ -102,7 +102,7 @@ class Supply:
                 total += limit / (scenario.tokens or 1) / scenario.window
         return total
 
-    def _is_closed(self, outages: tuple[Outage, ...], key: int, route: int) -> bool:
+    def _is_closed(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> bool:
         """Whether an outage refuses all requests of a part, at every endpoint and with every key that it may use."""
         if not outages:
             return False
@@ -114,7 +114,7 @@ class Supply:
         )
         return all(outage is not None and outage.share >= 1.0 for outage in found)
 
-    def _capacity(self, outages: tuple[Outage, ...], now: float) -> float | None:
+    def _capacity(self, outages: tuple[ScenarioOutage, ...], now: float) -> float | None:
         """The capacity of the endpoints that are not in a full outage, together."""
         scenario = self._scenario
         recovering = scenario.recovering_at(now)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proxy.config.yaml_tree import Map
-from proxy.lab.simulate.limits import Limit, LimitKind, limit_of
+from proxy.lab.simulate.limits import LimitKind, RequestLimit, limit_of
 
 #: A failure that is no status and no fault: the head of a stream comes, and nothing after it.
 STALL = "stall"
@@ -19,7 +19,7 @@ Kind = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class ScenarioOutage:
     """An outage of the simulated upstream; its keys in the file are described in OUTAGE. Times are in seconds, shares
     from 0 to 1. `capacity`, `latency` and `limit` are those of the upstream if the outage names none; `key`, `endpoint`
     and `route` are the index of the API key, endpoint or route that it concerns, from 0, None for all.
@@ -49,7 +49,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ScenarioRoute:
     """A part of the apps' calls, with its share of them (0 to 1) and its latency as a multiple of the upstream's."""
 
     method: str
@@ -109,8 +109,8 @@ class Scenario:
     window: float
     keys: int
     endpoints: int
-    outages: tuple[Outage, ...]
-    routes: tuple[Route, ...] = ()
+    outages: tuple[ScenarioOutage, ...]
+    routes: tuple[ScenarioRoute, ...] = ()
     pauses: tuple[Pause, ...] = ()
     patience: float | None = None
     neighbours: float | None = None
@@ -125,21 +125,21 @@ class Scenario:
         edges = [edge for outage in self.outages for edge in (outage.at, outage.until)]
         return sorted({0.0, *edges, *(each.until + each.recovers for each in self.outages)})
 
-    def outages_at(self, now: float) -> tuple[Outage, ...]:
+    def outages_at(self, now: float) -> tuple[ScenarioOutage, ...]:
         """The outages that are in force `now`, in the order of the file."""
         return tuple(each for each in self.outages if each.at <= now < each.until)
 
-    def recovering_at(self, now: float) -> Outage | None:
+    def recovering_at(self, now: float) -> ScenarioOutage | None:
         """The past outage from which the capacity is still recovering `now`."""
         return next((each for each in self.outages if each.until <= now < each.until + each.recovers), None)
 
-    def capacity_after(self, outage: Outage, now: float) -> float | None:
+    def capacity_after(self, outage: ScenarioOutage, now: float) -> float | None:
         """The upstream's capacity during the recovery from an outage, in which it grows evenly."""
         if self.capacity is None or outage.capacity is None:
             return self.capacity
         return outage.capacity + (self.capacity - outage.capacity) * (now - outage.until) / outage.recovers
 
-    def new_limit(self, most: int) -> Limit:
+    def new_limit(self, most: int) -> RequestLimit:
         """A new limit for one key, which allows `most` in a window at first."""
         usual = most if self.limit is None else self.limit
         return limit_of(self.limit_kind, self.window, float(usual if self.burst is None else self.burst))

@@ -6,8 +6,8 @@ import math
 import random
 
 from proxy.lab.simulate.arrivals import SIGMA
-from proxy.lab.simulate.limits import Limit
-from proxy.lab.simulate.weather import STALL, Kind, Outage, Scenario
+from proxy.lab.simulate.limits import RequestLimit
+from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Reply
 
@@ -45,11 +45,11 @@ class World:
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
         self._deaf = deaf
         self._free_at = [0.0] * scenario.endpoints
-        self._limits: dict[int, Limit] = {}  # of each key
+        self._limits: dict[int, RequestLimit] = {}  # of each key
         self._edges = scenario.edges
         self._until = -1.0
-        self._outages: tuple[Outage, ...] = ()
-        self._recovering: Outage | None = None
+        self._outages: tuple[ScenarioOutage, ...] = ()
+        self._recovering: ScenarioOutage | None = None
         self._replies: dict[tuple[int, int], Reply] = {}
 
     def fate(self, now: float, key: int, endpoint: int, size: int = 1, route: int = 0) -> Sending:

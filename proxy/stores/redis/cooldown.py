@@ -1,10 +1,11 @@
 """A cooldown in Redis: it is reported to the other machines, and its slow start, in which a growing number of held
 calls may be under way ("places"), is shared by the fleet.
 
-A cooldown belongs to an upstream and a scope value; its groups of callers cool down separately. The number of places by
-which a group returns is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
+A cooldown belongs to an upstream and a scope value; its lanes cool down separately. The number of places by which the
+calls of a lane return is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
 Every PROMPT seconds while it holds any, a process reports how many places it added and how many it would use, and is
-given its share. If Redis is not available, each process has a slow start of its own.
+given its share. If Redis is not available, each process has a slow start of its own. A limit that begins because
+attempts are refused, and an outage, are each machine's own: every machine meets them itself, with its next attempts.
 """
 
 from __future__ import annotations
@@ -12,11 +13,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from proxy.retry.cooldown import Cooldown
-from proxy.retry.slow_start import SlowStart
+from proxy.retry.governor import Governor, Name
+from proxy.retry.lane import Lane
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket
 from proxy.stores.redis.client import Command
 from proxy.stores.redis.store import RedisStore
+
+#: What the name of an endpoint's lane begins with: longer than the groups of callers (12 bytes at most) are.
+_ENDPOINT = b"at endpoint "
+
+
+def written(name: Name) -> str:
+    """A lane's name as Redis and the other machines read it: in hexadecimal, the group of callers alone if the upstream
+    is meant as a whole.
+    """
+    endpoint, group = name
+    label = endpoint.encode("utf-8", "surrogateescape")
+    return (_ENDPOINT + label + b"\0" + group if label else group).hex()
+
+
+def read(text: str) -> Name:
+    """A lane's name, from what `written` made of it."""
+    name = bytes.fromhex(text)
+    if not name.startswith(_ENDPOINT):
+        return "", name
+    label, _, group = name[len(_ENDPOINT) :].partition(b"\0")
+    return label.decode("utf-8", "surrogateescape"), group
 
 
 class RedisCooldown:
@@ -24,49 +46,49 @@ class RedisCooldown:
     the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin.
     """
 
-    def __init__(self, cooldown: Cooldown, place: str, store: RedisStore, key: str, channel: str) -> None:
-        self._cooldown = cooldown
+    def __init__(self, governor: Governor, place: str, store: RedisStore, key: str, channel: str) -> None:
+        self._governor = governor
         self._place = place
         self._store = store
         self._key, self._channel = key, channel
-        self._groups: dict[bytes, RedisPlaces] = {}
+        self._lanes: dict[Name, RedisPlaces] = {}
 
-    def adopt(self, name: bytes, group: SlowStart) -> None:
-        made = RedisPlaces(group, self._cooldown, self._store, f"{self._key}:{self._place}:{name.hex()}")
+    def adopt(self, name: Name, lane: Lane) -> None:
+        made = RedisPlaces(lane, self._governor, self._store, f"{self._key}:{self._place}:{written(name)}")
         self._store.add(made)
-        self._groups[name] = made
+        self._lanes[name] = made
 
-    def forget(self, name: bytes) -> None:
-        places = self._groups.pop(name, None)
+    def forget(self, name: Name) -> None:
+        places = self._lanes.pop(name, None)
         if places is not None:
             places.leave()
 
-    def began(self, name: bytes, status: int, delay: float, *, sent: float, now: float) -> None:
-        self._groups[name].report_pushback(sent, delay, now)
-        said = self._place, name.hex(), self._channel, str(status), repr(delay)
+    def began(self, name: Name, status: int, delay: float, *, sent: float, now: float) -> None:
+        self._lanes[name].report_pushback(sent, delay, now)
+        said = self._place, written(name), self._channel, str(status), repr(delay)
         self._store.send(Command("cooldown", self._key, said))
 
-    def asked(self, name: bytes, now: float) -> None:
-        self._groups[name].asked(now)
+    def asked(self, name: Name, now: float) -> None:
+        self._lanes[name].asked(now)
 
 
 class RedisPlaces(RedisBucket):
-    """This process's share of the fleet's places for one group of callers. A place lets a call of the group through
+    """This process's share of the fleet's places for one lane. A place lets a call of the lane through
     during the slow start that ends a cooldown.
     """
 
     script = "places"
 
-    def __init__(self, group: SlowStart, cooldown: Cooldown, store: RedisStore, key: str) -> None:
-        self._group = group
-        self._cooldown = cooldown
+    def __init__(self, lane: Lane, governor: Governor, store: RedisStore, key: str) -> None:
+        self._lane = lane
+        self._governor = governor
         # A pushback that is to be reported: when its attempt was sent, and its delay.
         self._word: tuple[float, float] | None = None
         self._in_report: tuple[float, float] | None = None  # the one that the last message reports
-        self._grown = 0.0  # the group's `grown` in the last message
+        self._grown = 0.0  # the limit's `grown` in the last message
         self._wanted = 0  # the places that it said this process would use
         self.hold(store, key, None)
-        group.share = math.inf if store.out else 0.0
+        lane.share = math.inf if store.out else 0.0
 
     def report_pushback(self, sent: float, delay: float, now: float) -> None:
         """Report a pushback to the fleet: the answer to an attempt sent at `sent` asked for a delay of `delay`
@@ -76,28 +98,29 @@ class RedisPlaces(RedisBucket):
         self.store.soon(self, now)
 
     def asked(self, now: float) -> None:
-        """Note that calls of the group wait for places or use them, in this process or elsewhere, so that this process
+        """Note that calls of the lane wait for places or use them, in this process or elsewhere, so that this process
         asks Redis for its share of places.
         """
-        if not self._wanted and self._group.wanted():
+        if not self._wanted and self._lane.wanted():
             self._soon(now)
-        elif self._group.elsewhere:
-            self._soon(max(now + FRESH, self._group.until))
+        elif self._lane.elsewhere:
+            self._soon(max(now + FRESH, self._lane.until))
 
     def part(self, now: float) -> None:
         """Go on without Redis, with a slow start of this process alone."""
         self._word = None
         if not self._leaving:
-            self._group.go_alone(now)
-            self._cooldown.allotted(self._group)
+            self._lane.go_alone(now)
+            self._governor.allotted(self._lane, now)
 
     def _report(self, now: float) -> Iterable[float | None]:
-        group, word = self._group, self._word
-        self._in_report, self._grown = word, group.grown
-        self._wanted = 0 if self._leaving else group.wanted()
+        lane, word = self._lane, self._word
+        self._in_report, self._grown = word, lane.limit.grown
+        self._wanted = 0 if self._leaving else lane.wanted()
         age, delay = (None, 0.0) if word is None else (now - word[0], word[1])
-        queued = 0 if self._leaving else len(group.queue)
-        return age, delay, group.grown, self._wanted, group.places, group.place_seconds, queued
+        queued = 0 if self._leaving else len(lane.queue)
+        places = lane.limit.most if lane.limit.returns and lane.limit.is_on else 1.0
+        return age, delay, lane.limit.grown, self._wanted, places, lane.place_seconds, queued
 
     def _learn(self, values: list[float], now: float) -> None:
         if self._word is not self._in_report:
@@ -106,16 +129,16 @@ class RedisPlaces(RedisBucket):
         if self._leaving:
             return
         places, share, threshold, others = values
-        more = self._group.grown - self._grown
-        self._group.allot(places + more, share, threshold if threshold >= 0 else math.inf, others > 0, now)
-        self._cooldown.allotted(self._group)
+        more = self._lane.limit.grown - self._grown
+        self._lane.allot(places + more, share, threshold if threshold >= 0 else math.inf, others > 0, now)
+        self._governor.allotted(self._lane, now)
 
     def _plan(self, now: float) -> None:
         if self._word is not None:
             self._soon(now)
         elif self._leaving:
             return
-        elif self._wanted or self._group.wanted():
+        elif self._wanted or self._lane.wanted():
             self._soon(now + PROMPT)
-        elif self._group.elsewhere:  # a new caller is held as long as any other caller is
-            self._soon(max(now + FRESH, self._group.until))
+        elif self._lane.elsewhere:  # a new caller is held as long as any other caller is
+            self._soon(max(now + FRESH, self._lane.until))

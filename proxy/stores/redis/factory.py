@@ -18,15 +18,16 @@ from typing import TypeVar
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import MOST_GROUPS, Cooldown, CooldownBegan, Ends
+from proxy.retry.cooldown import MOST_GROUPS, CooldownBegan, Ends
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.governor import Governor, Name
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of, space
 from proxy.stores.redis.client import RedisClient
-from proxy.stores.redis.cooldown import RedisCooldown
+from proxy.stores.redis.cooldown import RedisCooldown, read
 from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
 from proxy.stores.redis.store import RedisStore
@@ -38,30 +39,30 @@ Made = TypeVar("Made", bound=RedisBucket)
 
 
 class Heard:
-    """Cooldowns that began on other machines, for a scope that no call of this process has used: by group, their ends
-    and statuses. If there are too many groups, the one whose cooldown ends first is dropped, as in a cooldown.
+    """Cooldowns that began on other machines, for a scope that no call of this process has used: by lane, their ends
+    and statuses. If there are too many lanes, the one whose cooldown ends first is dropped, as in a governor.
     """
 
-    __slots__ = ("_ends", "groups")
+    __slots__ = ("_ends", "lanes")
 
     def __init__(self) -> None:
-        self.groups: dict[bytes, tuple[float, int]] = {}
-        self._ends = Ends()
+        self.lanes: dict[Name, tuple[float, int]] = {}
+        self._ends: Ends[Name] = Ends()
 
-    def note(self, group: bytes, until: float, status: int) -> None:
-        """Note that a cooldown of this group of callers began after an answer with this status, and holds calls until
-        `until`. Of two cooldowns of a group, the one that ends later is kept.
+    def note(self, name: Name, until: float, status: int) -> None:
+        """Note that a cooldown of this lane began after an answer with this status, and holds calls until `until`. Of
+        two cooldowns of a lane, the one that ends later is kept.
         """
-        known = self.groups.get(group)
+        known = self.lanes.get(name)
         if known is None:
-            if len(self.groups) >= MOST_GROUPS and (first := self._ends.pop(self._until_of)) is not None:
-                del self.groups[first[1]]
-            self._ends.add(group, until)
+            if len(self.lanes) >= MOST_GROUPS and (first := self._ends.pop(self._until_of)) is not None:
+                del self.lanes[first[1]]
+            self._ends.add(name, until)
         if known is None or until > known[0]:
-            self.groups[group] = until, status
+            self.lanes[name] = until, status
 
-    def _until_of(self, group: bytes) -> float | None:
-        known = self.groups.get(group)
+    def _until_of(self, name: Name) -> float | None:
+        known = self.lanes.get(name)
         return None if known is None else known[0]
 
 
@@ -77,7 +78,7 @@ class RedisFactory(Factory):
         self._prefix = prefix
         self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
-        self._cooldowns: OrderedDict[str, tuple[str, Cooldown]] = OrderedDict()  # by the scope's name in the fleet
+        self._governors: OrderedDict[str, tuple[str, Governor]] = OrderedDict()  # by the scope's name in the fleet
         self._heard: OrderedDict[str, Heard] = OrderedDict()  # for scopes that are not used here yet
         self._listener: asyncio.Task[None] | None = None
         #: Called with each cooldown that began on another machine and holds calls here.
@@ -136,28 +137,28 @@ class RedisFactory(Factory):
     def roster(self, upstream: str) -> Roster:
         return self.inner.roster(upstream)  # each machine's own
 
-    def cooldown(self, upstream: str, value: str) -> Cooldown:
-        """The cooldown of this scope; if the fleet has one in force for it, that one holds calls from the start."""
-        cooldown = self.inner.cooldown(upstream, value)
+    def governor(self, upstream: str, value: str) -> Governor:
+        """The governor of this scope. If the fleet has a cooldown in force for it, that holds calls from the start."""
+        governor = self.inner.governor(upstream, value)
         if upstream in self.upstreams:
             place = _place_of(upstream, value)
-            self._cooldowns[place] = upstream, cooldown
-            if len(self._cooldowns) > MOST_SCOPES:
-                self._cooldowns.popitem(last=False)
-            cooldown.fleet = RedisCooldown(cooldown, place, self.store, self._in_force, self._channel)
+            self._governors[place] = upstream, governor
+            if len(self._governors) > MOST_SCOPES:
+                self._governors.popitem(last=False)
+            governor.join(RedisCooldown(governor, place, self.store, self._in_force, self._channel))
             heard = self._heard.pop(place, None)
-            for group, (until, status) in heard.groups.items() if heard is not None else ():
-                self._hold(upstream, cooldown, group, until, status)
-        return cooldown
+            for name, (until, status) in heard.lanes.items() if heard is not None else ():
+                self._hold(upstream, governor, name, until, status)
+        return governor
 
     def announce(self, upstream: str, value: str) -> None:
         self.inner.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Forget the cooldown object of this scope. Cooldowns of the scope that begin elsewhere from now on are kept as
+        """Forget the governor of this scope. Cooldowns of the scope that begin elsewhere from now on are kept as
         those of a scope that no call has used.
         """
-        self._cooldowns.pop(_place_of(upstream, value), None)
+        self._governors.pop(_place_of(upstream, value), None)
 
     def _add(self, made: Made, now: float) -> Made:
         self.store.add(made)
@@ -213,12 +214,11 @@ class RedisFactory(Factory):
 
     def _begin(self, place: str, group: str, status: str, delay: float) -> None:
         """Take over a cooldown that began on another machine. `place` is the name of its scope in the fleet, `group`
-        the group of callers in hexadecimal, `status` that of the answer that began it, and `delay` the seconds that are
-        left.
+        its lane's name as `written`, `status` that of the answer that began it, and `delay` the seconds that are left.
         """
         if delay <= 0 or not math.isfinite(delay):
             return
-        known, name, until = self._cooldowns.get(place), bytes.fromhex(group), self._clock() + delay
+        known, name, until = self._governors.get(place), read(group), self._clock() + delay
         if known is not None:
             self._hold(*known, name, until, int(status))
             return
@@ -226,11 +226,11 @@ class RedisFactory(Factory):
         if len(self._heard) > MOST_SCOPES:
             self._heard.popitem(last=False)
 
-    def _hold(self, upstream: str, cooldown: Cooldown, group: bytes, until: float, status: int) -> None:
+    def _hold(self, upstream: str, governor: Governor, name: Name, until: float, status: int) -> None:
         now = self._clock()
-        if until > now and cooldown.started_elsewhere(group, status, until - now, now):
+        if until > now and governor.started_elsewhere(name, status, until - now, now):
             # No call of this process caused it.
-            self.heard(CooldownBegan(upstream, "", group, status, "", until - now, now, "", "", 0, "", 0))
+            self.heard(CooldownBegan(upstream, "", name[1], status, "", until - now, now, "", "", 0, name[0], 0))
 
 
 def _place_of(upstream: str, value: str) -> str:

@@ -14,19 +14,20 @@ from typing import Any, TypeVar
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import Cooldown
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.governor import Governor, Name
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import Factory, Key, SeenKeys, Spec
 from proxy.retry.token_bucket import TokenBucket
-from proxy.stores.shared_memory import buckets, circuit_breaker, ring
+from proxy.stores.shared_memory import buckets, circuit_breaker, lane, ring, scope
 from proxy.stores.shared_memory.concurrency import SharedPlaces
-from proxy.stores.shared_memory.cooldown import QUIET, SharedCooldown
 from proxy.stores.shared_memory.credentials import SharedRoster
+from proxy.stores.shared_memory.governor import SharedGovernor
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import COPY, STATE, Definition, Former, Memory, Number, Record, Rings, digest
+from proxy.stores.shared_memory.scope import SharedScope
 
 Made = TypeVar("Made", Bucket, RateBucket, CircuitBreaker)
 
@@ -111,18 +112,28 @@ class SharedFactory(Factory):
         record = circuit_breaker.BreakerRecord(memory.large, wanted, begin, circuit_breaker.NUMBERS)
         return circuit_breaker.SharedCircuitBreaker(spec, record, memory)
 
-    def cooldown(self, upstream: str, value: str) -> Cooldown:
-        key, table = (upstream, value), self.memory.small
-        self.made.append(("cooldown", key, None))
+    def governor(self, upstream: str, value: str) -> Governor:
+        key, table = (upstream, value), self.memory.lanes
+        self.made.append(("governor", key, None))
 
-        def attach(name: bytes, make: bool) -> Record | None:
-            wanted = self._definition("cooldown", (*key, name))
+        def attach(name: Name, make: bool) -> tuple[Record, bool] | None:
+            wanted, made = self._definition("lane", (*key, name)), False
             if not make and not table.knows(wanted.key):
                 return None
-            return Record(table, wanted, lambda at, _: self._write(at, QUIET), len(QUIET))
 
-        quiet = Number(table, self._definition("cooldown", key), lambda at, _: self._write(at, (-math.inf,)))
-        return SharedCooldown(quiet, attach)
+            def begin(at: int, _: Former | None) -> None:
+                nonlocal made
+                made = True
+                self._write(at, lane.QUIET)
+
+            record = Record(table, wanted, begin, len(lane.QUIET))
+            return record, made
+
+        def begin_scope(at: int, _: Former | None) -> None:
+            self._write(at, scope.QUIET)
+
+        record = Record(self.memory.small, self._definition("governor", key), begin_scope, len(scope.QUIET))
+        return SharedGovernor(SharedScope(record), attach)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return buckets.SharedSeen(self.memory, digest("seen", upstream, value))
@@ -139,7 +150,7 @@ class SharedFactory(Factory):
         return SharedRoster(attach)
 
     def announce(self, upstream: str, value: str) -> None:
-        self.made.append(("cooldown", (upstream, value), None))
+        self.made.append(("governor", (upstream, value), None))
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
         """Return `before`, the object that this process has used for this key so far, after looking its record up

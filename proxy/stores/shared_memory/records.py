@@ -35,6 +35,10 @@ STATE = MUTEX + 8
 TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
+#: The room of a copy of a lane's state, in words (`lane`), and the number of such records.
+LANE_COPY = 80
+LANES = 32768
+_LANE = STATE + 2 * LANE_COPY
 
 #: The number of small records, of one value or a few, and of places that are probed for a key. Contract, section 3: at
 #: most 10,000 scopes of each kind are kept.
@@ -93,7 +97,8 @@ class Memory:
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
         self.descriptor = descriptor
-        words = _HEADER + RECORDS * RECORD + larges * large + 2 * seen + WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
+        tables = RECORDS * RECORD + larges * large + LANES * _LANE
+        words = _HEADER + tables + 2 * seen + WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
@@ -107,7 +112,8 @@ class Memory:
         self.directory, self.log_lock, self.seen_lock, self.waiting_lock, self.under_way_lock = locks
         self.small = Table(self, _HEADER, RECORDS, RECORD)
         self.large = Table(self, self.small.end, larges, large)
-        self.seen = self.large.end
+        self.lanes = Table(self, self.large.end, LANES, _LANE, LANE_COPY)
+        self.seen = self.lanes.end
         self._pages = self.seen + 2 * seen
         self.slots = self._pages + WORKERS * _PAGE
 
@@ -166,10 +172,11 @@ def descriptor() -> int:
 
 
 class Table:
-    """A table of records of one size, from word `start` on."""
+    """A table of records of one size, from word `start` on. `copy`: the words between the two copies of a state."""
 
-    def __init__(self, memory: Memory, start: int, count: int, record: int) -> None:
+    def __init__(self, memory: Memory, start: int, count: int, record: int, copy: int = COPY) -> None:
         self.memory = memory
+        self.copy = copy
         self._start = start
         self._count = count
         self._record = record
@@ -259,7 +266,7 @@ class Table:
             begin(at + STATE, None)
         else:
             with Mutex(memory.map, newest * 8):
-                state = newest + STATE + COPY * (words[newest + SEQUENCE] & 1)
+                state = newest + STATE + self.copy * (words[newest + SEQUENCE] & 1)
                 begin(at + STATE, Former(doubles[newest + SIZE], state))
         words[_NEXT] += 1
         words[at + STAMP] = words[_NEXT] << 1  # a stamp that no record has had
@@ -289,7 +296,7 @@ class Record:
     def _attach(self) -> None:
         at, self._stamp = self._table.attach(self._definition, self._begin)
         self.at, self._stamp_at, self._sequence, self.value = at, at + STAMP, at + SEQUENCE, at + STATE
-        self._copies = (at + STATE) * 8, (at + STATE + COPY) * 8
+        self._copies = (at + STATE) * 8, (at + STATE + self._table.copy) * 8
         self._mutex = Mutex(self._map, at * 8)
         self._take, self.free = self._mutex.take, self._mutex.free
 
@@ -306,6 +313,19 @@ class Record:
         if answer or self.words[self._stamp_at] != self._stamp:
             self._find(answer)
         self.is_open = True
+
+    def open_inside(self) -> bool:
+        """Take the lock while another record is open, whose lock may be wanted by a process that makes a record: so
+        nothing is looked up. Returns False, without the lock, if the record has to be looked up again.
+        """
+        answer = self._take()
+        if answer:
+            self._mutex.wait(answer)
+        if self.words[self._stamp_at] != self._stamp:
+            self.free()
+            return False
+        self.is_open = True
+        return True
 
     def _find(self, answer: int) -> None:
         """Wait for the lock. If the record's stamp has changed (its place was given to another key, or it counted as
@@ -337,6 +357,12 @@ class Record:
             sequence = self.words[self._sequence] + 1
             self._form.pack_into(self._map, self._copies[sequence & 1], *state)
             self.words[self._sequence] = sequence
+            self._before = state
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The version of the published state, which each change makes another one. Read while the record is open."""
+        return self._stamp, self.words[self._sequence]
 
     def look(self, bucket: Any) -> None:
         """Give a bucket the current state, to read it without changing it."""
@@ -344,12 +370,12 @@ class Record:
         self.load(bucket)
         self.close()
 
-    def peek(self) -> float:
-        """Return the first number of the state, without taking the lock."""
+    def peek(self, place: int = 0) -> float:
+        """Return one number of the state, the first if `place` is not given, without taking the lock."""
         words = self.words
         if words[self._stamp_at] != self._stamp:
             self._attach()
-        return self.doubles[self.value + COPY * (words[self._sequence] & 1)]
+        return self.doubles[self.value + place + self._table.copy * (words[self._sequence] & 1)]
 
 
 class Rings(Record):
@@ -383,7 +409,7 @@ class Number(Record):
     def look(self, bucket: Any) -> None:
         bucket._level = self.peek()
 
-    def peek(self) -> float:
+    def peek(self, place: int = 0) -> float:
         if self.words[self._stamp_at] != self._stamp:
             self._attach()
         return self.doubles[self.value]

@@ -1,4 +1,4 @@
-cdef class Lane:
+cdef class StreamLane:
     cdef public Py_ssize_t queued
     cdef object _pieces
     cdef Py_ssize_t _at

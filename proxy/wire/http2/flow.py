@@ -11,7 +11,7 @@ HIGH_WATER = 64 * 1024
 LOW_WATER = 16 * 1024
 
 
-class Lane:
+class StreamLane:
     """The queued bytes of one stream, in order; `queued` is their number."""
 
     __slots__ = ("_at", "_pieces", "queued")

@@ -1,6 +1,6 @@
 cimport cython
 
-from proxy.wire.http2.flow cimport Lane
+from proxy.wire.http2.flow cimport StreamLane
 from proxy.wire.http2.frames cimport data_header, header_block
 from proxy.wire.http2.octets cimport FrameHeader
 from proxy.wire.http2.stream cimport Stream, StreamOutbox
@@ -31,9 +31,9 @@ cdef class Outbox(StreamOutbox):
     cpdef grant(self, Stream stream, long long increment)
     cpdef leave(self, Stream stream)
     cpdef clear(self)
-    @cython.locals(lane=Lane, stream=Stream, room=Py_ssize_t, data=bytes, last=bint)
+    @cython.locals(lane=StreamLane, stream=Stream, room=Py_ssize_t, data=bytes, last=bint)
     cpdef pump(self)
     @cython.locals(head=Py_ssize_t, size=Py_ssize_t, tail=Py_ssize_t, number=cython.longlong)
     cpdef message(self, Stream stream, bytes block, bytes data, bytes trailers)
-    @cython.locals(lane=Lane, size=Py_ssize_t)
+    @cython.locals(lane=StreamLane, size=Py_ssize_t)
     cpdef data(self, Stream stream, bytes data, bint end)

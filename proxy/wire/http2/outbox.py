@@ -10,7 +10,7 @@ from typing import Final
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER
-from proxy.wire.http2.flow import HIGH_WATER, LOW_WATER, Lane
+from proxy.wire.http2.flow import HIGH_WATER, LOW_WATER, StreamLane
 from proxy.wire.http2.frames import (
     DATA,
     END_HEADERS,
@@ -173,7 +173,7 @@ class Outbox(StreamOutbox):
                 stream.session.sent(stream)
             return
         if lane is None:
-            lane = stream.lane = Lane()
+            lane = stream.lane = StreamLane()
         lane.put(data)
         stream.ending = end
         self._waiting[stream] = None

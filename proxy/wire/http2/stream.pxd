@@ -1,6 +1,6 @@
 cimport cython
 
-from proxy.wire.http2.flow cimport Lane
+from proxy.wire.http2.flow cimport StreamLane
 
 
 cdef int NO_ERROR
@@ -29,7 +29,7 @@ cdef class Stream:
     cdef public long long expected, received, left, owed, window
     cdef public Py_ssize_t interim
     cdef public unsigned int id
-    cdef public Lane lane
+    cdef public StreamLane lane
     cdef public StreamSession session
     cdef public object held_trailers
     cdef public bytes trailers_queued

@@ -4,7 +4,7 @@ that the owner may take.
 
 from __future__ import annotations
 
-from proxy.wire.http2.flow import Lane
+from proxy.wire.http2.flow import StreamLane
 from proxy.wire.http2.frames import NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2
 
@@ -83,7 +83,7 @@ class Stream:
     def __init__(self) -> None:
         self.id = 0
         self.window = self.left = self.owed = 0
-        self.lane: Lane | None = None
+        self.lane: StreamLane | None = None
         self.over = True
         self.answered = False
         self.blocked = False

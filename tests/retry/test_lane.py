@@ -1,4 +1,4 @@
-"""What holds for every slow start, whatever comes back and whoever leaves (hypothesis)."""
+"""What holds for every lane from which calls return, whatever comes back and whoever leaves (hypothesis)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
-from proxy.retry.slow_start import SlowStart
+from proxy.retry.lane import Lane
+from proxy.retry.traffic import Traffic
 
 HOLD = 20.0
 
@@ -64,7 +65,7 @@ class Caller:
 
     def go(self) -> None:
         gate, now = self.play.gate, self.play.clock.now
-        gate.sent(self)
+        gate.sent(self, self, now)
         self.state, self.sent_at = "flying", now
         if self.spec["end"][0] != "never":
             self.play.clock.at(now + self.spec["end"][1], UPSTREAM, self.end)
@@ -101,7 +102,7 @@ class Play:
     """All of them at one gate."""
 
     def __init__(self, specs: list[dict[str, Any]], delay: float) -> None:
-        self.clock, self.gate = Clock(), SlowStart()
+        self.clock, self.gate = Clock(), Lane(Traffic())
         self.gate.start(delay, 503, 0.0, 0.0)
         self.callers = [Caller(self, number, spec) for number, spec in enumerate(specs)]
         for caller in self.callers:
@@ -121,7 +122,7 @@ class Play:
     def check(self) -> None:
         gate, now = self.gate, self.clock.now
         assert gate.in_use() >= 0
-        assert gate.places >= 1
+        assert gate.limit.most >= 1
         if gate.queue and now >= gate.until:
             alarms = [caller.alarm for caller in self.callers if caller.state == "held" and caller in gate.queue]
             assert gate._admitted or gate._taken or min(alarms) < math.inf
@@ -153,7 +154,7 @@ A_SHORTER_WORD_LATER: list[dict[str, Any]] = [
 @example(specs=A_SHORTER_WORD_LATER, delay=0.5)
 @settings(max_examples=300, deadline=None)
 @given(st.lists(callers, min_size=1, max_size=12), st.sampled_from([0.5, 2.0, 5.0]))
-def test_the_laws_of_a_slow_start(specs: list[dict[str, Any]], delay: float) -> None:
+def test_the_laws_of_a_return(specs: list[dict[str, Any]], delay: float) -> None:
     Play(specs, delay).run()
 
 
@@ -162,20 +163,20 @@ class Still:
         """It asks when the test says so."""
 
 
-def held(count: int, *, until: float = 2.0) -> tuple[SlowStart, list[Still]]:
-    gate, waiting = SlowStart(), [Still() for _ in range(count)]
+def held(count: int, *, until: float = 2.0) -> tuple[Lane, list[Still]]:
+    gate, waiting = Lane(Traffic()), [Still() for _ in range(count)]
     gate.start(until, 429, 0.0, 0.0)
     for each in waiting:
         gate.ask(each, 0.0)
     return gate, waiting
 
 
-def go(gate: SlowStart, waiting: list[Still], now: float) -> list[Still]:
+def go(gate: Lane, waiting: list[Still], now: float) -> list[Still]:
     """Those that go now, of those that wait."""
     gone = [each for each in waiting if each in gate.queue and gate.ask(each, now) == now]
     gone += [each for each in waiting if each in gate._admitted and each not in gone]
     for each in gone:
-        gate.sent(each)
+        gate.sent(each, each, now)
     return gone
 
 
@@ -201,25 +202,25 @@ def test_a_word_before_it_is_over_halves_them_once_and_they_grow_with_care() -> 
         for each in gone:
             gate.landed(each, now, now + 0.1, well=True)
         now += 0.1
-    assert gate.places == 8
+    assert gate.limit.most == 8
     gone = go(gate, waiting, now)
     assert len(gone) == 8
     assert gate.start(2.0, 429, now, now + 0.1)
     assert not gate.start(2.0, 429, now, now + 0.15), "sent before the word that is in force"
-    assert (gate.places, gate.until) == (4, pytest.approx(now + 2.15))
+    assert (gate.limit.most, gate.until) == (4, pytest.approx(now + 2.15))
     for each in gone:
         gate.landed(each, now, now + 0.2, well=True)
-    assert gate.places == 4, "an answer from before it tells of the time before it"
+    assert gate.limit.most == 4, "an answer from before it tells of the time before it"
     now = gate.until
     gone = go(gate, waiting, now)
     assert len(gone) == 4
     for each in gone:
         gate.landed(each, now, now + 0.1, well=True)
-    assert int(gate.places) == 4 and gate.places > 4.8, "one more a round trip"
+    assert int(gate.limit.most) == 4 and gate.limit.most > 4.8, "one more a round trip"
 
 
 def test_a_shorter_word_lets_nobody_go_before_a_longer_one_is_over() -> None:
-    gate, again = SlowStart(), Still()
+    gate, again = Lane(Traffic()), Still()
     gate.start(4.0, 429, 0.0, 2.0)
     assert gate.start(1.0, 429, 2.5, 3.0), "sent after the longer word"
     assert gate.claim(again, 4.0)
@@ -229,22 +230,100 @@ def test_a_shorter_word_lets_nobody_go_before_a_longer_one_is_over() -> None:
 
 def test_who_met_the_longest_word_itself_may_come_back_sooner() -> None:
     """As `standard-2026` does, by its clamp."""
-    gate, again = SlowStart(), Still()
+    gate, again = Lane(Traffic()), Still()
     gate.start(1.0, 429, 0.0, 2.0)
     assert gate.start(4.0, 429, 2.5, 3.0)
     assert gate.claim(again, 5.0)
     assert gate.ask(again, 5.0) == 5.0
 
 
-def test_who_is_behind_others_waits_for_two_delays_of_an_outage() -> None:
-    gate = SlowStart()
+def test_who_comes_second_waits_for_as_long_again_as_no_call_was_served() -> None:
+    gate = Lane(Traffic())
     gate.start(2.0, 503, 0.0, 0.0)
     first, second = Still(), Still()
     gate.ask(first, 1.0)
     gate.ask(second, 1.0)
     assert (gate.wait_of(first, 1.0), gate.wait_of(second, 1.0)) == (1.0, 1.0)
     gate.start(2.0, 503, 2.0, 2.1)
-    assert gate.wait_of(second, 2.1) < math.inf
     gate.start(2.0, 503, 4.1, 4.2)
-    assert gate.wait_of(first, 4.2) == 2.1  # half as long again as nobody has been served
-    assert gate.wait_of(second, 4.2) == math.inf
+    assert gate.wait_of(first, 4.2) == 2.1  # half as long again as no call has been served
+    assert gate.wait_of(second, 4.2) == 4.2
+
+
+def test_a_cooldown_that_begins_under_a_limit_lets_none_wait_for_ever() -> None:
+    gate, (first, second) = Lane(Traffic()), (Still(), Still())
+    gate.lasts = True
+    gate.limit._begin(3.0, 3.0, 1.0)
+    assert gate.start(2.0, 503, 1.5, 2.0)
+    gate.ask(first, 2.0)
+    gate.ask(second, 2.0)
+    assert gate.wait_of(second, 2.0) == 2.0  # though nothing had been served before
+    assert not gate.limit.returns
+    fleets = Lane(Traffic())
+    fleets.share = 0.0
+    fleets.limit._begin(3.0, 3.0, 1.0)
+    assert fleets.start(2.0, 503, 1.5, 2.0)
+    assert fleets.limit.returns  # the fleet gives the first place
+
+
+# -- outages ----------
+
+
+def out() -> Lane:
+    """A lane with an outage from 11 s on."""
+    gate = Lane(Traffic())
+    gate.outage.answered_at = 10.0
+    gate.lost(11.0, 0.0, again=False)
+    assert gate.lost(11.0, 0.0, again=True)
+    return gate
+
+
+def test_one_probe_at_a_time_goes_while_an_outage_lasts() -> None:
+    gate, (first, second) = out(), (Still(), Still())
+    assert gate.holds(11.01) == "outage"
+    assert gate.ask(first, 11.01) == 11.1
+    assert gate.ask(second, 11.02) == math.inf
+    assert gate.ask(first, 11.1) == 11.1
+    gate.sent(first, first, 11.1)
+    assert gate.ask(second, 11.5) == math.inf  # for as long as the probe is under way
+    assert gate.probe_lost(first, 11.6)
+    gate.landed(first, 11.1, 11.6, well=False)
+    assert gate.ask(second, 11.7) == pytest.approx(11.8)  # twice as long after it
+
+
+def test_calls_that_an_outage_held_return_by_a_limit_and_none_is_thought_to_wait_for_ever() -> None:
+    gate, waiting = out(), [Still() for _ in range(8)]
+    for each in waiting:
+        gate.ask(each, 11.0)
+    gate.lasts = True
+    (probe,) = go(gate, waiting, 11.1)
+    assert gate.answered(11.2)
+    gate.landed(probe, 11.1, 11.2, well=True)
+    assert all(gate.wait_of(each, 11.2) < math.inf for each in gate.queue)
+    now, left = 11.2, waiting[1:]
+    while gate.queue:
+        gone = go(gate, left, now)
+        assert 0 < len(gone) <= gate.limit.most
+        now += 0.1
+        for each in gone:
+            gate.landed(each, now - 0.1, now, well=True)
+        left = [each for each in left if each not in gone]
+    assert gate.holds(now) == "limit"
+
+
+# -- fleets ----------
+
+
+def test_a_fleet_shares_the_places_of_a_return_and_no_other_limit() -> None:
+    gate, waiting = held(4)
+    gate.lasts = True
+    gate.allot(3.0, 2.0, math.inf, True, 2.0)
+    assert gate.wanted() == 4
+    assert len(go(gate, waiting, 2.0)) == 2
+    other = Lane(Traffic())
+    other.share = 0.0  # as a fleet sets it before it has given places
+    other.lasts = True
+    other.limit._begin(3.0, 3.0, 1.0)
+    callers = [Still() for _ in range(5)]
+    assert sum(other.ask(each, 1.0) == 1.0 for each in callers) == 3
+    assert other.wanted() == 0

@@ -1,0 +1,151 @@
+"""Limits, outages and held calls as the admin port shows them: rows of JSON, and the samples of gauges.
+
+Contract, section 14, "Watching it". Labels are bounded: endpoints that requests name are no labels, and of all the
+scopes and callers of an endpoint the lowest limit is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, what
+from proxy.observe.weather_log import Noted, WeatherLog
+from proxy.retry.routing import Router, Upstream
+from proxy.transport.clock import monotonic, wall
+
+#: The causes for which calls are held, as redrive_held_calls labels them. Before the last two: those of section 14.
+CAUSES = ("cooling", "limit", "outage", "concurrency", "rate")
+Samples = list[tuple[tuple[str, str], float]]
+
+
+def by_upstream(lanes: Iterable[LaneWeather]) -> dict[str, list[LaneWeather]]:
+    """The lanes of each upstream, by its label."""
+    found: dict[str, list[LaneWeather]] = {}
+    for lane in lanes:
+        found.setdefault(lane.upstream, []).append(lane)
+    return found
+
+
+def held(lanes: Iterable[LaneWeather], *, waiting: int, every: int) -> dict[str, int]:
+    """The number of an upstream's held calls by cause. `waiting`: its calls that wait for a place under a `max`;
+    `every`: all of its held calls. The rest is held by a rate bucket or the adaptive limiter.
+    """
+    found: Counter[str] = Counter()
+    for lane in lanes:
+        found[lane.by] += lane.held
+    found["concurrency"] = waiting
+    found["rate"] = max(0, every - sum(found.values()))
+    return {cause: found[cause] for cause in CAUSES}
+
+
+def limits(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Samples:
+    """The samples of a gauge, by upstream and endpoint: the lowest limit, infinity where there is none."""
+    return [
+        ((upstream.label, label), min((lane.limit for lane in lanes), default=NO_LIMIT))
+        for upstream, label, lanes in _endpoints(found, router)
+    ]
+
+
+def outages(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Samples:
+    """The samples of a gauge, by upstream and endpoint: 1 where there is an outage, of the endpoint or one of its
+    routes.
+    """
+    return [
+        ((upstream.label, label), float(any(lane.is_out for lane in lanes)))
+        for upstream, label, lanes in _endpoints(found, router)
+    ]
+
+
+def _endpoints(
+    found: Mapping[str, Sequence[LaneWeather]], router: Router
+) -> Iterable[tuple[Upstream, str, list[LaneWeather]]]:
+    """Each endpoint of each upstream, with its lanes; "" for all endpoints of an upstream whose requests name them."""
+    unmatched = [router.fallback] if router.fallback.label in found else []
+    for upstream in (*router.upstreams, *unmatched):
+        lanes = found.get(upstream.label, ())
+        if len(upstream.policy.endpoints) > 1:
+            for share in upstream.policy.endpoints:
+                yield upstream, share.label, [lane for lane in lanes if lane.endpoint in ("", share.label)]
+        else:
+            named = upstream.target.endpoints
+            yield upstream, named[0].label if len(named) == 1 else "", list(lanes)
+
+
+def rows(log: WeatherLog, lanes: Iterable[LaneWeather], now: float) -> list[dict[str, Any]]:
+    """The limits and outages of an upstream, and the lanes in which its calls are held, for JSON. `log` knows the
+    evidence.
+    """
+    return [_row(log, lane, now) for lane in lanes]
+
+
+def _row(log: WeatherLog, lane: LaneWeather, now: float) -> dict[str, Any]:
+    to_wall = wall() - monotonic()
+    outage = log.began(lane, "outage_began") if lane.is_out else None
+    limit = log.began(lane, "limit_began") if lane.has_limit else None
+    return {
+        "endpoint": lane.endpoint or None,
+        "callers": callers(lane.group),
+        "held_by": lane.by or None,
+        "held_calls": lane.held,
+        "outage": None
+        if not lane.is_out
+        else {
+            "since": round(lane.out_since + to_wall, 3),
+            "seconds": round(now - lane.out_since, 3),
+            "why": evidence(outage) if outage is not None else None,
+        },
+        "limit": None
+        if not lane.has_limit
+        else {
+            "attempts": int(lane.limit),
+            "under_way": lane.under_way,
+            "per_second": round(lane.pace, 3) or None,
+            "since": round(lane.limited_since + to_wall, 3),
+            "seconds": round(now - lane.limited_since, 3),
+            "why": evidence(limit) if limit is not None else None,
+        },
+    }
+
+
+def holding(row: Mapping[str, Any]) -> list[str]:
+    """The reasons for which calls of an upstream are held now, in sentences for people; `row` is the upstream's row of
+    /upstreams.
+    """
+    said = [_sentence(lane) for lane in row["weather"] if lane["outage"] or lane["limit"]]
+    if row["cooldown_seconds"]:
+        said.append(f"calls are asked to wait for another {row['cooldown_seconds']:.1f} s (a cooldown)")
+    said += [f"the circuit breaker of {each['endpoint']} is open" for each in row["circuits"] if each["open"]]
+    if row["waiting_for_a_place"]:
+        said.append(f"calls wait for a place among the attempts under way: {row['waiting_for_a_place']} do now")
+    return said or ["nothing holds calls now"]
+
+
+def _sentence(lane: Mapping[str, Any]) -> str:
+    """An outage or a limit in a sentence."""
+    outage, limit, who = lane["outage"], lane["limit"], lane["callers"]
+    where = " ".join(filter(None, [lane["endpoint"], "" if who == "everybody" else f"({who})"]))
+    if outage:
+        said = f"an outage for {outage['seconds']:.1f} s: one probe at a time is sent, and other calls are held"
+    else:
+        said = f"a limit of {limit['attempts']} at a time, with {limit['under_way']} under way"
+    why = (outage or limit)["why"]
+    held = f"; {lane['held_calls']} held now" if lane["held_calls"] else ""
+    return (f"{where}: " if where else "") + said + held + (f" ({why})" if why else "")
+
+
+def changes(log: WeatherLog, upstream: str) -> list[dict[str, Any]]:
+    """The last changes of an upstream for JSON, the oldest first."""
+    return [_change(noted) for noted in log.last(upstream)]
+
+
+def _change(noted: Noted) -> dict[str, Any]:
+    change = noted.change
+    return {
+        "event": change.event,
+        "at": round(change.at + wall() - monotonic(), 3),
+        **{name: value for name, value in facts(change).items() if name != "upstream"},
+        "says": what(change),
+        "worker": noted.worker or None,
+    }

@@ -1,0 +1,184 @@
+"""The weather of upstreams as the admin port shows it: where there is a limit or an outage, and which calls are held.
+
+Contract, section 14, "Watching it". Without workers it is read from the governors of this process; a worker sends its
+own with its counts, and the parent adds them up. Reading changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL
+from proxy.retry.governor import ROUTE, Governor
+from proxy.retry.lane import Lane
+from proxy.retry.weather_changes import REASONS, WeatherChanged, limit_of
+
+NO_LIMIT = float("inf")
+#: What a lane may hold calls by, as the label of redrive_held_calls has it; and the gate's name in records of calls.
+HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit"}
+
+
+class LaneWeather(NamedTuple):
+    """A lane in which calls are held, or might be. `upstream`, `scope`, `endpoint` and `group` are as in
+    WeatherChanged. `held`: the calls that are held, and `by` what: a key of HOLDS, "" for nothing. `limit`: how many
+    attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that is not limited;
+    `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of all workers.
+    `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock), infinity for
+    none.
+    """
+
+    upstream: str
+    scope: str
+    endpoint: str
+    group: bytes
+    by: str
+    held: int
+    limit: float
+    pace: float
+    under_way: int
+    is_shared: bool
+    limited_since: float
+    out_since: float
+
+    @property
+    def is_out(self) -> bool:
+        """Whether there is an outage."""
+        return self.out_since < NO_LIMIT
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether there is a limit."""
+        return self.limit < NO_LIMIT
+
+    def is_of(self, change: WeatherChanged) -> bool:
+        """Whether this is the lane that has changed."""
+        return self[:4] == (change.upstream, change.scope, change.endpoint, change.group)
+
+
+def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterator[LaneWeather]:
+    """The lanes with a limit, an outage or held calls. `governors`: each with its upstream and scope value."""
+    for upstream, scope, governor in governors:
+        for lane in governor.lanes() if governor.holds(now) else ():
+            seen = _seen(upstream, scope, lane, now)
+            if seen.held or seen.is_out or seen.has_limit:
+                yield seen
+
+
+def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
+    is_out = lane.outage.is_on and lane.outage.is_known(now)
+    limit = NO_LIMIT if limit_of(lane) == NO_LIMIT or lane.is_over(now) else float(max(1, int(lane.limit.most)))
+    by = "outage" if is_out else "limit" if limit < NO_LIMIT and now >= lane.until else "cooling" if lane.queue else ""
+    return LaneWeather(
+        upstream=upstream,
+        scope=scope,
+        endpoint=lane.name[0],
+        group=lane.name[1],
+        by=by,
+        held=len(lane.queue),
+        limit=limit,
+        pace=lane.limit.pace if limit < NO_LIMIT else 0.0,
+        under_way=lane.in_use(),
+        is_shared=lane.is_shared,
+        limited_since=lane.limit.begun if limit < NO_LIMIT else NO_LIMIT,
+        out_since=lane.outage.since if is_out else NO_LIMIT,
+    )
+
+
+def added_up(every: Iterable[LaneWeather]) -> list[LaneWeather]:
+    """The lanes of several workers, those of the same calls as one: limits are added up, unless the workers share
+    one.
+    """
+    found: dict[tuple[str, str, str, bytes], LaneWeather] = {}
+    for lane in every:
+        key = lane.upstream, lane.scope, lane.endpoint, lane.group
+        other = found.get(key)
+        found[key] = lane if other is None else _together(other, lane)
+    return list(found.values())
+
+
+def _together(one: LaneWeather, other: LaneWeather) -> LaneWeather:
+    limits, shared = [lane for lane in (one, other) if lane.has_limit], one.is_shared or other.is_shared
+    add: Callable[[list[float]], float] = max if shared else sum
+    by = next((by for by in HOLDS if by in (one.by, other.by)), "")
+    return one._replace(
+        by=by,
+        held=one.held + other.held,
+        limit=add([lane.limit for lane in limits]) if limits else NO_LIMIT,
+        pace=add([lane.pace for lane in limits]) if limits else 0.0,
+        under_way=int(add([one.under_way, other.under_way])),
+        is_shared=shared,
+        limited_since=min(one.limited_since, other.limited_since),
+        out_since=min(one.out_since, other.out_since),
+    )
+
+
+# -- in words -------------------------------------------------------------------------------------------------------
+
+
+def callers(group: bytes) -> str:
+    """A group of callers, in words."""
+    if group == EVERYBODY:
+        return "everybody"
+    if group == NO_CREDENTIAL:
+        return "callers without a credential"
+    if group.startswith(ROUTE):
+        route, _, what = group[len(ROUTE) :].decode("utf-8", "replace").rpartition(" ")
+        return f"{what} of route {route}" if route else what
+    return "callers with the same credential"
+
+
+def counted(ended: Iterable[tuple[str, int]]) -> str:
+    """How attempts ended, each failure with its count, in words: `2 x 503, 1 x attempt_timeout`."""
+    return ", ".join(f"{count} x {how}" for how, count in ended)
+
+
+def line(change: WeatherChanged) -> str:
+    """A change in words, for people."""
+    where = change.upstream
+    if change.endpoint:
+        where += f": {change.endpoint}"
+    if change.group != EVERYBODY:
+        where += f" ({callers(change.group)})"
+    return f"{where}: {what(change)}"
+
+
+def what(change: WeatherChanged) -> str:
+    """A change and its evidence in words, without the place."""
+    places = f"{change.limit:.0f} {'attempt' if change.limit < 2 else 'attempts'} at a time"
+    lasted, why = f"{change.seconds:.1f} s", evidence(change)
+    match change.event:
+        case "limit_began":
+            return f"a limit of {places} began: {why}"
+        case "limit_over":
+            return f"the limit is over after {lasted} ({places} at the least): {why}"
+        case "outage_began":
+            return f"an outage began: {why}, the first of them {lasted} ago"
+    return f"the outage is over after {lasted}: {why}"
+
+
+def evidence(change: WeatherChanged) -> str:
+    """Why something changed, in words."""
+    match change.why if change.of else "":
+        case "refused":
+            refused = sum(count for _, count in change.ended)
+            tried = f"{refused} of the last {change.of} attempts ended for want of capacity"
+        case "lost":
+            tried = f"the last {change.of} attempts ended without an answer"
+        case _:
+            return REASONS[change.why]
+    return f"{tried} ({counted(change.ended)})"
+
+
+def facts(change: WeatherChanged) -> dict[str, object]:
+    """A change for machines."""
+    return {
+        "upstream": change.upstream,
+        "endpoint": change.endpoint or None,
+        "callers": callers(change.group),
+        "why": change.why,
+        "ended": dict(change.ended),
+        "of": change.of,
+        "limit": int(change.limit) if change.limit < NO_LIMIT else None,
+        "seconds": round(change.seconds, 3),
+    }

@@ -1,0 +1,103 @@
+"""Evidence that an upstream lacks capacity: more attempts are refused than chance explains.
+
+Contract, section 14, "The limit". The latest few attempts are compared with the share of refusals of the last minute.
+While nothing is refused, an attempt costs one count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from proxy.retry.traffic import Traffic
+
+#: So many of the latest attempts are looked at, and so many of them have to be refused where none was before.
+LATEST, FEW = 10, 3
+#: The most improbable that refusals by chance have to be to count as want of capacity: before there is a limit, and
+#: before the limit that there is is cut.
+BEGINS, CUTS = 1e-3, 0.02
+#: Seconds over which the usual share of refusals is measured.
+_MINUTE = 60.0
+
+
+class Evidence:
+    """The attempts that have ended, as `traffic` counts them, those among them that were refused for want of capacity,
+    and the usual share of those. Times are seconds on the callers' clock.
+    """
+
+    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_traffic", "_upto")
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._times: deque[float] = deque(maxlen=LATEST)  # when they were
+        self._latest: deque[int] = deque(maxlen=LATEST)  # `ended` at each of the latest refusals
+        self._all = self._refused = 0.0  # counts of the last minute, fading
+        self._at = 0.0  # when those counts were true,
+        self._upto = 0  # and for how many `ended`
+
+    @property
+    def ended(self) -> int:
+        """The number of attempts that have ended."""
+        return self._traffic.ended
+
+    def refused(self, now: float) -> bool:
+        """Note that the attempt which ended last was refused while there is no limit. Returns whether more of the
+        latest attempts were refused than chance explains.
+        """
+        self._count(now, 1)
+        latest = self._latest
+        latest.append(self._traffic.ended)
+        self._times.append(now)
+        recent = [each for each in latest if each > self._traffic.ended - LATEST]
+        if len(recent) < FEW:
+            return False
+        return tail(min(self._traffic.ended, LATEST), len(recent), self.share(len(recent), LATEST)) < BEGINS
+
+    @property
+    def pace(self) -> float:
+        """Attempts a second, over the latest refusals."""
+        latest, times = self._latest, self._times
+        if len(latest) < 2:
+            return 0.0
+        return (latest[-1] - latest[0]) / max(times[-1] - times[0], 0.05)
+
+    def share(self, refused: int = 0, ended: int = 0) -> float:
+        """The usual share of refusals, from 0 to 1, without the latest `ended` attempts, of which `refused` were
+        refused.
+        """
+        return max(0.0, self._refused - refused + 0.1) / max(10.0, self._all - ended + 10.0)
+
+    def skip(self, now: float) -> None:
+        """Leave the attempts that have ended since the last count out of the usual share: a limit was in force."""
+        self._fade(now)
+        self._upto = self._traffic.ended
+
+    def learn(self, share: float, now: float) -> None:
+        """Take this share of refusals for the usual one: as many attempts failed at half the load."""
+        self.skip(now)
+        self._latest.clear()
+        self._times.clear()
+        self._all = max(self._all, 40.0)
+        self._refused = max(self._refused, share * self._all)
+
+    def _count(self, now: float, refused: int) -> None:
+        self._fade(now)
+        self._all += self._traffic.ended - self._upto
+        self._refused += refused
+        self._upto = self._traffic.ended
+
+    def _fade(self, now: float) -> None:
+        faded = math.exp(min(0.0, self._at - now) / _MINUTE)
+        self._all *= faded
+        self._refused *= faded
+        self._at = now
+
+
+def tail(count: int, least: int, share: float) -> float:
+    """The probability that at least `least` of `count` attempts fail if each fails by chance with probability `share`
+    (the binomial distribution's upper tail).
+    """
+    if share >= 1.0:
+        return 1.0
+    below = sum(math.comb(count, k) * share**k * (1.0 - share) ** (count - k) for k in range(min(least, count + 1)))
+    return max(0.0, 1.0 - below)

@@ -1,0 +1,660 @@
+"""The governor of one scope: which of its calls may be sent to an upstream now, and which wait.
+
+Contract, sections 5 ("Cooldown") and 14. Calls wait in lanes (`proxy.retry.lane`): one for each endpoint, and for those
+of its callers that share a credential (a limit on a key is about its calls alone) or a route (a poll that answers 503
+must not take other calls down). A lane but the endpoints' own exists only while something is known of it. A call may be
+in several lanes: it queues in one after another, and keeps its place in the former while it waits for the next, so that
+no queue passes it by.
+
+While all is well a call costs the governor a count of the attempts under way, and the time of one answer in sixteen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.retry.cooldown import (
+    EVERYBODY,
+    MOST_GROUPS,
+    SAME,
+    Ends,
+    FleetCooldowns,
+    credential_of,
+)
+from proxy.retry.ending import AttemptEnding
+from proxy.retry.facts import Fields, Request
+from proxy.retry.lane import Lane
+from proxy.retry.patience import Patience
+from proxy.retry.token_bucket import STEP, Waiter
+from proxy.retry.traffic import Traffic
+from proxy.retry.usual_times import KNOWN, UsualTimes, timed_route
+from proxy.retry.weather_changes import WeatherWatch
+
+_NEVER = float("inf")
+#: When a lane has to make room for another: how many are considered.
+_CANDIDATES = 8
+#: The wait at an endpoint that holds calls, if no estimate says more.
+_LEAST_WAIT = 1e-3
+#: The beginning of the name of a route's callers.
+ROUTE = b"route "
+#: A lane's name: the endpoint's label ("" if the upstream has one endpoint, or is meant as a whole), and its callers:
+#: EVERYBODY, the hash of a credential, or a route.
+Name = tuple[str, bytes]
+
+
+def is_fleets(name: Name) -> bool:
+    """Whether the machines of a fleet share this lane's cooldown: a route has none."""
+    return not name[1].startswith(ROUTE)
+
+
+class Caller:
+    """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
+    the upstream has only one; `cools`, `limits` and `outages`: whether cooldowns, limits and outages hold it;
+    `retries`: it has made an attempt.
+    """
+
+    __slots__ = (
+        "_credential", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "observes", "outages",
+        "request", "retries", "route",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, fields: Fields, route: str) -> None:
+        self.request = request
+        self.fields = fields
+        self.route = route
+        self.endpoint = ""
+        self._timed_route = ""
+        self._credential = self._lost_route = b""
+        self.cools = self.limits = self.outages = self.observes = self.retries = False
+
+    @property
+    def lost_route(self) -> bytes:
+        """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins
+        with ROUTE.
+        """
+        if not self._lost_route:
+            request = self.request
+            what = request.path if request.is_grpc else request.method
+            self._lost_route = ROUTE + f"{self.route} {what}".encode("utf-8", "surrogateescape")
+        return self._lost_route
+
+    @property
+    def timed_route(self) -> str:
+        """The key under which the usual time of this call's answers is kept."""
+        if not self._timed_route:
+            self._timed_route = timed_route(self.route, self.request)
+        return self._timed_route
+
+    @property
+    def credential(self) -> bytes:
+        """The name of the callers with this credential."""
+        if not self._credential:
+            self._credential = credential_of(self.fields)
+        return self._credential
+
+    def move(self, fields: Fields) -> None:
+        """Note that the call carries another credential, which these fields identify."""
+        self.fields, self._credential = fields, b""
+
+
+class Governor:
+    """The lanes of one scope. `quiet_from`: the time from which no call is held (seconds, the callers' clock).
+    `first`: the lane of all callers of the only endpoint, or
+    of all endpoints; `traffic`: its count of attempts. `watch`: the watch that reports when limits
+    and outages begin and are over, if anything observes them. `holds_none`: no call is held any more, since the process
+    ends.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_holding",
+        "_in",
+        "_lanes",
+        "_latest",
+        "_traffics",
+        "first",
+        "fleet",
+        "holds_none",
+        "patience",
+        "quiet_from",
+        "suspects",
+        "traffic",
+        "usual",
+        "watch",
+    )
+
+    def __init__(self) -> None:
+        self.quiet_from = -_NEVER
+        self.holds_none = False
+        self.fleet: FleetCooldowns | None = None
+        self.usual = UsualTimes()
+        self.patience = Patience()
+        self.traffic = Traffic()
+        self._traffics = {"": self.traffic}
+        self.first = self._make(("", EVERYBODY))
+        self._lanes: dict[Name, Lane] = {("", EVERYBODY): self.first}
+        self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first, which is never forgotten
+        self._holding: set[Lane] = set()  # lanes that hold calls, here or on another machine
+        self._latest = -_NEVER  # the last end of a delay so far
+        self._in: dict[object, tuple[Lane, ...]] = {}  # the lanes in which a call queues or has a place
+        self.watch: WeatherWatch | None = None
+        self.suspects = 0  # lanes whose latest attempt ended without an answer
+
+    def holds(self, now: float) -> bool:
+        """Whether any call may be held now, so that a new call has to `ask`."""
+        return now < self.quiet_from and not self.holds_none
+
+    def hold_none(self, now: float) -> None:
+        """Hold no call from now on, because the process ends: those that are held ask again at once, and are sent."""
+        self.holds_none = True
+        for lane in list(self._lanes.values()):
+            for waiter in list(lane):
+                self.leave(waiter, now)
+                waiter.retime(now)
+
+    # -- callers ----------------------------------------------------------------------------------------------------
+
+    def ask(self, waiter: Waiter, caller: Caller, now: float, own: Sequence[float] = ()) -> tuple[float, str]:
+        """Return `now` and "" if the call may be sent; else the time at which it asks again, infinity if it will be
+        retimed, and what holds it: "cooldown", "limit" or "outage". `own`: the ends (seconds) of the delays that
+        answers to this call's own attempts asked for; these do not hold it, since the call itself waits for them.
+        """
+        lanes = self._lanes_of(caller)
+        at, why = now, ""
+        for name, lane in lanes:
+            if at > now:
+                lane.leave(waiter, now)  # a call that one lane holds must not have a place in another
+                continue
+            holds = lane.holds(now)
+            if not holds or not self._applies(holds, caller, lane):
+                if not holds and not lane.queue:
+                    lane.ask(waiter, now)
+                continue
+            if lane.until not in own or now >= lane.until or lane.has(waiter):
+                if caller.limits:
+                    lane.lasts = True
+                at = lane.ask(waiter, now, retries=caller.retries)
+                why = holds if at > now else ""
+                if self.fleet is not None and holds == "cooldown" and is_fleets(name):
+                    self.fleet.asked(name, now)
+        joined = tuple(lane for _, lane in lanes if lane.has(waiter))
+        if joined:
+            self._in[waiter] = joined
+        else:
+            self._in.pop(waiter, None)
+        self._look([lane for _, lane in lanes], now)
+        return at, why
+
+    def wait_at(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> float:
+        """The seconds for which this endpoint would hold the call; 0 if the call could be sent there at once."""
+        wait = 0.0
+        before, caller.endpoint = caller.endpoint, endpoint
+        for _, lane in self._lanes_of(caller):
+            holds = lane.holds(now)
+            if holds and self._applies(holds, caller, lane) and not lane.admits(waiter) and not lane.passes(now):
+                wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
+                if holds == "outage":
+                    wait = _NEVER
+        caller.endpoint = before
+        return wait
+
+    def move(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> None:
+        """Let the call ask the lanes of this endpoint from now on; it leaves those of another one."""
+        if caller.endpoint != endpoint:
+            if waiter in self._in:
+                self.leave(waiter, now)
+            caller.endpoint = endpoint
+
+    def passes(self, waiter: Waiter, caller: Caller, now: float) -> bool:
+        """Whether an attempt of this call could be sent at once."""
+        for _, lane in self._lanes_of(caller):
+            holds = lane.holds(now)
+            if holds and self._applies(holds, caller, lane) and not (lane.has(waiter) or lane.passes(now)):
+                return False
+        return True
+
+    @staticmethod
+    def _applies(holds: str, caller: Caller, lane: Lane) -> bool:
+        if holds == "outage":
+            return caller.outages
+        return caller.cools if holds == "cooldown" else caller.limits
+
+    def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
+        """Note that the waiter's attempt is being sent. Returns whether it has a place."""
+        lanes = self._in.pop(waiter, ())
+        placed = tuple([lane for lane in lanes if lane.sent(waiter, attempt, now)])
+        if placed:
+            self._in[attempt] = placed
+        return bool(placed)
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Remove the waiter from all queues: it sends nothing."""
+        lanes = self._in.pop(waiter, ())
+        for lane in lanes:
+            lane.leave(waiter, now)
+        self._look(lanes, now)
+
+    # -- how attempts end -------------------------------------------------------------------------------------------
+
+    def lane(self, endpoint: str) -> Lane:
+        """The lane of all callers of this endpoint."""
+        return self.first if not endpoint else self._lane((endpoint, EVERYBODY))
+
+    def traffic_of(self, endpoint: str) -> Traffic:
+        """The count of the attempts to this endpoint."""
+        if not endpoint:
+            return self.traffic
+        traffic = self._traffics.get(endpoint)
+        if traffic is None:
+            traffic = self._traffics[endpoint] = Traffic()
+        return traffic
+
+    def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
+        """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
+        base = self.lane(caller.endpoint)
+        if attempt not in self._in and not base.limit.is_on:  # nothing holds calls, or held this one
+            self._learn(caller, sent, now)
+        else:
+            self._landed(attempt, caller, sent, now, well=True)
+        if self.suspects or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
+            self._answered(caller, now, own=True)
+
+    def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
+        """Note that the attempt of a call for which nothing had to be decided was answered well. `fields` identify the
+        caller.
+        """
+        if self.suspects or self.first.outage.is_suspected or self.holds(now):
+            self.answered_well(request, Caller(request, fields, route), sent, now)
+        else:
+            self._note_time(timed_route(route, request), sent, now)
+
+    def _learn(self, caller: Caller, sent: float, now: float) -> None:
+        """Take in the time of an answer that came while all was well."""
+        self._note_time(caller.timed_route, sent, now)
+
+    def _note_time(self, route: str, sent: float, now: float) -> None:
+        usual = self.usual
+        usual.learn(route, now - sent, now)
+        if usual.count == KNOWN:
+            self._watch()
+
+    def freed(self, attempt: object, sent: float, now: float) -> None:
+        """Note that an attempt has a head, but how it ends is not known yet; or that it was cancelled."""
+        lanes = self._in.get(attempt, ())
+        for lane in lanes:
+            lane.free_place(attempt, sent, now)
+            lane.release(now)
+        self._look(lanes, now)
+
+    def failed(
+        self,
+        attempt: object,
+        caller: Caller,
+        ending: AttemptEnding,
+        sent: float,
+        now: float,
+        *,
+        again: bool,
+        cools: bool,
+    ) -> None:
+        """Note how an attempt, sent at `sent`, failed. `again`: another attempt of its call could not connect either;
+        `cools`: its answer asks callers to wait, so that it does not cut the limit as well.
+        """
+        if ending.lost:
+            is_probe = self.probe_lost(attempt, now)
+            if not is_probe and (caller.outages or caller.observes):
+                self._lost(caller, ending, now, again=again)
+        if ending.lost != "endpoint":
+            self._answered(caller, now, own=not ending.lost)
+        in_outage = ending.lost and self._is_lost(caller)
+        if ending.refused and not in_outage and (caller.limits or caller.observes):
+            self._refused(caller, ending, sent, now, cools=cools)
+        self._landed(attempt, caller, sent, now, well=ending.well)
+
+    def _is_lost(self, caller: Caller) -> bool:
+        """Whether this call's endpoint or route has an outage, or had one that held calls in vain: failures then say
+        nothing about capacity.
+        """
+        names = ((caller.endpoint, EVERYBODY), (caller.endpoint, caller.lost_route))
+        outages = [lane.outage for lane in map(self._find, names) if lane is not None]
+        return any(outage.is_on or outage.in_vain for outage in outages)
+
+    def _landed(self, attempt: object, caller: Caller, sent: float, now: float, *, well: bool) -> None:
+        lanes = self._in.pop(attempt, ())
+        usual = self.usual.of(caller.timed_route)
+        ratio = (now - sent) / usual if usual else 0.0
+        base = self.lane(caller.endpoint)
+        touched = lanes if base in lanes else (*lanes, base)
+        if len(self._lanes) > 1:  # an attempt from before the limit of its credential began is under way no more
+            lane = self._find((caller.endpoint, caller.credential))
+            if lane is not None and lane.limit.is_on and lane not in touched:
+                touched = (*touched, lane)
+        for lane in touched:
+            lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
+        if well and not base.limit.is_on:
+            self._learn(caller, sent, now)
+        self._look(touched, now)
+
+    def _answered(self, caller: Caller, now: float, *, own: bool) -> None:
+        """Note that an attempt was answered. `own`: by an answer of its endpoint's own; else the answer ends no outage
+        of its route.
+        """
+        base = self.lane(caller.endpoint)
+        base.traffic.answered_at = now
+        was_suspected = base.outage.is_suspected
+        over = [base] if base.answered(now) else []
+        if was_suspected:
+            self._watch()
+        if own and (self.suspects or self.holds(now)):
+            lane = self._find((caller.endpoint, caller.lost_route))
+            if lane is not None and (lane.outage.is_suspected or lane.outage.is_on):
+                self.suspects -= lane.outage.is_suspected
+                self._watch()
+                if lane.answered(now):
+                    over.append(lane)
+        if over:
+            self._look(over, now)
+
+    def _refused(self, caller: Caller, ending: AttemptEnding, sent: float, now: float, *, cools: bool) -> None:
+        """Note that an attempt was refused for want of capacity."""
+        base = self.lane(caller.endpoint)
+        lane = base
+        if ending.throttled:
+            lane = self._lane((caller.endpoint, caller.credential))
+        usual = self.usual.of(caller.timed_route)
+        is_quick = ending.quick and (not usual or now - sent < usual)
+        if self.watch is not None:
+            self.watch.failed(lane, base.traffic.ended, ending.how)
+        if cools:
+            lane.asked_to_wait(sent, now, quick=is_quick)
+            return
+        lane.lasts = True
+        lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
+        self._look((lane,), now)
+
+    def _lost(self, caller: Caller, ending: AttemptEnding, now: float, *, again: bool) -> None:
+        """Note that an attempt ended without an answer of its own."""
+        base = self.lane(caller.endpoint)
+        lane, endpoint = base, ending.lost == "endpoint"
+        if not endpoint:
+            lane = self._lane((caller.endpoint, caller.lost_route))
+            last = self.usual.last(caller.timed_route)
+            lane.outage.answered_at = max(lane.outage.answered_at, last)
+        else:
+            lane.outage.answered_at = max(lane.outage.answered_at, lane.traffic.answered_at)
+        if not lane.outage.is_suspected and lane is not base:
+            self.suspects += 1
+        was_suspected = lane.outage.is_suspected
+        if self.watch is not None:
+            self.watch.failed(lane, base.traffic.ended, ending.how)
+        lane.lost(now, base.limit.evidence.share(), again=again and endpoint)
+        if not was_suspected:
+            self._watch()
+        self._look((lane,), now)
+
+    def probe_lost(self, attempt: object, now: float) -> bool:
+        """Note that an attempt has ended without an answer. Returns whether it was the probe of an outage."""
+        found = False
+        for lane in self._in.get(attempt, ()):
+            found = lane.probe_lost(attempt, now) or found
+        return found
+
+    def is_probe(self, attempt: object) -> bool:
+        """Whether this attempt is the probe of an outage whose calls are held."""
+        return not self.holds_none and any(lane.outage.probe is attempt for lane in self._in.get(attempt, ()))
+
+    def stays(self, waiter: Waiter, caller: Caller, now: float) -> None:
+        """Put a call first into the queue of its outage: it was the probe, and may be sent again."""
+        joined = []
+        for _, lane in self._lanes_of(caller):
+            if lane.outage.is_on:
+                lane.put_first(waiter, now)
+                joined.append(lane)
+        self._in[waiter] = tuple(joined)
+        self._look(joined, now)
+
+    def requests_wait(
+        self, caller: Caller, status: int, delay: float, *, sent: float, now: float, whole: bool
+    ) -> Name | None:
+        """Note that an answer with this status asked for a delay (seconds), to an attempt sent at `sent`. `whole`: the
+        delay holds the calls of all endpoints. Returns the name of the lane whose cooldown began, None if the answer is
+        one more of a cooldown that had begun.
+        """
+        name = ("" if whole else caller.endpoint, EVERYBODY if status == 503 else caller.credential)
+        lane = self._lane(name)
+        lane.lasts = lane.lasts or caller.limits
+        before = lane.until
+        began = lane.start(delay, status, sent, now)
+        self._look((lane,), now)
+        everybody = self._find((name[0], EVERYBODY))
+        if everybody is not None and everybody is not lane and lane.until > before:
+            for waiter in everybody:
+                waiter.retime(now)
+        if self.fleet is not None and (began or lane.until > before):
+            self.fleet.began(name, status, delay, sent=sent, now=now)
+        return name if began else None
+
+    def until(self, name: Name) -> float:
+        """The time at which the delay of this lane is over; a time in the past if the lane is not known any more."""
+        lane = self._lanes.get(name)
+        return -_NEVER if lane is None else lane.until
+
+    def claim(self, waiter: Waiter, name: Name, due: float) -> bool:
+        """Reserve the first place for the call whose answer began this lane's cooldown, and which tries again at `due`
+        (seconds). Returns whether it got the place: it does if it tries again before the delay is over.
+        """
+        lane = self._lanes.get(name)
+        if lane is None or not lane.claim(waiter, due):
+            return False
+        self._in[waiter] = (lane,)
+        return True
+
+    # -- what is reported of it ---------------------------------------------------------------------------------------
+
+    def wait_of(self, waiter: Waiter, now: float) -> float:
+        """An estimate of the seconds until this waiter will be sent, at the pace so far."""
+        return max((lane.wait_of(waiter, now) for lane in self._in.get(waiter, ())), default=0.0)
+
+    def left_for(self, caller: Caller, now: float) -> tuple[float, int]:
+        """The seconds for which this call is still held by a delay, and the status of the answer that began it;
+        (0, 503) if no delay holds it.
+        """
+        held = [(lane.until - now, lane.status) for _, lane in self._lanes_of(caller) if not lane.is_over(now)]
+        left, status = max(held, default=(0.0, 503))
+        return max(0.0, left), status
+
+    def left_for_fields(self, fields: Fields, now: float) -> tuple[float, int]:
+        """The seconds for which calls with these fields are still held by a delay, and the status of the answer that
+        began it; (0, 503) if no delay holds them.
+        """
+        held = [(lane.until - now, lane.status) for lane in self._lanes_with(fields) if not lane.is_over(now)]
+        left, status = max(held, default=(0.0, 503))
+        return max(0.0, left), status
+
+    def holds_caller(self, fields: Fields, now: float) -> bool:
+        """Whether calls with these fields are held now."""
+        return any(not lane.is_over(now) for lane in self._lanes_with(fields))
+
+    def _lanes_with(self, fields: Fields) -> list[Lane]:
+        """The lanes of all callers, and of those with these fields, at every endpoint."""
+        groups = (credential_of(fields), EVERYBODY)
+        found = [self._find((endpoint, group)) for endpoint in self._traffics for group in groups]
+        return [lane for lane in found if lane is not None]
+
+    def __contains__(self, waiter: Waiter) -> bool:
+        return waiter in self._in
+
+    def late_wait(self, caller: Caller, hold: float, now: float) -> float | None:
+        """The seconds that a call which comes later than `hold` after the beginning of an outage may wait; None if the
+        call does not come late.
+        """
+        for _, lane in self._lanes_of(caller):
+            if lane.holds(now) == "outage" and lane.outage.is_late(now, hold):
+                return lane.outage.late_wait(now)
+        return None
+
+    def held_in_vain(self, waiter: Waiter, hold: float, now: float) -> None:
+        """Note that this call was held for as long as it may be, in vain if its outage has lasted for those `hold`
+        seconds.
+        """
+        for lane in self._in.get(waiter, ()):
+            if lane.outage.is_on and lane.outage.is_late(now + STEP, hold):
+                lane.held_in_vain(now)
+        self._look(self._in.get(waiter, ()), now)
+
+    def seconds_left(self, now: float) -> float:
+        """The longest delay that is left for any lane (seconds); 0 if no delay is left."""
+        return max(0.0, *(lane.until - now for lane in self._lanes.values()), 0.0)
+
+    def lanes(self) -> list[Lane]:
+        """All lanes, for display."""
+        return list(self._lanes.values())
+
+    def settle(self, now: float) -> bool:
+        """End limits and outages that are over because no call came, so that this is reported. Returns whether any is
+        left.
+        """
+        if self.watch is None:
+            return False
+        for lane in self.watch.in_force:
+            lane.holds(now)
+            lane.release(now)
+            self._look((lane,), now)
+        return bool(self.watch.in_force)
+
+    def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
+        """The seconds that are left of the longest delay of this group of callers, at the upstream as a whole or at one
+        of these endpoints; 0 if none are.
+        """
+        lanes = [self._find((endpoint, group)) for endpoint in ("", *endpoints)]
+        return max([0.0] + [lane.until - now for lane in lanes if lane is not None])
+
+    def held(self) -> int:
+        """The number of calls that are held."""
+        return sum(len(lane.queue) for lane in self._lanes.values())
+
+    # -- lanes ------------------------------------------------------------------------------------------------------
+
+    def _lanes_of(self, caller: Caller) -> list[tuple[Name, Lane]]:
+        """The lanes that this call is in, with their names. The credential is hashed only here."""
+        lanes = self._lanes
+        if len(lanes) == 1:
+            return [(("", EVERYBODY), self.first)]
+        return [(name, lanes[name]) for name in self._names_of(caller) if name in lanes]
+
+    def _names_of(self, caller: Caller) -> list[Name]:
+        """The names of the lanes that this call would be in."""
+        groups = (caller.credential, caller.lost_route, EVERYBODY)
+        places = ("",) if not caller.endpoint else (caller.endpoint, "")
+        return [(place, group) for group in groups for place in places]
+
+    def _lane(self, name: Name) -> Lane:
+        """The lane with this name; made if it is new, in place of another one if there are too many."""
+        lane = self._find(name)
+        return self._keep(name, self._make(name)) if lane is None else lane
+
+    def _find(self, name: Name) -> Lane | None:
+        """The lane with this name, None if nothing is known of it."""
+        return self._lanes.get(name)
+
+    def _keep(self, name: Name, lane: Lane) -> Lane:
+        """Remember a new lane under its name, and forget others if there are too many."""
+        while len(self._lanes) > MOST_GROUPS:
+            self._forget(self._first_over())
+        lane.name = name
+        self._lanes[name] = lane
+        self._ends.add(name, lane.until)
+        if self.fleet is not None and is_fleets(name):
+            self.fleet.adopt(name, lane)
+        return lane
+
+    def join(self, fleet: FleetCooldowns) -> None:
+        """Share the cooldowns with other machines from now on."""
+        self.fleet = fleet
+        for name, lane in self._lanes.items():
+            if is_fleets(name):
+                fleet.adopt(name, lane)
+
+    def started_elsewhere(self, name: Name, status: int, delay: float, now: float) -> bool:
+        """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. Returns
+        whether that is longer than the delay that this process knew.
+        """
+        lane = self._lane(name)
+        if now + delay <= lane.until + SAME:
+            return False
+        lane.started_elsewhere(delay, status, now)
+        self._look((lane,), now)
+        if self.fleet is not None:
+            self.fleet.asked(name, now)
+        return True
+
+    def allotted(self, lane: Lane, now: float) -> None:
+        """Take note of a change to this lane: of its share of the fleet's places, or of whether other machines hold
+        calls of it.
+        """
+        self._look((lane,), now)
+
+    def _make(self, name: Name) -> Lane:
+        return Lane(self.traffic_of(name[0]))
+
+    def _first_over(self) -> Name:
+        """Choose the lane that makes room for a new one, and remove it from `_ends`: the one whose delay is over
+        soonest, but among the next few preferably one that holds no call. Returns its name.
+        """
+        passed: list[tuple[float, Name]] = []
+        while len(passed) < _CANDIDATES:
+            first = self._ends.pop(self._until_of)
+            if first is None:
+                break
+            passed.append(first)
+            if self._lanes[first[1]] not in self._holding:
+                break
+        chosen = -1 if self._lanes[passed[-1][1]] not in self._holding else 0
+        _, name = passed.pop(chosen)
+        for until, other in passed:
+            self._ends.add(other, until)
+        return name
+
+    def _until_of(self, name: Name) -> float | None:
+        lane = self._lanes.get(name)
+        return None if lane is None else lane.until
+
+    def _forget(self, name: Name) -> None:
+        """Forget a lane. The calls that it holds ask again, and are not in it any more."""
+        lane = self._lanes.pop(name)
+        if self.watch is not None:
+            self.watch.forget(lane)
+        if self.fleet is not None and is_fleets(name):
+            self.fleet.forget(name)
+        if lane.outage.is_suspected:
+            self.suspects -= 1
+        held = list(lane)
+        lane.queue.clear()
+        lane.elsewhere = False
+        self._holding.discard(lane)
+        for waiter in held:
+            waiter.retime(lane.until)
+
+    def _look(self, changed: Sequence[Lane], now: float) -> None:
+        """Update `quiet_from` after these lanes changed, and report limits and outages that begin or are over."""
+        held = bool(self._holding)
+        for lane in changed:
+            if self.watch is not None:
+                self.watch.look(lane, lane.traffic.ended, now)
+            self._latest = max(self._latest, lane.until)
+            if lane.queue or lane.elsewhere or lane.outage.is_on or (lane.outlasts and lane.limit.is_on):
+                self._holding.add(lane)
+            else:
+                self._holding.discard(lane)
+        self.quiet_from = _NEVER if self._holding else self._latest
+        if held != bool(self._holding):
+            self._watch()
+
+    def _watch(self) -> None:
+        """Say whether every attempt that goes well has to be reported: while calls are held or a lane is suspected, and
+        until the usual times are known.
+        """
+        watched = self.suspects > 0 or self.usual.count < KNOWN or bool(self._holding)
+        for endpoint, traffic in self._traffics.items():
+            lane = self._lanes.get((endpoint, EVERYBODY))
+            traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)

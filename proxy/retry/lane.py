@@ -1,0 +1,478 @@
+"""A lane: calls that go one way to an upstream, which of them may be sent now, and which wait.
+
+A lane is kept for each endpoint, and for those of its callers that share a credential or a route
+(`proxy.retry.governor`). Three things hold calls, and one queue serves them all (contract, sections 5 and 14):
+
+- a cooldown: the upstream named a delay, and nothing is sent before it is over;
+- a limit on the attempts under way (`proxy.retry.limit`), while attempts end for want of capacity, or held calls
+  return;
+- an outage (`proxy.retry.outage`): attempts end without an answer, so one probe at a time is sent.
+
+Law: a place is in use or free, and is free again when its attempt has a head or an end, or `place_seconds` after it was
+taken. Every held call has an alarm: the first in the queue for the next moment at which it may be sent; each other call
+is retimed when it moves up. No call is overtaken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from proxy.retry.limit import Limit
+from proxy.retry.outage import Outage
+from proxy.retry.token_bucket import Waiter
+from proxy.retry.traffic import Traffic
+
+_NEVER = float("inf")
+
+#: Contract, sections 5 and 14: a place is given back after max(1 s, 2 x the delay, 4 x the usual time) at the latest.
+SHORTEST_PLACE, DELAYS_A_PLACE, TIMES_A_PLACE = 1.0, 2.0, 4.0
+
+
+class Lane:
+    """The calls that go one way. Times are seconds on the callers' clock.
+
+    `until`: when the delay that the upstream named is over, of `delay` seconds, in an answer with `status` that came at
+    `begun`. `traffic`: the count of the endpoint's attempts. `queue`: the held
+    calls in order of arrival, each with the time from which it waits. `lasts`: the limit outlasts its queue
+    (`concurrency: auto`). `share`: how many places this process may have, infinity if no other machine shares them;
+    `elsewhere`: another machine holds calls, as far as is known.
+    """
+
+    #: Whether it is the lane of all workers, rather than of this process alone.
+    is_shared = False
+    __slots__ = (
+        "_admitted", "_before", "_own_until", "_starter", "_taken", "_well", "_word_until", "begun", "delay",
+        "elsewhere", "lasts", "limit", "name", "outage", "queue", "share", "status", "traffic", "until", "usual_time",
+    )  # fmt: skip
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self.name = ("", b"*")  # `governor.Name`
+        self.until = -_NEVER
+        self.delay = 0.0
+        self.status = 503
+        self.begun = -_NEVER
+        self.limit = Limit(traffic)
+        self.outage = Outage()
+        self.lasts = False
+        self.usual_time = 0.0  # the usual time of an answer; 0 if none is known
+        self.share = _NEVER
+        self.elsewhere = False
+        self.queue: dict[Waiter, float] = {}
+        self._admitted: dict[Waiter, None] = {}  # calls that were given a place, and are not sent yet
+        self._taken: dict[object, float] = {}  # who has a place (a call, then its attempt), and since when
+        self._before = 0  # attempts under way from before the limit began, which have no place
+        self._well = -_NEVER  # when a call was served last, or the first cooldown began
+        self._word_until = -_NEVER  # the end of the delay that the answer in force named; an earlier one's may be later
+        self._starter: Waiter | None = None  # the call that has the first place once the delay is over
+        self._own_until = -_NEVER  # the end of the delay that the starter's own attempt was given
+
+    # -- what holds calls -------------------------------------------------------------------------------------------
+
+    def start(self, delay: float, status: int, sent: float, now: float) -> bool:
+        """Note that the upstream named a delay (seconds) in an answer with this status to an attempt sent at `sent`.
+
+        Returns whether the answer begins a cooldown of its own, rather than being one more answer to attempts that were
+        sent before the cooldown in force.
+        """
+        if delay <= 0:
+            return False
+        new = self._begin(status, sent, now)
+        if new and self.share < _NEVER:
+            self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet reports who was first
+        if new:
+            self._word_until = now + delay
+        if now + delay > self.until:
+            self.until, self.delay = now + delay, delay
+            self._hold_admitted(now)
+        self._retime_all(now)
+        return new
+
+    def _begin(self, status: int, sent: float, now: float) -> bool:
+        limit = self.limit
+        is_own = self.share < _NEVER and limit.is_on and not limit.returns  # the fleet gives the first place once
+        is_first = self.is_over(now) or not (limit.is_on or now < self.until)
+        if not is_first and sent <= self.begun:
+            return False
+        if now > self.until + self.place_seconds:
+            self._well = now
+        if is_first or is_own:
+            limit.return_slowly(now)
+            self._forget_places()
+        else:
+            limit.halve(now)
+        self.begun, self.status = now, status
+        if self._starter is not None:
+            self._vacate(self._starter)
+            self._starter = None
+        return True
+
+    def started_elsewhere(self, delay: float, status: int, now: float) -> None:
+        """Note a delay that callers on another machine were asked to wait: they have the first place, and this process
+        has none until it gets its share.
+        """
+        if self.start(delay, status, now, now) and self.share < _NEVER:
+            self.share = 0.0
+
+    def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
+        """Set the number of places of the whole fleet, and this process's `share` of them. Up to `threshold` places,
+        the number doubles with each round trip. `elsewhere`: whether another machine holds calls.
+        """
+        self.elsewhere, self.share = elsewhere, share
+        limit = self.limit
+        if elsewhere and not limit.is_on and not self.outage.is_on:
+            limit.return_slowly(now)
+        if limit.is_on and limit.returns:
+            limit.set(max(1.0, places), threshold)
+        if now >= self.until:
+            self.release(now)
+
+    def go_alone(self, now: float) -> None:
+        """Use all places in this process, since it is connected to no fleet any more."""
+        self.allot(self.limit.most, _NEVER, self.limit.threshold, False, now)
+
+    def wanted(self) -> int:
+        """The number of the fleet's places that this process could use: those that it has, and one for each call that a
+        cooldown holds here.
+        """
+        return len(self._taken) + len(self.queue) if self.limit.returns else 0
+
+    @property
+    def _own_share(self) -> float:
+        """How many places this process may have: a fleet shares those by which calls return from a cooldown."""
+        return self.share if self.limit.returns else _NEVER
+
+    @property
+    def outlasts(self) -> bool:
+        """Whether the limit outlasts its queue; by that of a fleet, calls only return from a cooldown."""
+        return self.lasts and not (self.limit.returns and self.share < _NEVER)
+
+    def claim(self, waiter: Waiter, due: float) -> bool:
+        """Reserve the first place for the call whose answer began the cooldown, and whose retry is due at `due`
+        (seconds). Returns whether the call has the place: only if its retry is due before the cooldown's delay is over,
+        and no other call has it.
+        """
+        if self._starter is None and due <= self.until:
+            self._starter, self._own_until = waiter, self._word_until
+            self._occupy(waiter, self.until)
+            self.limit.sent(self.until, binds=True)
+        return waiter is self._starter
+
+    def refused(self, sent: float, now: float, flying: int, *, quick: bool, silent: bool = False) -> bool:
+        """Note that an attempt sent at `sent` was refused for want of capacity, while `flying` attempts were under way.
+        `quick`: by an answer, sooner than requests are served; `silent`: by no answer. Returns whether that begins a
+        limit.
+        """
+        was_on = self.limit.is_on
+        self.limit.refused(sent, now, flying, quick=quick, silent=silent)
+        if self.limit.is_on and not was_on:
+            self._before = max(0, flying - len(self._taken))
+            return True
+        if was_on and self.limit.judge(now):
+            self.end_limit(now)
+        return False
+
+    def asked_to_wait(self, sent: float, now: float, *, quick: bool) -> None:
+        """Note that an attempt sent at `sent` was refused with a delay (see `Limit.asked_to_wait`)."""
+        self.limit.asked_to_wait(sent, now, quick=quick)
+
+    def lost(self, now: float, share: float, *, again: bool) -> bool:
+        """Note that an attempt ended without an answer (see `Outage.lost`). Returns whether an outage begins."""
+        return self.outage.lost(now, share, again=again)
+
+    def probe_lost(self, attempt: object, now: float) -> bool:
+        """Note that an attempt ended without an answer. Returns whether it was the probe of the outage."""
+        if self.outage.probe is not attempt:
+            return False
+        self.outage.probe_ended(now, lost=True)
+        return True
+
+    def held_in_vain(self, now: float) -> None:
+        """Note that the outage held a call for as long as it may be (see `Outage.held_in_vain`)."""
+        self.outage.held_in_vain()
+
+    def answered(self, now: float) -> bool:
+        """Note that an attempt was answered. Returns whether that ends an outage: the held calls then go by a limit."""
+        if not self.outage.answered(now):
+            return False
+        self.begun = self._well = now
+        self.limit.return_slowly(now, cooldown=False)
+        self._forget_places()
+        self.release(now)
+        return True
+
+    # -- callers ----------------------------------------------------------------------------------------------------
+
+    def is_over(self, now: float) -> bool:
+        """Whether no call is held, or would be."""
+        if now < self.until or self.queue or self.elsewhere or self.outage.is_on:
+            return False
+        return not self.limit.is_on or not self.outlasts
+
+    def holds(self, now: float) -> str:
+        """The reason for which calls are held now: "outage", "cooldown" (up to the end of its slow start), "limit"; ""
+        if none are held.
+        """
+        if self.outage.is_on:
+            if self.outage.is_known(now):
+                return "outage"
+            self.outage.forget()
+        if now < self.until or self.elsewhere:
+            return "cooldown"
+        if self.limit.is_on:
+            return "cooldown" if self.limit.returns else "limit"
+        return "cooldown" if self.queue else ""
+
+    def passes(self, now: float) -> bool:
+        """Whether one more attempt could be sent at once."""
+        return self.is_over(now) or (
+            now >= self.until and not self.queue and not self.outage.is_on and self.free(now) >= 1
+        )
+
+    def ask(self, waiter: Waiter, now: float, *, retries: bool = False) -> float:
+        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if it will be
+        retimed. `retries`: the call has made an attempt; an outage does not delay it where no other call is held.
+        """
+        if waiter in self._admitted:
+            return now
+        if waiter is self._starter and self.share >= 1 and (now >= self.until or self.until == self._own_until):
+            self._starter = None  # its own attempt was given the delay in force, so it does not queue
+            self._admitted[waiter] = None
+            self._occupy(waiter, now)
+            return now
+        if self.outage.is_on and not self.outage.is_known(now):
+            self.outage.forget()
+        if self.is_over(now):
+            return now
+        if waiter is self._starter:  # a longer delay was named meanwhile: the starter is held too, before the others
+            self._starter = None
+            self._vacate(waiter)
+            self.queue = {waiter: now, **self.queue}
+        elif waiter not in self.queue:
+            if retries and self.outage.is_on and self.outage.probe is None and not self.queue and now >= self.until:
+                self.outage.probe_at = now
+            self.queue[waiter] = now
+        self.release(now, asking=waiter)
+        if waiter in self._admitted:
+            return now
+        self.limit.held_at = now
+        return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
+
+    def admits(self, waiter: Waiter) -> bool:
+        """Whether the waiter has been given a place, and is not sent yet."""
+        return waiter in self._admitted
+
+    def has(self, waiter: Waiter) -> bool:
+        """Whether the waiter is in the queue, or has a place."""
+        return waiter in self.queue or waiter in self._taken or waiter in self._admitted
+
+    def put_first(self, waiter: Waiter, now: float) -> None:
+        """Put a call at the head of the queue: it was a probe, and may be sent again."""
+        self.queue = {waiter: now, **self.queue}
+
+    def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
+        """Note that the waiter's attempt is being sent. Returns whether it has a place."""
+        self._admitted.pop(waiter, None)
+        if self.outage.probe is waiter:
+            self.outage.probes(attempt)
+        since = self._taken.pop(waiter, None)
+        if since is None:
+            return False
+        self._taken[attempt] = since
+        return True
+
+    def landed(
+        self, attempt: object, sent: float, now: float, *, well: bool, ratio: float = 0.0, usual: float = 0.0
+    ) -> None:
+        """Note that an attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the
+        upstream's, and took `ratio` times the `usual` time (seconds; 0 if none is known).
+
+        An attempt that was sent before the cooldown in force began says nothing about the time since: it adds no place.
+        """
+        self.usual_time = usual
+        self.free_place(attempt, sent, now)
+        if well and sent >= self.begun:
+            self._well = now
+            if not self.is_over(now):
+                self.limit.served(sent, now, ratio)
+                if self.limit.judge(now):
+                    self.end_limit(now)
+        if now >= self.until:
+            self.release(now)
+
+    def free_place(self, attempt: object, sent: float, now: float) -> None:
+        """Free the place of an attempt, and note that a probe has ended."""
+        if attempt is self.outage.probe:
+            self.outage.probe_ended(now, lost=False)
+        if attempt in self._taken:
+            self._vacate(attempt)
+        else:
+            self._free_before()
+
+    def _free_before(self) -> None:
+        """Note that an attempt has ended that has no place, probably one from before the limit."""
+        self._before = max(0, self._before - 1)
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Remove the waiter, which sends nothing: its place in the queue and among the attempts is free."""
+        if waiter is self._starter:
+            self._starter = None
+        if waiter is self.outage.probe:
+            self.outage.probe_ended(now, lost=False)
+        self.queue.pop(waiter, None)
+        self._admitted.pop(waiter, None)
+        self._vacate(waiter)
+        self.release(now)
+
+    def wait_of(self, waiter: Waiter, now: float) -> float:
+        """An estimate of the seconds until the waiter is sent, at the pace so far; infinity if it would wait too long.
+
+        The first in the queue is sent when the delay is over, the others as their turn comes at the limit's pace. But
+        an upstream that has served no call since before the cooldown in force is expected to go on like that for as
+        long again (for half as long, if the waiter is first and was held before).
+        """
+        if self.outage.is_on:
+            return 0.0  # its end can't be known
+        left = max(0.0, self.until - now)
+        idle = now - self._well if self.begun > self._well else 0.0
+        since = self.queue.get(waiter, now)
+        ahead = self._ahead_of(waiter)
+        if not ahead:
+            return left if since >= self.begun else max(left, idle / 2)
+        return max(left + self.limit.wait_for(ahead, now, self._own_share), idle)
+
+    def _ahead_of(self, waiter: Waiter) -> int:
+        if waiter is next(iter(self.queue), None):
+            return 0
+        if waiter is next(reversed(self.queue), None):
+            return len(self.queue) - 1
+        return next((place for place, other in enumerate(self.queue) if other is waiter), len(self.queue))
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self.queue)
+
+    # -- places -----------------------------------------------------------------------------------------------------
+
+    @property
+    def place_seconds(self) -> float:
+        """The longest that a place is in use, in seconds."""
+        return max(SHORTEST_PLACE, DELAYS_A_PLACE * self.delay, TIMES_A_PLACE * self.usual_time)
+
+    def in_use(self) -> int:
+        """The number of places in use."""
+        return len(self._taken) + self._before
+
+    def free(self, now: float) -> float:
+        """The number of places that this process may give now."""
+        limit = self.limit
+        if not limit.is_on:
+            return _NEVER
+        if self._before and now > limit.begun + self.place_seconds:
+            self._before = 0
+        self._expire(now)
+        return min(int(limit.most) - self.in_use(), self._own_share - len(self._taken))
+
+    def release(self, now: float, asking: Waiter | None = None) -> None:
+        """Give the free places to the first calls in the queue, and set the alarm of the call that is then first.
+        `asking`: the waiter that is asking, whose alarm needs no setting.
+        """
+        if now >= self.until and self.queue:
+            if self.outage.is_on:
+                self._probe(now, asking)
+            else:
+                self._release(now, asking)
+        first = next(iter(self.queue), None)
+        if first is not None and first is not asking:
+            first.retime(now if now < self.until else self._next(now))
+        elif first is None:
+            self._end_limit(now)
+
+    def _release(self, now: float, asking: Waiter | None) -> None:
+        free, limit = self.free(now), self.limit
+        while self.queue and free >= 1 and (not limit.pace or now >= limit.next_at):
+            free -= 1
+            self._admit(next(iter(self.queue)), now, asking)
+            limit.sent(now, binds=bool(self.queue))
+
+    def _probe(self, now: float, asking: Waiter | None) -> None:
+        """Send the first call in the queue as a probe, if one is due."""
+        outage = self.outage
+        if outage.probe is None and now >= outage.probe_at:
+            first = next(iter(self.queue))
+            outage.probes(first)
+            self._admit(first, now, asking)
+
+    def _admit(self, waiter: Waiter, now: float, asking: Waiter | None) -> None:
+        del self.queue[waiter]
+        self._admitted[waiter] = None
+        self._occupy(waiter, now)
+        if waiter is not asking:
+            waiter.retime(now)
+
+    def _end_limit(self, now: float) -> None:
+        """End the limit if no call is held, and it does not bind."""
+        limit = self.limit
+        if not limit.is_on or now < self.until or self.elsewhere or self.outage.is_on:
+            return
+        if not self.outlasts or limit.is_over(self.in_use(), now):
+            self.end_limit(now)
+
+    def end_limit(self, now: float) -> None:
+        """End the limit, and send all calls that it holds."""
+        self.limit.end(now)
+        self.delay, self._before = 0.0, 0
+        held = list(self.queue)
+        for waiter in held:
+            del self.queue[waiter]
+            self._admitted[waiter] = None
+            waiter.retime(now)
+
+    def _next(self, now: float) -> float:
+        """The time at which the first call in the queue may be sent, unless a place becomes free sooner or the delay
+        changes.
+        """
+        if now < self.until:
+            return self.until
+        if self.outage.is_on:
+            return _NEVER if self.outage.probe is not None else max(self.outage.probe_at, math.nextafter(now, _NEVER))
+        if not self._taken and self._own_share < _NEVER:
+            return _NEVER  # other machines have the places; this process is given its share later
+        if self.limit.pace and self.free(now) >= 1:
+            return max(self.limit.next_at, math.nextafter(now, _NEVER))
+        since = next(iter(self._taken.values()), self.until)
+        if not self._taken and self._before:
+            since = self.limit.begun
+        return max(since + self.place_seconds, math.nextafter(now, _NEVER))
+
+    def _hold_admitted(self, now: float) -> None:
+        """Hold the calls that have a place and are not sent yet again, before all others."""
+        back = list(self._admitted)
+        self._admitted.clear()
+        for waiter in back:
+            self._vacate(waiter)
+        self.queue = {**dict.fromkeys(back, now), **self.queue}
+
+    def _retime_all(self, now: float) -> None:
+        """Have each held call ask again at once, so that a call which would now wait too long is answered."""
+        for waiter in list(self.queue):
+            waiter.retime(now)
+
+    def _expire(self, now: float) -> None:
+        """Take back the places of attempts that have been under way for too long."""
+        while self._taken:
+            attempt, since = next(iter(self._taken.items()))
+            if since + self.place_seconds > now:
+                return
+            self._vacate(attempt)
+
+    def _occupy(self, holder: object, now: float) -> None:
+        self._vacate(holder)
+        self._taken[holder] = now
+
+    def _vacate(self, holder: object) -> None:
+        self._taken.pop(holder, None)
+
+    def _forget_places(self) -> None:
+        self._taken.clear()
+        self._before = 0

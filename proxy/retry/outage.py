@@ -1,0 +1,135 @@
+"""The outage of one lane: all its attempts end without an answer, so that one probe at a time is sent.
+
+Contract, section 14, "An outage". An outage begins with at least five attempts in a row that ended without an answer,
+over at least 100 ms, if chance does not explain them; or with two refused connections of one call. From then on one
+attempt at a time is a probe: after 100 ms, and then after twice as long each, up to 1 s. An answer ends the outage.
+Calls are held only for an endpoint that answered within the ten minutes before. Once a call was held in vain, those
+that come are answered at once but for the probes; and without attempts for ten seconds the outage is forgotten, and no
+other holds calls until an answer has come.
+"""
+
+from __future__ import annotations
+
+import math
+
+_NEVER = float("inf")
+
+#: An outage is at least so many attempts in a row without an answer, over so many seconds.
+_IN_A_ROW, _OVER = 5, 0.1
+#: The most improbable that such a row has to be by chance.
+_CHANCE = 1e-3
+#: Seconds after its last answer for which an endpoint counts as one that is there.
+_ANSWERED_WITHIN = 600.0
+#: Seconds between probes: at first, and at most.
+_FIRST, _LAST = 0.1, 1.0
+#: Seconds without an attempt after which an outage is not known any more.
+_UNKNOWN_AFTER = 10.0
+#: Seconds for which a call that comes late in an outage waits at most for a probe; and the age of the last probe from
+#: which on such a call waits to be the next.
+LATE_WAIT, _PROBE_AGE = 1.0, 2.0
+
+
+class Outage:
+    """The attempts of one lane that ended without an answer, and its outage. `since`: when the first attempt of the
+    outage ended, infinity if there is no outage. `probe`: the probe under way, None for none. Times are seconds on the
+    callers' clock.
+    """
+
+    __slots__ = (
+        "_gap",
+        "_lost",
+        "_lost_from",
+        "_probed_at",
+        "_tried_at",
+        "answered_at",
+        "in_vain",
+        "probe",
+        "probe_at",
+        "since",
+    )
+
+    def __init__(self) -> None:
+        self.since = _NEVER
+        self.answered_at = -_NEVER  # when an answer came last
+        self.in_vain = False  # a call was held for as long as it may be, and no answer has come since
+        self.probe: object | None = None
+        self.probe_at = -_NEVER  # when the next probe may be sent
+        self._gap = _FIRST
+        self._probed_at = -_NEVER  # when the last probe ended
+        self._lost = 0  # attempts in a row that ended without an answer,
+        self._lost_from = _NEVER  # the first of them at this time
+        self._tried_at = -_NEVER  # when an attempt ended last
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is an outage."""
+        return self.since < _NEVER
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the latest attempt ended without an answer."""
+        return self._lost > 0
+
+    @property
+    def lost_in_a_row(self) -> int:
+        """The number of the latest attempts that ended without an answer, one after another."""
+        return self._lost
+
+    def is_known(self, now: float) -> bool:
+        """Whether an attempt was made lately; without one the outage ends, and the next failures decide."""
+        return self.probe is not None or now - max(self._tried_at, self._probed_at) < _UNKNOWN_AFTER
+
+    def forget(self) -> None:
+        """End the outage, because it is not known any more whether it lasts."""
+        self.since, self.probe, self._lost = _NEVER, None, 0
+
+    def answered(self, now: float) -> bool:
+        """Note that an attempt was answered. Returns whether that ends an outage."""
+        was_on, self.since = self.is_on, _NEVER
+        self.answered_at, self.in_vain = now, False
+        self._lost, self.probe = 0, None
+        return was_on
+
+    def lost(self, now: float, share: float, *, again: bool = False) -> bool:
+        """Note that an attempt ended without an answer. `share`: the share of such attempts before; `again`: it is the
+        second of its call. Returns whether an outage begins.
+        """
+        if not self._lost or self.answered_at > self._lost_from:
+            self._lost, self._lost_from = 0, now
+        self._lost += 1
+        self._tried_at = now
+        if self.is_on or self.in_vain or now - self.answered_at > _ANSWERED_WITHIN:
+            return False
+        row = max(_IN_A_ROW, math.ceil(math.log(_CHANCE) / math.log(min(max(share, 1e-3), 0.99))))
+        if not (again and self._lost >= 2) and (self._lost < row or now - self._lost_from < _OVER):
+            return False
+        self.since = self._lost_from
+        self._gap = _FIRST
+        self._probed_at, self.probe_at = now, now + _FIRST
+        return True
+
+    def probes(self, probe: object) -> None:
+        """Note that this attempt is sent as the probe."""
+        self.probe = probe
+
+    def probe_ended(self, now: float, *, lost: bool) -> None:
+        """Note that the probe has ended. `lost`: without an answer; else it was not sent, or was cancelled."""
+        self.probe = None
+        self._probed_at = now
+        if lost:
+            self._gap = min(_LAST, 2 * self._gap)
+        self.probe_at = now + self._gap if lost else now
+
+    def held_in_vain(self) -> None:
+        """Note that a call was held for as long as it may be: until an answer comes, no further outage holds calls."""
+        self.in_vain = True
+
+    def is_late(self, now: float, hold: float) -> bool:
+        """Whether a call that comes now comes later than `hold` seconds after the outage began."""
+        return now > self.since + hold
+
+    def late_wait(self, now: float) -> float:
+        """The seconds that a call which comes late may wait: for the end of the probe under way, or to be the next;
+        0 if it is answered at once.
+        """
+        return LATE_WAIT if self.probe is not None or now - self._probed_at > _PROBE_AGE else 0.0

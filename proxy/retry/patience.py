@@ -1,0 +1,46 @@
+"""The patience of apps: how long a call of a route may be held before its app leaves.
+
+Contract, section 14: "where apps left while they were held (three in the last ten minutes, for each route), no call of
+that route is held for longer than three quarters of the shortest time that one of them waited; below 250 ms none is".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+_NEVER = float("inf")
+#: So many apps have to leave within so many seconds before their patience counts.
+_APPS, _WITHIN = 3, 600.0
+#: The part of the shortest patience for which a call is held; and the time below which holding is of no use.
+_PART, _LEAST = 0.75, 0.25
+#: The most departures that are kept for each route, and the most routes.
+_KEPT, _MOST_ROUTES = 16, 256
+
+
+class Patience:
+    """How long apps waited that left while they were held, for each route. Times are seconds on the callers' clock."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left: dict[str, deque[tuple[float, float]]] = {}
+
+    def left(self, route: str, waited: float, now: float) -> None:
+        """Note that the app of a call of this route left after it was held for `waited` seconds."""
+        if route not in self._left and len(self._left) >= _MOST_ROUTES:
+            del self._left[next(iter(self._left))]
+        self._left.setdefault(route, deque(maxlen=_KEPT)).append((now, waited))
+
+    def of(self, route: str, now: float) -> float:
+        """The seconds for which a call of this route may be held at most; infinity if its apps' patience is not
+        known.
+        """
+        left = self._left.get(route)
+        if not left:
+            return _NEVER
+        while left and left[0][0] < now - _WITHIN:
+            left.popleft()
+        if len(left) < _APPS:
+            return _NEVER
+        patience = _PART * min(waited for _, waited in left)
+        return patience if patience >= _LEAST else 0.0

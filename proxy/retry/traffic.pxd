@@ -1,0 +1,9 @@
+cdef class Traffic:
+    cdef public long flying
+    cdef public long long ended
+    cdef public double answered_at
+    cdef public bint is_watched
+
+    cpdef bint went_well(self, double now) except -1
+    cpdef failed(self)
+    cpdef dropped(self)

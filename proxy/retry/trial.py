@@ -1,0 +1,122 @@
+"""The trial of a limit: were attempts refused for want of capacity, or by chance?
+
+Contract, section 14: a limit "is given up where at half as much, over 20 attempts at least, as many fail and answers
+come as fast as usual (that was not load)". The attempts that were under way when the limit began are compared with
+the first ones under it, and those with later ones whenever fewer are sent a second.
+"""
+
+from __future__ import annotations
+
+_NEVER = float("inf")
+
+#: So many attempts are compared at a time.
+_ATTEMPTS = 20
+#: So many attempts have to have been under way when the limit began, for their share of refusals to be known; a smaller
+#: share than this means that most of them were served.
+_UNDER_WAY, _MANY = 8, 0.3
+#: The share of refusals that is expected where too few were under way: that of the evidence, three of ten.
+_EXPECTED = 0.3
+#: As many fail if their share is at least this part of what it was; fewer than the second share, or
+#: more than the third, are no failures by chance.
+_AS_MANY, _LEAST, _MOST = 0.6, 0.02, 0.5
+#: Less is sent if it is at most this part of what was sent; answers are as slow if they take at least this part.
+_LESS, _AS_SLOW = 0.6, 0.75
+#: The part of the answers that has to come about as fast as usual.
+_NEARLY_ALL = 0.8
+#: Answers are about as fast as usual up to this multiple of the usual time.
+FAST = 2.5
+
+
+class Cohort:
+    """Attempts of one time. `fastest`: the least multiple of the usual time that an answer took; `quick`: how many
+    answers came about as fast as usual; `silent`: how many had no answer.
+    """
+
+    __slots__ = ("ended", "fastest", "quick", "refused", "silent")
+
+    def __init__(self) -> None:
+        self.ended = self.refused = self.quick = self.silent = 0
+        self.fastest = _NEVER
+
+    def count(self, ratio: float, *, refused: bool, silent: bool = False) -> None:
+        """Count an attempt that ended."""
+        self.ended += 1
+        self.refused += refused
+        self.silent += silent
+        self.quick += ratio <= FAST
+        self.fastest = min(self.fastest, ratio)
+
+    def clear(self) -> None:
+        """Begin to count again."""
+        self.ended = self.refused = self.quick = self.silent = 0
+        self.fastest = _NEVER
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether nearly all answers came about as fast as usual."""
+        return self.quick >= _NEARLY_ALL * (self.ended - self.refused)
+
+    @property
+    def share(self) -> float:
+        """The share of attempts that were refused."""
+        return self.refused / self.ended if self.ended else 0.0
+
+
+class Trial:
+    """The trial of one limit. `is_on`: the limit began with refusals, and so may have begun by chance. Times are
+    seconds on the callers' clock.
+    """
+
+    __slots__ = ("_fastest", "_is_first", "_pace", "_share", "_since", "first", "is_on", "second")
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.first = Cohort()  # the attempts that were under way when the limit began
+        self.second = Cohort()  # the latest of those that were sent since
+        self._since = 0.0  # since when the second cohort is counted
+        self._is_first = True
+        self._pace = 0.0  # attempts a second, as many as fail with the share,
+        self._share = 0.0  # and of which the fastest took this multiple of the usual time
+        self._fastest = _NEVER
+
+    def begin(self, pace: float, now: float) -> None:
+        """Begin the trial of a limit that begins now, while `pace` attempts were made a second."""
+        self.is_on = self._is_first = True
+        self._pace, self._share, self._fastest, self._since = pace, _EXPECTED, _NEVER, now
+        self.first.clear()
+        self.second.clear()
+
+    def end(self) -> None:
+        """End the trial."""
+        self.is_on = False
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether the limit stays as it is until the first comparison: most of what was under way was served."""
+        return self.is_on and self._is_first and self.first.ended >= _UNDER_WAY and self.first.share < _MANY
+
+    def count(self, ratio: float, *, before: bool, refused: bool, silent: bool = False) -> None:
+        """Count an attempt that ended; `before`: it was sent before the limit began."""
+        (self.first if before else self.second).count(ratio, refused=refused, silent=silent)
+
+    def chance(self, now: float) -> float:
+        """The share of attempts that fail by chance, if a comparison shows that they do; 0 if not."""
+        first, second = self.first, self.second
+        if not self.is_on or second.ended < _ATTEMPTS:
+            return 0.0
+        pace, share, fastest = second.ended / max(now - self._since, 1e-3), second.share, second.fastest
+        if self._is_first and first.ended:
+            self._fastest = first.fastest
+            if first.ended >= _UNDER_WAY:
+                self._share = first.share
+        is_less = pace <= _LESS * self._pace or (self._is_first and first.ended >= _UNDER_WAY)
+        as_many = max(_LEAST, _AS_MANY * self._share) <= share <= _MOST
+        as_slow = second.is_fast or (self._fastest < _NEVER and fastest >= _AS_SLOW * self._fastest)
+        answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
+        if is_less and as_many and as_slow and answered:
+            return share
+        if pace > _LESS * self._pace:  # as much was sent: this says better what to expect
+            self._pace, self._share, self._fastest = max(pace, self._pace), share, min(fastest, self._fastest)
+        self._is_first, self._since = False, now
+        second.clear()
+        return 0.0

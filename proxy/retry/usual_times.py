@@ -1,0 +1,71 @@
+"""The usual time of answers of each route, while all is well: the tenth percentile, by a moving estimate.
+
+Contract, section 14: "the usual time is known for each route, method and the path's first two segments (gRPC: the
+method); 256 of them a scope, the rest together". A quick answer of a slow route and a slow answer of a quick route must
+not be compared with each other.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.facts import Request
+
+#: The most routes of one scope whose times are kept apart.
+_MOST = 256
+#: The share of answers that are quicker than the usual time.
+_SHARE = 0.1
+#: How far one answer moves the estimate at most, as a part of it: at first, and later. So the estimate forgets.
+_STEP_FIRST, _STEP = 0.3, 0.05
+#: Answers of a route whose time is always measured; after these one in sixteen is enough.
+KNOWN = 20
+
+#: The key of all routes beyond the most.
+_REST = ""
+
+
+class UsualTimes:
+    """The usual times of one scope's routes, in seconds. `count`: the answers that were measured."""
+
+    __slots__ = ("_of", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._of: dict[str, list[float]] = {}  # the estimate, how many answers it is from, and when the last came
+
+    def learn(self, route: str, seconds: float, now: float) -> None:
+        """Take in the time of one answer of this route, which came while all was well."""
+        self.count += 1
+        known = self._of.get(route)
+        if known is None:
+            if len(self._of) >= _MOST:
+                known = self._of.get(_REST)
+                route = _REST
+            if known is None:
+                self._of[route] = [seconds, 1.0, now]
+                return
+        estimate, answers, _ = known
+        step = max(_STEP, _STEP_FIRST / answers) * estimate
+        if seconds < estimate:
+            estimate = max(seconds, estimate - (1.0 - _SHARE) * step)
+        else:
+            estimate = min(seconds, estimate + _SHARE * step)
+        known[:] = [estimate, answers + 1.0, now]
+
+    def of(self, route: str) -> float:
+        """The usual time of this route in seconds; 0 if none is known."""
+        known = self._of.get(route) or self._of.get(_REST)
+        return 0.0 if known is None else known[0]
+
+    def last(self, route: str) -> float:
+        """When an answer of this route was measured last (seconds on the callers' clock); minus infinity for never."""
+        known = self._of.get(route)
+        return -float("inf") if known is None else known[2]
+
+
+def timed_route(route: str, request: Request) -> str:
+    """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole
+    path, which is the method.
+    """
+    path = request.path.partition("?")[0]
+    if not request.is_grpc:
+        path = "/".join(path.split("/", 3)[:3])
+    return f"{route} {request.method} {path}"

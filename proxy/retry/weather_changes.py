@@ -1,0 +1,161 @@
+"""Changes of weather: the beginning and the end of limits and outages, with their evidence, for observers.
+
+Contract, section 14, "Watching it". A governor looks at each lane after everything that could change it
+(`WeatherWatch.look`); a limit or an outage that has begun or is over by then is reported once. No decision depends on
+it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.retry.lane import Lane
+
+_NEVER = float("inf")
+#: The most failures of a lane that are remembered as evidence.
+_KEPT = 16
+#: The latest attempts that are looked at when a limit begins (`proxy.retry.evidence`).
+_LATEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class WeatherChanged:
+    """The report that a limit or an outage began or is over: `event` is limit_began, limit_over, outage_began or
+    outage_over.
+
+    `endpoint` is the label of the endpoint, "" if the upstream has only one, or is meant as a whole. `group` is the
+    group of callers: EVERYBODY, NO_CREDENTIAL, the hash of a credential, or a route (`proxy.retry.governor`). `scope`
+    is the scope value, to tell changes apart; it may be a secret's hash. `at`: when it was noticed; `since`: when the
+    limit or outage began (seconds on the driver's clock). `limit`: the attempts that may be under way (of a limit that
+    is over: the fewest that were), infinity for none. `ended` says how the latest attempts `of` that number ended: each
+    failure with its count. `why` is a word: see REASONS.
+    """
+
+    event: str
+    upstream: str
+    scope: str
+    endpoint: str
+    group: bytes
+    at: float
+    since: float
+    limit: float
+    ended: tuple[tuple[str, int], ...]
+    of: int
+    why: str
+
+    @property
+    def seconds(self) -> float:
+        """For how long the limit or outage has lasted."""
+        return max(0.0, self.at - self.since)
+
+
+#: The reasons of changes, in words for people.
+REASONS = {
+    "refused": "attempts ended for want of capacity, more of them than chance explains",
+    "returned": "held calls return after the outage",
+    "lost": "attempts ended without an answer, one after another",
+    "unused": "no call was held any more, and the limit did not bind",
+    "chance": "as many attempts failed at half the load, so load was not the reason",
+    "in_vain": "a call was held for as long as it may be, in vain",
+    "answered": "an attempt was answered",
+    "unknown": "no attempt was made for a while, so it is not known whether it lasts",
+}
+
+#: Takes each change.
+Report = Callable[[WeatherChanged], None]
+
+
+class _Known:
+    """The state of one lane as it was reported: since when there is a limit and an outage, infinity for none; the
+    `least` limit; and the latest failures, each with the number of its attempt.
+    """
+
+    __slots__ = ("failures", "least", "limit_since", "outage_since")
+
+    def __init__(self) -> None:
+        self.failures: deque[tuple[int, str]] = deque(maxlen=_KEPT)
+        self.limit_since = self.outage_since = _NEVER
+        self.least = _NEVER
+
+
+class WeatherWatch:
+    """The watch over the lanes of one governor; `report` takes each change. `upstream` and `scope` name the scope."""
+
+    __slots__ = ("_known", "_report", "_scope", "_upstream")
+
+    def __init__(self, upstream: str, scope: str, report: Report) -> None:
+        self._upstream = upstream
+        self._scope = scope
+        self._report = report
+        self._known: dict[Lane, _Known] = {}
+
+    @property
+    def in_force(self) -> list[Lane]:
+        """The lanes of which a limit or an outage was reported, and not its end."""
+        return [lane for lane, known in self._known.items() if min(known.limit_since, known.outage_since) < _NEVER]
+
+    def failed(self, lane: Lane, number: int, how: str) -> None:
+        """Note how the attempt with this number ended, which is evidence in this lane: a status, or a kind of fault."""
+        known = self._known.get(lane)
+        if known is None:
+            known = self._known[lane] = _Known()
+        if not known.failures or known.failures[-1][0] != number:
+            known.failures.append((number, how))
+
+    def look(self, lane: Lane, number: int, now: float) -> None:
+        """Report what has changed in this lane. `number`: that of the attempt which ended last."""
+        known, limit, outage = self._known.get(lane), limit_of(lane), lane.outage
+        if known is None:
+            if limit == _NEVER and not outage.is_on:
+                return
+            known = self._known[lane] = _Known()
+        if outage.is_on and known.outage_since == _NEVER:
+            known.outage_since = outage.since
+            lost = [how for _, how in known.failures][-outage.lost_in_a_row :]
+            self._tell(lane, "outage_began", "lost", known.outage_since, now, _NEVER, lost, len(lost))
+        elif not outage.is_on and known.outage_since < _NEVER:
+            since, known.outage_since = known.outage_since, _NEVER
+            answered = "answered" if outage.answered_at >= since else "unknown"
+            self._tell(lane, "outage_over", "in_vain" if outage.in_vain else answered, since, now)
+        known.least = min(known.least, limit)
+        if limit < _NEVER and known.limit_since == _NEVER:
+            known.limit_since = lane.limit.begun
+            latest = [how for ended, how in known.failures if ended > number - _LATEST]
+            why = "refused" if lane.limit.has_evidence else "returned"
+            of = min(_LATEST, number) if lane.limit.has_evidence else 0
+            self._tell(lane, "limit_began", why, now, now, limit, latest if of else [], of)
+        elif limit == _NEVER and known.limit_since < _NEVER:
+            since, least = known.limit_since, known.least
+            known.limit_since = known.least = _NEVER
+            why = "chance" if lane.limit.was_chance else "in_vain" if outage.in_vain else "unused"
+            self._tell(lane, "limit_over", why, since, now, least)
+
+    def forget(self, lane: Lane) -> None:
+        """Forget a lane that the governor has forgotten."""
+        self._known.pop(lane, None)
+
+    def _tell(  # noqa: PLR0913  a record of one change is built
+        self,
+        lane: Lane,
+        event: str,
+        why: str,
+        since: float,
+        now: float,
+        limit: float = _NEVER,
+        ended: list[str] | None = None,
+        of: int = 0,
+    ) -> None:
+        endpoint, group = lane.name
+        counted = tuple(Counter(ended or ()).most_common())
+        self._report(
+            WeatherChanged(event, self._upstream, self._scope, endpoint, group, now, since, limit, counted, of, why)
+        )
+
+
+def limit_of(lane: Lane) -> float:
+    """The limit of this lane as it is shown: infinity for none, and while calls return from a cooldown, of which the
+    cooldown is reported.
+    """
+    return _NEVER if lane.limit.returns else lane.limit.most

@@ -1,0 +1,148 @@
+"""The governor of one scope whose lanes the workers of one machine share.
+
+A lane that one worker makes is found by the others when a call of theirs asks for it: they look its name up once for
+each lane that was made in the scope since they last did. Usual times, patience and evidence are each worker's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from proxy.retry.cooldown import EVERYBODY, MOST_GROUPS
+from proxy.retry.ending import AttemptEnding
+from proxy.retry.facts import Fields, Request
+from proxy.retry.governor import Caller, Governor, Name
+from proxy.retry.lane import Lane
+from proxy.stores.shared_memory.lane import SharedLane
+from proxy.stores.shared_memory.records import Record, digest
+from proxy.stores.shared_memory.scope import SharedScope
+
+#: `attach(name, make)` returns the record of a lane, and whether it is new; None if the lane has none, and `make` is
+#: False.
+Attach = Callable[[Name, bool], tuple[Record, bool] | None]
+
+#: A lane's key is a whole number that a double holds exactly.
+_KEYS = 2**48
+
+
+class SharedGovernor(Governor):
+    """The governor of one scope in shared memory, as one worker uses it.
+
+    The number of lanes that this worker knows is bounded as in a single process. A lane that is dropped here stays in
+    shared memory while there is room: its next call finds it again.
+    """
+
+    __slots__ = ("_absent", "_attach", "_made", "_peek", "_scope")
+
+    def __init__(self, scope: SharedScope, attach: Attach) -> None:
+        self._scope = scope
+        self._peek = scope.record.peek
+        self._attach = attach
+        self._absent: set[Name] = set()  # names without a lane, when as many lanes as `_made` had been made
+        self._made = scope.made
+        super().__init__()
+
+    @property
+    def quiet_from(self) -> float:
+        """The time from which no call is held in any worker: one number, read without a lock."""
+        return self._peek()
+
+    @quiet_from.setter
+    def quiet_from(self, value: float) -> None:
+        """Do nothing: each lane tells the scope itself."""
+
+    def seconds_left(self, now: float) -> float:
+        """The longest delay that is left for any call, in any worker; 0 if no delay is left."""
+        return max(0.0, self._scope.latest - now)
+
+    def lanes(self) -> list[Lane]:
+        found = super().lanes()
+        for lane in found:
+            if isinstance(lane, SharedLane):
+                lane.look()
+        return found
+
+    def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
+        for endpoint in ("", *endpoints):
+            lane = self._find((endpoint, group))
+            if isinstance(lane, SharedLane):
+                lane.look()
+        return super().left_of(group, endpoints, now)
+
+    def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
+        if self.holds(now):  # what is known here may be old: an answer is of use to all workers
+            self._landed(attempt, caller, sent, now, well=True)
+            self._answered(caller, now, own=True)
+        else:
+            super().answered_well(attempt, caller, sent, now)
+            self._tell(caller.endpoint, now)
+
+    def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
+        super().answered_undecided(route, request, fields, sent, now)
+        self._tell("", now)
+
+    def _tell(self, endpoint: str, now: float) -> None:
+        """Tell the other workers, once a second, that attempts to this endpoint are answered."""
+        lane = self.lane(endpoint)
+        if isinstance(lane, SharedLane):
+            lane.tell_answered(now)
+
+    def failed(
+        self,
+        attempt: object,
+        caller: Caller,
+        ending: AttemptEnding,
+        sent: float,
+        now: float,
+        *,
+        again: bool,
+        cools: bool,
+    ) -> None:
+        for _, lane in self._lanes_of(caller):
+            _refresh(lane, now)
+        super().failed(attempt, caller, ending, sent, now, again=again, cools=cools)
+
+    def requests_wait(
+        self, caller: Caller, status: int, delay: float, *, sent: float, now: float, whole: bool
+    ) -> Name | None:
+        for _, lane in self._lanes_of(caller):
+            _refresh(lane, now)
+        return super().requests_wait(caller, status, delay, sent=sent, now=now, whole=whole)
+
+    def _lanes_of(self, caller: Caller) -> list[tuple[Name, Lane]]:
+        if self._scope.made:
+            for name in self._names_of(caller):
+                self._find(name)
+        return super()._lanes_of(caller)
+
+    def _find(self, name: Name) -> Lane | None:
+        lane = self._lanes.get(name)
+        if lane is not None:
+            return lane
+        made, absent = self._scope.made, self._absent
+        if made != self._made or len(absent) > MOST_GROUPS:
+            self._made = made
+            absent.clear()
+        if name in absent:
+            return None
+        found = self._attach(name, False)
+        if found is None:
+            absent.add(name)
+            return None
+        return self._keep(name, self._shared(name, found[0]))
+
+    def _make(self, name: Name) -> Lane:
+        found = self._attach(name, True)
+        assert found is not None  # it is made if there is none
+        record, is_new = found
+        if is_new and name != ("", EVERYBODY):
+            self._scope.count_made()
+        return self._shared(name, record)
+
+    def _shared(self, name: Name, record: Record) -> Lane:
+        return SharedLane(self.traffic_of(name[0]), record, self._scope, float(digest(name) % _KEYS or 1))
+
+
+def _refresh(lane: Lane, now: float) -> None:
+    if isinstance(lane, SharedLane):
+        lane.refresh(now)

@@ -1,0 +1,358 @@
+"""A lane that the workers of one machine share: a cooldown, limit or outage that one worker meets holds the calls of
+all, places are counted over all of them, and of an outage they send one probe at a time.
+
+The rules are those of `proxy.retry` alone; their numbers are read from memory before an operation and published after
+it, under the record's lock. A call waits in its own worker, in order of arrival there; the first call of each worker
+checks every POLL seconds whether it may be sent. Each worker has evidence of its own: what it takes for a limit or an
+outage is so for all. While a lane knows of nothing, an attempt that goes well takes no lock.
+
+Theory of places whose worker has died. A place in use is counted in the generation in which it was taken. There are
+three generations; a new one begins every half of a place's time, and replaces the oldest with everything that is still
+counted in it: the places of dead workers. A living worker returns its own in time, exactly. A probe is its worker's:
+when that process is gone, another probe is sent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from proxy.retry.lane import Lane
+from proxy.retry.limit import Limit
+from proxy.retry.outage import Outage
+from proxy.retry.token_bucket import Waiter
+from proxy.retry.traffic import Traffic
+from proxy.stores.shared_memory.numbers import Numbers
+from proxy.stores.shared_memory.records import Record
+from proxy.stores.shared_memory.scope import LEASE, SharedScope
+
+#: Seconds between two checks for places that other workers may have given back.
+POLL = 0.01
+#: Seconds for which a worker's calls count as held after each check; every check renews that.
+HELD = 0.25
+#: Generations of places in use; and the base in which their counts are packed into one number, a digit for each.
+GENERATIONS, _BASE = 3, 65536
+#: Seconds after which a worker tells the others again that attempts are answered.
+_TELL = 1.0
+
+_NEVER = float("inf")
+
+#: What of a limit and an outage is each worker's own: evidence, the growth that a fleet is told of, and the probe.
+LIMIT_OWN, OUTAGE_OWN = ("evidence", "grown"), ("_lost", "_lost_from", "probe")
+_LIMIT = Numbers(Limit(Traffic()), LIMIT_OWN)
+_OUTAGE = Numbers(Outage(), OUTAGE_OWN)
+
+#: No version of a record.
+NONE = (0, 0)
+#: The probe under way is another worker's.
+ELSEWHERE = object()
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def shared(place: int) -> Callable[[M], M]:
+    """Make a decorator for a method of Lane, which runs it on the state in shared memory, under its lock, and publishes
+    the change. `place` is the position of the argument that is the time.
+    """
+
+    def wrap(method: M) -> M:
+        def run(self: SharedLane, *arguments: Any, **options: Any) -> Any:
+            record = self.record
+            if record.is_open:
+                return method(self, *arguments, **options)
+            now = arguments[place]
+            record.open()
+            try:
+                if record.version != self._version:  # another worker's operation was the last one
+                    self._version = NONE
+                    record.load(self)
+                self.begin(now)
+                answer = method(self, *arguments, **options)
+                is_noted = self.finish(now)
+                record.save(self)
+                self._version = record.version
+            except BaseException:
+                self._version = NONE  # what is known here was not published
+                raise
+            finally:
+                record.close()
+            if not is_noted:
+                self.note_late(now)
+            return answer
+
+        return cast(M, run)
+
+    return wrap
+
+
+class SharedLane(Lane):
+    """A lane in shared memory. `key`: a number that identifies it among those of its `scope`."""
+
+    is_shared = True
+    __slots__ = (
+        "_busy", "_counts", "_key", "_limit_seen", "_mine", "_opened", "_own_probe", "_probe_number", "_probe_of",
+        "_scope", "_seen", "_told", "_turn", "_turns", "_version", "_was_limited", "held", "record",
+    )  # fmt: skip
+
+    def __init__(self, traffic: Traffic, record: Record, scope: SharedScope, key: float) -> None:
+        super().__init__(traffic)
+        self.record = record
+        self._scope = scope
+        self._key = key
+        self._version = NONE  # the version of the record that this object's state is
+        self._busy = -_NEVER  # until when calls may be held
+        self.held = -_NEVER  # until when some worker's calls are held (seconds)
+        self._opened = 0.0  # when the newest generation began
+        self._turn = 0  # the newest generation's number
+        self._counts = [0] * GENERATIONS  # the places in use of each generation, by its number modulo GENERATIONS
+        self._turns: dict[object, int] = {}  # the generation in which each place of this worker was taken
+        self._seen = -_NEVER  # `begun` of the pushback or the outage's end that this worker's calls know of
+        self._limit_seen = -_NEVER  # `begun` of the limit that this worker knows of
+        self._was_limited = False  # there was a limit after this worker's last operation
+        self._mine = 0  # attempts of this worker, among those from before the limit
+        self._probe_of = 0  # the process whose attempt is the probe; 0 for none
+        self._probe_number = 0  # the number of the latest probe
+        self._own_probe = -1  # the number of this worker's latest probe
+        self._told = -_NEVER  # when this worker last told others that an attempt was answered
+
+    start = shared(3)(Lane.start)
+    allot = shared(4)(Lane.allot)
+    go_alone = shared(0)(Lane.go_alone)
+    asked_to_wait = shared(1)(Lane.asked_to_wait)
+    lost = shared(0)(Lane.lost)
+    answered = shared(0)(Lane.answered)
+    probe_lost = shared(1)(Lane.probe_lost)
+    held_in_vain = shared(0)(Lane.held_in_vain)
+    passes = shared(0)(Lane.passes)
+    put_first = shared(1)(Lane.put_first)
+    leave = shared(1)(Lane.leave)
+    wait_of = shared(1)(Lane.wait_of)
+    free = shared(0)(Lane.free)
+    release = shared(0)(Lane.release)
+    ask = shared(1)(Lane.ask)
+
+    @shared(2)
+    def started_elsewhere(self, delay: float, status: int, now: float) -> None:
+        """Take a pushback that another machine got: the first worker records it for all, and each waits for its own
+        share of the places.
+        """
+        if now + delay > self.until:
+            self.start(delay, status, now, now)
+        if self.share < _NEVER:
+            self.share = 0.0
+
+    def claim(self, waiter: Waiter, due: float) -> bool:
+        return self._claim(waiter, due, self.begun)
+
+    @shared(2)
+    def _claim(self, waiter: Waiter, due: float, now: float) -> bool:
+        return super().claim(waiter, due)
+
+    @shared(1)
+    def refused(self, sent: float, now: float, flying: int, *, quick: bool, silent: bool = False) -> bool:
+        began = super().refused(sent, now, flying, quick=quick, silent=silent)
+        if began:
+            self._limit_seen, self._mine = self.limit.begun, self._before
+        return began
+
+    def tell_answered(self, now: float) -> None:
+        """Tell the other workers that attempts are answered, if they were not told within the last second."""
+        if now >= self._told + _TELL:
+            self._told = now
+            self._tell(now)
+
+    @shared(0)
+    def _tell(self, now: float) -> None:
+        self.outage.answered_at = max(self.outage.answered_at, self.traffic.answered_at)
+
+    @shared(0)
+    def is_over(self, now: float) -> bool:
+        """Whether no call is held in any worker."""
+        return now >= self.held and super().is_over(now)
+
+    @shared(0)
+    def holds(self, now: float) -> str:
+        return super().holds(now) or ("cooldown" if now < self.held else "")
+
+    @shared(2)
+    def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
+        turn = self._turns.pop(waiter, None)
+        if turn is not None:
+            self._turns[attempt] = turn
+        return super().sent(waiter, attempt, now)
+
+    def landed(
+        self, attempt: object, sent: float, now: float, *, well: bool, ratio: float = 0.0, usual: float = 0.0
+    ) -> None:
+        if attempt not in self._taken and self._is_calm(now):
+            if well and sent >= self.begun:
+                self._well = now
+            return
+        self._landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
+
+    @shared(2)
+    def _landed(self, attempt: object, sent: float, now: float, *, well: bool, ratio: float, usual: float) -> None:
+        super().landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
+
+    def free_place(self, attempt: object, sent: float, now: float) -> None:
+        if self._mine or attempt in self._taken or attempt is self.outage.probe:
+            self._free_place(attempt, sent, now)
+
+    @shared(2)
+    def _free_place(self, attempt: object, sent: float, now: float) -> None:
+        super().free_place(attempt, sent, now)
+
+    def in_use(self) -> int:
+        """The number of places in use, in all workers."""
+        return sum(self._counts) + self._before
+
+    def refresh(self, now: float) -> None:
+        """Read what other workers have published."""
+        if not self._is_calm(now):
+            self.holds(now)
+
+    def look(self) -> None:
+        """Read what other workers have published, for display."""
+        self._version = NONE
+        self.record.look(self)
+
+    # -- one operation ----------------------------------------------------------------------------------------------
+
+    def _is_calm(self, now: float) -> bool:
+        """Whether nothing is known of the lane: it holds no call in any worker, and no place of this one is in use."""
+        return now >= self.record.peek() and not (self.queue or self._taken or self._mine or self.limit.is_on)
+
+    def begin(self, now: float) -> None:
+        """Begin an operation: do what is due since the last one, by any worker."""
+        self._begin_generations(now)
+        outage, limit = self.outage, self.limit
+        if outage.probe is ELSEWHERE and not _lives(self._probe_of):
+            outage.probe_ended(now, lost=False)
+        if limit.begun != self._limit_seen:
+            self._limit_seen, self._mine = limit.begun, 0
+            if limit.is_on and limit.has_evidence:
+                flying = max(0, self.traffic.flying - len(self._taken))
+                limit.add_under_way(flying)
+                self._mine = flying
+                self._before += flying
+        if self._was_limited and not limit.is_on:
+            self._mine = 0
+            limit.evidence.skip(now)
+        if self._seen != self.begun:  # another worker's pushback, or its outage is over: all calls here ask again
+            self._retime_all(now)
+
+    def finish(self, now: float) -> bool:
+        """Finish an operation: note until when calls may be held. Returns False if the scope could not be told."""
+        if self.queue or self.elsewhere:
+            self.held = max(self.held, now + HELD, self.until + HELD)
+        before, busy = self._busy, max(self.until, self.held)
+        if self.outage.is_on or self.elsewhere or (self.outlasts and self.limit.is_on):
+            busy = max(busy, now + LEASE)
+        self._seen, self._busy, self._was_limited = self.begun, busy, self.limit.is_on
+        return max(before, busy) <= now or self._scope.note(self._key, busy, self.until, now)
+
+    def note_late(self, now: float) -> None:
+        """Tell the scope what it could not be told, after looking it up again."""
+        self._scope.look_up()
+        self.refresh(now)
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        outage = self.outage
+        answered_at, probe = outage.answered_at, outage.probe
+        self._busy, self.until, self.delay, status, self.begun, lasts, self.usual_time, well = state[:8]
+        self.held, self._opened, turn, counts, before, probe_of, number = state[8:15]
+        _LIMIT.give(self.limit, state[15:])
+        _OUTAGE.give(outage, state[15 + _LIMIT.count :])
+        self.status, self._turn, self._before = int(status), int(turn), int(before)
+        self._counts = [int(counts) // _BASE**n % _BASE for n in range(GENERATIONS)]
+        self.lasts = self.lasts or bool(lasts)
+        self._well = max(self._well, well)
+        outage.answered_at = max(outage.answered_at, answered_at)
+        self._probe_of, self._probe_number = int(probe_of), int(number)
+        if not self._probe_of:
+            outage.probe = None
+        else:
+            is_own = self._probe_number == self._own_probe and self._probe_of == os.getpid()
+            outage.probe = probe if is_own and probe is not None else ELSEWHERE
+
+    def state(self) -> tuple[float, ...]:
+        probe = self.outage.probe
+        if probe is None:
+            self._probe_of = 0
+        elif probe is not ELSEWHERE and not (self._probe_of and self._probe_number == self._own_probe):
+            self._probe_number += 1
+            self._own_probe, self._probe_of = self._probe_number, os.getpid()
+        counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
+        return (
+            *(self._busy, self.until, self.delay, self.status, self.begun, self.lasts, self.usual_time, self._well),
+            *(self.held, self._opened, self._turn, counts, self._before, self._probe_of, self._probe_number),
+            *_LIMIT.take(self.limit),
+            *_OUTAGE.take(self.outage),
+        )
+
+    # -- places -----------------------------------------------------------------------------------------------------
+
+    def _next(self, now: float) -> float:
+        if now < self.until:
+            return self.until
+        soon = now + POLL  # another worker may change it at any time
+        return min(soon, super()._next(now)) if self.outage.is_on or self.limit.pace else soon
+
+    def _end_limit(self, now: float) -> None:
+        if now >= self.held:
+            super()._end_limit(now)
+
+    def _free_before(self) -> None:
+        if self._mine:
+            self._mine -= 1
+            super()._free_before()
+
+    def _occupy(self, holder: object, now: float) -> None:
+        super()._occupy(holder, now)
+        self._turns[holder] = self._turn
+        self._counts[self._turn % GENERATIONS] += 1
+
+    def _vacate(self, holder: object) -> None:
+        super()._vacate(holder)
+        turn = self._turns.pop(holder, -GENERATIONS)
+        if turn > self._turn - GENERATIONS and self._counts[turn % GENERATIONS]:
+            self._counts[turn % GENERATIONS] -= 1
+
+    def _forget_places(self) -> None:
+        super()._forget_places()
+        self._mine = 0
+        self._turns.clear()
+        self._turn += GENERATIONS  # places of earlier generations that are given back count no more
+        self._counts = [0] * GENERATIONS
+
+    def _begin_generations(self, now: float) -> None:
+        """Begin the generations that are due, each in place of the oldest, whose places count no more."""
+        half = self.place_seconds / 2
+        for _ in range(GENERATIONS):
+            if now < self._opened + half:
+                return
+            self._turn += 1
+            self._counts[self._turn % GENERATIONS] = 0
+            self._opened += half
+        self._opened = max(self._opened, now)
+
+
+def _lives(process: int) -> bool:
+    """Whether the process with this number lives, or its parent has not taken note of its end yet."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+#: The `state` of a lane that knows of nothing.
+QUIET = (
+    *(-_NEVER, -_NEVER, 0.0, 503.0, -_NEVER, 0.0, 0.0, -_NEVER),
+    *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    *_LIMIT.take(Limit(Traffic())),
+    *_OUTAGE.take(Outage()),
+)

@@ -1,0 +1,73 @@
+"""The attributes of an object as numbers, in an order that every process derives in the same way from its class.
+
+A pure class keeps its state in attributes, and knows nothing of shared memory. Its numbers, flags, lists of fixed
+length and inner objects are written to a record one after another, and read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+
+class Numbers:
+    """The numbers of all objects of one class, whose attributes have the types of those of `example`. Attributes in
+    `without` are left out; those in `optional` are None, or have the type that is named there. `count`: how many
+    numbers there are.
+    """
+
+    __slots__ = ("_get", "_lists", "_optional", "_parts", "_scalars", "count")
+
+    def __init__(
+        self, example: Any, without: Collection[str] = (), optional: Mapping[str, Callable[[], Any]] | None = None
+    ) -> None:
+        self._scalars: list[tuple[str, Callable[[float], Any]]] = []
+        self._lists: list[tuple[str, list[Callable[[float], Any]]]] = []
+        self._parts: list[tuple[str, Numbers]] = []
+        self._optional = [(name, make, Numbers(make())) for name, make in (optional or {}).items()]
+        for name in sorted(type(example).__slots__):
+            if name in without or name in (optional or {}):
+                continue
+            value = getattr(example, name)
+            if isinstance(value, (bool, int, float)):
+                self._scalars.append((name, type(value)))
+            elif isinstance(value, list):
+                self._lists.append((name, [type(each) for each in value]))
+            else:
+                self._parts.append((name, Numbers(value)))
+        names = [name for name, _ in self._scalars]
+        self._get: Callable[[Any], Sequence[float]] = attrgetter(*names)
+        self.count = len(self._scalars) + sum(len(each) for _, each in self._lists)
+        self.count += sum(part.count for _, part in self._parts) + sum(1 + part.count for *_, part in self._optional)
+
+    def take(self, of: Any) -> list[float]:
+        """Return the numbers of this object."""
+        found = list(self._get(of))
+        for name, _ in self._lists:
+            found += getattr(of, name)
+        for name, part in self._parts:
+            found += part.take(getattr(of, name))
+        for name, _, part in self._optional:
+            value = getattr(of, name)
+            found += [0.0] * (1 + part.count) if value is None else [1.0, *part.take(value)]
+        return found
+
+    def give(self, to: Any, numbers: Sequence[float]) -> None:
+        """Give this object the attributes that have these numbers."""
+        at = 0
+        for name, as_type in self._scalars:
+            setattr(to, name, as_type(numbers[at]))
+            at += 1
+        for name, types in self._lists:
+            setattr(to, name, [each(number) for each, number in zip(types, numbers[at : at + len(types)], strict=True)])
+            at += len(types)
+        for name, part in self._parts:
+            part.give(getattr(to, name), numbers[at : at + part.count])
+            at += part.count
+        for name, make, part in self._optional:
+            value = make() if numbers[at] else None
+            if value is not None:
+                part.give(value, numbers[at + 1 : at + 1 + part.count])
+            setattr(to, name, value)
+            at += 1 + part.count

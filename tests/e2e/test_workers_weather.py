@@ -1,0 +1,106 @@
+"""An outage over several processes: one meets it, all hold their calls, and one of them probes at a time, even if the
+one that did is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from clients import with_aiohttp
+from support.capacity import CapacityServer
+from support.process import Redrive
+from test_workers import LISTEN, SECONDS, ended, metrics, until, workers_of
+
+POLICY = "upstreams:\n  a:\n    url: {}\n    pushback: {{hold: 60s}}\n"
+
+
+async def ask(running: Redrive) -> tuple[int, int]:
+    """The status of a call on a connection of its own, and how many attempts it took; (0, 0) if it broke."""
+    try:
+        got = await with_aiohttp("GET", f"{running.url}/a/x")
+    except (OSError, asyncio.IncompleteReadError):
+        return 0, 0
+    except Exception as broken:
+        if type(broken).__module__.startswith("aiohttp"):
+            return 0, 0
+        raise
+    return got.status, int(got.headers["x-attempt-count"])
+
+
+async def hold(running: Redrive, calls: int) -> None:
+    """Wait until that many calls are held by an outage."""
+
+    async def are_held() -> bool:
+        return (await metrics(running))("redrive_held_calls", upstream="a", by="outage") == calls
+
+    await until(are_held)
+
+
+def owner_of(port: int, pids: set[int]) -> int:
+    """The process whose connection comes from this local port."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    (inode,) = {line.split()[9] for line in lines if line.split()[1].endswith(f":{port:04X}")} - {"0"}
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            if os.readlink(descriptor) == f"socket:[{inode}]":
+                return pid
+    raise AssertionError("no worker has this connection")
+
+
+async def test_an_outage_that_one_worker_meets_is_one_of_all(tmp_path: Path) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        Redrive(tmp_path, POLICY.format(upstream.url), listen=LISTEN.format(4)) as running,
+    ):
+        assert await asyncio.gather(*(ask(running) for _ in range(60))) == [(200, 1)] * 60
+        await upstream.stop()
+        first = asyncio.create_task(ask(running))
+        await hold(running, 1)
+        others = [asyncio.create_task(ask(running)) for _ in range(40)]
+        await hold(running, 41)
+        await upstream.start()
+        async with asyncio.timeout(SECONDS):
+            told = await asyncio.gather(first, *others)
+        assert [status for status, _ in told] == [200] * 41
+        assert sum(attempts > 1 for _, attempts in told) <= 5  # the first one's, and whoever probed in each worker
+        counted = await metrics(running)
+        assert counted("redrive_calls_total", code_class="2xx") == 101
+
+
+async def test_another_worker_probes_when_the_one_that_does_is_killed(tmp_path: Path) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        Redrive(tmp_path, POLICY.format(upstream.url), listen=LISTEN.format(3)) as running,
+    ):
+        assert await asyncio.gather(*(ask(running) for _ in range(60))) == [(200, 1)] * 60
+        await upstream.stop()
+        calls = [asyncio.create_task(ask(running))]
+        await hold(running, 1)
+        calls += [asyncio.create_task(ask(running)) for _ in range(40)]
+        await hold(running, 41)
+        came: asyncio.Queue[int] = asyncio.Queue()
+        silent = asyncio.Event()
+
+        async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.put_nowait(writer.get_extra_info("peername")[1])
+            await silent.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            writer.close()
+
+        server = await asyncio.start_server(hang, "127.0.0.1", upstream.port)
+        async with asyncio.timeout(SECONDS):
+            victim = owner_of(await came.get(), workers_of(running.pid))
+            assert came.empty()
+            os.kill(victim, signal.SIGKILL)
+            await ended({victim})
+            assert owner_of(await came.get(), workers_of(running.pid)) != victim
+        server.close()
+        silent.set()
+        await upstream.start()
+        async with asyncio.timeout(SECONDS):
+            told = await asyncio.gather(*calls)
+        assert {status for status, _ in told} <= {0, 200}  # those of the killed one have broken
+        assert sum(status == 200 for status, _ in told) >= 10

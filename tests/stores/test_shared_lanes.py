@@ -1,0 +1,310 @@
+"""Lanes over the workers of one machine: what one of them meets holds the calls of all; a dead one's places and probe
+come back.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from callers import BROKEN, REFUSED, UNCONNECTED, Waiting, Worker, caller
+
+from proxy.retry.lane import Lane
+from proxy.retry.limit import Limit
+from proxy.retry.outage import Outage
+from proxy.stores.shared_memory import records, scope
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.lane import LIMIT_OWN, OUTAGE_OWN, SharedLane
+from proxy.stores.shared_memory.records import Memory, Record
+
+unshared = iter(range(1_000_000))
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Memory]:
+    descriptor = records.descriptor()
+    yield open_memory(descriptor)
+    os.close(descriptor)
+
+
+def workers(memory: Memory, count: int = 2) -> list[Worker]:
+    upstream = f"u{next(unshared)}"
+    return [Worker(SharedFactory(memory), upstream) for _ in range(count)]
+
+
+# -- cooldowns ----------
+
+
+def test_places_are_counted_over_all_workers(memory: Memory) -> None:
+    one, other = workers(memory)
+    starter, mine, theirs, last = (Waiting() for _ in range(4))
+    name = one.pushback(429, 2.0, 10.0)
+    assert name is not None
+    assert one.governor.claim(starter, name, 12.0)
+    assert one.ask(mine, 11.0) == 12.0
+    assert other.ask(theirs, 11.0) == 12.0
+    assert other.ask(theirs, 12.0) == 12.01  # the place is its who began it, in another worker
+    assert one.ask(starter, 12.0) == 12.0
+    one.answered(one.sends(starter, 12.0), 12.1)  # two places from now on
+    assert other.ask(theirs, 12.11) == 12.11
+    sent = other.sends(theirs, 12.11)
+    assert one.ask(mine, 12.11) == 12.11
+    assert other.ask(last, 12.12) > 12.12
+    other.fails(sent, REFUSED, 12.2)
+    assert other.ask(last, 12.21) == 12.21
+
+
+def test_the_places_of_a_dead_worker_come_back(memory: Memory) -> None:
+    dying, other = workers(memory)
+    gone, waiting = Waiting(), Waiting()
+    dying.pushback(503, 2.0, 10.0)
+    assert dying.ask(gone, 10.0) == 12.0
+    assert other.ask(waiting, 10.0) == 12.0
+    assert dying.ask(gone, 12.0) == 12.0  # and nothing is heard of it any more
+    at = 12.0
+    while at < 20.0 and (again := other.ask(waiting, at)) > at:
+        at = again
+    assert 16.0 <= at < 18.1  # 2 x the delay, to half of that
+
+
+def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
+    one, other = workers(memory)
+    assert not other.governor.holds(10.0)
+    assert one.pushback(503, 2.0, 10.0)
+    assert other.governor.holds(10.0)
+    assert other.governor.seconds_left(11.0) == 1.0
+    first, second = Waiting(), Waiting()
+    assert [other.ask(each, 10.0) for each in (first, second)] == [12.0, math.inf]
+    assert one.pushback(503, 5.0, 11.0, sent=10.5)  # longer: whoever wakes meanwhile is held again
+    assert other.ask(first, 12.0) == 16.0
+    assert second.at == 12.0  # and asks again, for it may have no patience for that
+    assert other.ask(second, 12.0) == math.inf
+    assert other.ask(first, 16.0) == 16.0
+    other.sends(first, 16.0)
+    assert other.ask(second, 16.01) == pytest.approx(16.02)  # the first place is taken; it looks again soon
+    assert not other.governor.holds(20.0)
+
+
+# -- outages ----------
+
+
+def break_off(worker: Worker, at: float) -> None:
+    """Two refused connections of one call."""
+    worker.fails(worker.sends(Waiting(), at), UNCONNECTED, at)
+    worker.fails(worker.sends(Waiting(), at), UNCONNECTED, at, again=True)
+
+
+def test_an_outage_that_one_worker_meets_holds_the_calls_of_all(memory: Memory) -> None:
+    group = workers(memory, 4)
+    for each in group:
+        each.is_well(10.0)
+        assert not each.governor.holds(11.0)
+    break_off(group[0], 11.0)
+    held = [Waiting() for _ in group]
+    for each, waiting in zip(group, held, strict=True):
+        assert each.governor.holds(11.01)
+        at, why = each.governor.ask(waiting, caller(), 11.01)
+        assert (at > 11.01, why) == (True, "outage")
+    asked = [each.ask(waiting, 11.2, caller()) for each, waiting in zip(group, held, strict=True)]
+    assert [at == 11.2 for at in asked] == [True, False, False, False]  # one probe, of whoever asks first
+    probe = group[0].sends(held[0], 11.2)
+    assert group[0].governor.is_probe(probe)
+    group[0].fails(probe, UNCONNECTED, 11.2)
+    assert group[1].ask(held[1], 11.3, caller()) > 11.3  # 200 ms after it
+    assert group[2].ask(held[2], 11.41, caller()) == 11.41
+    group[2].answered(group[2].sends(held[2], 11.41), 11.42, caller())
+    assert group[1].ask(held[1], 11.43, caller()) == 11.43  # a limit of two places, and the outage is over
+    assert group[3].governor.first.holds(11.43) != "outage"
+
+
+def test_an_answer_in_another_worker_ends_the_outage_of_a_route(memory: Memory) -> None:
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(10.0)
+    for number in range(5):
+        one.fails(one.sends(Waiting(), 11.0), BROKEN, 11.0 + number * 0.03)
+    waiting = Waiting()
+    assert other.governor.ask(waiting, caller(), 11.13)[1] == "outage"
+    assert other.ask(Waiting(), 11.13, caller(method="POST")) == 11.13
+    assert other.ask(waiting, 11.5, caller()) == 11.5
+    other.answered(other.sends(waiting, 11.5), 11.6, caller())
+    assert one.governor.ask(Waiting(), caller(), 11.61)[1] != "outage"
+
+
+def test_calls_that_one_worker_held_in_vain_are_held_by_none(memory: Memory) -> None:
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(10.0)
+    break_off(one, 11.0)
+    waiting = Waiting()
+    assert one.ask(waiting, 11.01, caller()) > 11.01
+    one.governor.held_in_vain(waiting, 20.0, 32.0)
+    attempt = other.sends(Waiting(), 32.1)
+    other.fails(attempt, UNCONNECTED, 32.1)
+    assert other.governor.first.outage.in_vain
+    assert other.ask(Waiting(), 32.2, caller()) == 32.2
+
+
+def test_an_answer_that_another_worker_got_meanwhile_ends_a_row_of_failures(memory: Memory) -> None:
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(10.0)
+    for number in range(4):
+        one.fails(one.sends(Waiting(), 11.0), UNCONNECTED, 11.0 + number * 0.1)
+    other.is_well(11.5, calls=40)
+    one.fails(one.sends(Waiting(), 12.0), UNCONNECTED, 12.0)
+    assert not one.governor.first.outage.is_on
+
+
+def test_calls_are_quiet_again_once_an_outage_is_over(memory: Memory) -> None:
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(10.0)
+    break_off(one, 11.0)
+    waiting = Waiting()
+    assert other.ask(waiting, 11.2, caller()) == 11.2
+    other.answered(other.sends(waiting, 11.2), 11.3, caller())
+    now = 11.3
+    while one.governor.holds(now) and now < 60.0:  # the limit by which calls return ends once it does not bind
+        late = Waiting()
+        now += 0.5
+        if one.ask(late, now, caller()) <= now:
+            one.answered(one.sends(late, now), now + 0.01, caller())
+    assert now < 20.0
+    assert not other.governor.holds(now)
+
+
+# -- limits ----------
+
+
+def refuse(worker: Worker, under_way: int, at: float) -> None:
+    """Answers refuse attempts, while that many more are under way."""
+    attempts = [worker.sends(Waiting(), at) for _ in range(under_way + 3)]
+    for attempt in attempts[:3]:
+        worker.fails(attempt, REFUSED, at + 0.01)
+
+
+def test_a_limit_counts_what_each_worker_had_under_way(memory: Memory) -> None:
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(10.0)
+    theirs = [other.sends(Waiting(), 11.0) for _ in range(10)]
+    refuse(one, 10, 11.0)
+    limit = one.governor.first.limit
+    assert limit.is_on
+    begun_at = limit.most
+    waiting = Waiting()
+    at, why = other.governor.ask(waiting, caller(), 11.02)
+    assert (at > 11.02, why) == (True, "limit")
+    assert other.governor.first.limit.most == begun_at + len(theirs) / 2
+    assert other.governor.first.in_use() == 20
+    for number, attempt in enumerate(theirs):
+        other.answered(attempt, 11.03 + number / 1000, caller())
+    assert one.governor.ask(Waiting(), caller(), 11.05)[1] in ("", "limit")
+    assert one.governor.first.in_use() <= 12
+
+
+def test_what_is_sent_while_all_is_well_takes_no_lock(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = workers(memory)
+    one.is_well(10.0, calls=100)
+    opened: list[object] = []
+    monkeypatch.setattr(Record, "open", lambda record: opened.append(record))
+    monkeypatch.setattr(Record, "load", lambda *_: None)
+    monkeypatch.setattr(Record, "save", lambda *_: None)
+    monkeypatch.setattr(Record, "close", lambda *_: None)
+    one.is_well(11.0, calls=50, seconds=0.001)
+    assert len(opened) <= 1  # other workers are told once a second that attempts are answered
+
+
+# -- what is shared ----------
+
+
+def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
+    """A new attribute has to be decided on: `SharedLane.state` has it, or it is named here."""
+    own = {
+        *("_admitted", "_own_until", "_starter", "_taken", "_word_until", "elsewhere", "name", "queue", "share"),
+        *("traffic", "limit", "outage"),
+    }
+    taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}
+    assert set(Lane.__slots__) == own | taken
+    assert set(LIMIT_OWN) <= set(Limit.__slots__)
+    assert set(OUTAGE_OWN) <= set(Outage.__slots__)
+
+
+def test_another_worker_reads_what_one_has_published(memory: Memory) -> None:
+    one, other = workers(memory)
+    one.is_well(10.0)
+    refuse(one, 10, 11.0)
+    one.pushback(503, 2.0, 11.5)
+    mine, theirs = one.governor.first, other.governor.first
+    assert isinstance(mine, SharedLane)
+    assert isinstance(theirs, SharedLane)
+    theirs.look()
+    assert plain(theirs.limit, LIMIT_OWN) == plain(mine.limit, LIMIT_OWN)
+    assert plain(theirs.outage, OUTAGE_OWN) == plain(mine.outage, OUTAGE_OWN)
+    assert len(mine.state()) <= records.LANE_COPY
+
+
+def plain(each: Any, but: tuple[str, ...]) -> dict[str, Any]:
+    """The attributes of an object, and of those in it."""
+    found = {}
+    for name in type(each).__slots__:
+        value = getattr(each, name)
+        if name not in but:
+            found[name] = plain(value, ()) if hasattr(type(value), "__slots__") else value
+    return found
+
+
+def test_more_lanes_than_a_scope_has_entries_hold_their_calls_for_a_while(memory: Memory) -> None:
+    (one,) = workers(memory, 1)
+    shared = one.governor._scope  # type: ignore[attr-defined]
+    for number in range(scope.MOST + 5):
+        assert shared.note(float(number + 1), 1000.0, 10.0, 10.0)
+    assert shared.quiet_from == 10.0 + scope.LEASE
+    for number in range(scope.MOST + 5):
+        assert shared.note(float(number + 1), -math.inf, 10.0, 10.0)
+    assert shared.quiet_from == 10.0 + scope.LEASE_OF_MORE
+
+
+# -- processes ----------
+
+DYING = """
+import sys
+sys.path.insert(0, {tests!r})
+from callers import UNCONNECTED, Waiting, Worker, caller
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+
+worker = Worker(SharedFactory(open_memory(int(sys.argv[1]))), sys.argv[2])
+waiting = Waiting()
+assert worker.ask(waiting, 11.2, caller()) == 11.2
+worker.sends(waiting, 11.2)
+print("sent", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_another_worker_probes_when_the_one_that_did_is_killed(memory: Memory) -> None:
+    (one,) = workers(memory, 1)
+    upstream = f"u{next(unshared) - 1}"
+    one = Worker(SharedFactory(memory), upstream)
+    one.is_well(10.0)
+    break_off(one, 11.0)
+    code = DYING.format(tests=os.path.dirname(__file__))
+    arguments = [sys.executable, "-c", code, str(memory.descriptor), upstream]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[memory.descriptor]
+    ) as dying:
+        assert dying.stdout is not None
+        assert dying.stdout.readline() == b"sent\n"
+        waiting = Waiting()
+        assert one.ask(waiting, 11.3, caller()) > 11.3
+        assert one.ask(waiting, 300.0, caller()) > 300.0  # a probe under way may take its time
+        dying.send_signal(signal.SIGKILL)
+    assert one.ask(waiting, 300.1, caller()) == 300.1
+    assert one.governor.is_probe(one.sends(waiting, 300.1))
