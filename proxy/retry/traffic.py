@@ -6,9 +6,6 @@ beyond it costs only the attempts that `is_watched` or chance names (`proxy.retr
 
 from __future__ import annotations
 
-#: Of so many attempts that went well, the time of one is measured (contract, section 14: "from one in sixteen").
-_ONE_IN = 16
-
 
 class Traffic:
     """The attempts to one endpoint, as one process counts them. `flying`: those under way; `ended`: those that have
@@ -28,7 +25,7 @@ class Traffic:
         self.flying -= 1
         self.ended += 1
         self.answered_at = now
-        return self.is_watched or not self.ended % _ONE_IN
+        return self.is_watched or self.ended & 15 == 0  # contract, section 14: the time of one in sixteen is measured
 
     def failed(self) -> None:
         """Note that an attempt has failed."""

@@ -48,7 +48,7 @@ class UsualTimes:
             estimate = max(seconds, estimate - (1.0 - _SHARE) * step)
         else:
             estimate = min(seconds, estimate + _SHARE * step)
-        known[:] = [estimate, answers + 1.0, now]
+        known[0], known[1], known[2] = estimate, answers + 1.0, now
 
     def of(self, route: str) -> float:
         """The usual time of this route in seconds; 0 if none is known."""
@@ -65,7 +65,11 @@ def timed_route(route: str, request: Request) -> str:
     """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole
     path, which is the method.
     """
-    path = request.path.partition("?")[0]
+    path = request.path
+    end = path.find("?")
     if not request.is_grpc:
-        path = "/".join(path.split("/", 3)[:3])
-    return f"{route} {request.method} {path}"
+        second = path.find("/", 1)
+        third = -1 if second < 0 else path.find("/", second + 1)
+        if third >= 0 and (end < 0 or third < end):
+            end = third
+    return f"{route} {request.method} {path if end < 0 else path[:end]}"

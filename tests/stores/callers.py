@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.ending import Ending
+from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, NoFields, Request
 from proxy.retry.governor import Caller, Governor, Name
 from proxy.retry.registry import Factory
 from proxy.retry.token_bucket import Waiter
 
-REFUSED = Ending(False, True, False, True, "", "503")
-UNCONNECTED = Ending(False, True, False, False, "endpoint", "connect_failure")
-BROKEN = Ending(False, False, False, False, "route", "reset")
+REFUSED = AttemptEnding(False, True, False, True, "", "503")
+UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
+BROKEN = AttemptEnding(False, False, False, False, "route", "reset")
 NO_FIELDS = NoFields()
 
 
@@ -70,7 +70,7 @@ class Worker:
         if self.governor.traffic.went_well(at) or self.governor.holds(at):
             self.governor.answered_well(attempt, cooling() if who is None else who, sent, at)
 
-    def fails(self, attempt: object, ending: Ending, at: float, *, again: bool = False) -> None:
+    def fails(self, attempt: object, ending: AttemptEnding, at: float, *, again: bool = False) -> None:
         """The attempt fails."""
         sent = self.flights.pop(attempt)
         self.governor.traffic.failed()

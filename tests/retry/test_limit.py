@@ -1,0 +1,152 @@
+"""The limit that redrive finds by itself, its evidence and its trial, without the calls that it holds."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.retry.evidence import Evidence, tail
+from proxy.retry.limit import Limit
+from proxy.retry.traffic import Traffic
+
+
+def limited(under_way: int = 10) -> tuple[Limit, Traffic]:
+    """A limit that three refusals in a row have begun, at 1 s, after a thousand attempts that went well, while so many
+    were under way.
+    """
+    traffic = Traffic()
+    traffic.ended = 1000
+    limit = Limit(traffic)
+    for _ in range(3):
+        traffic.ended += 1
+        limit.refused(0.9, 1.0, under_way, quick=False)
+    return limit, traffic
+
+
+def test_three_refusals_of_the_first_attempts_begin_a_limit_at_half_of_what_was_under_way() -> None:
+    limit, _ = limited(10)
+    assert limit.is_on
+    assert limit.most == 5.0
+
+
+def test_two_refusals_begin_none() -> None:
+    traffic = Traffic()
+    limit = Limit(traffic)
+    for _ in range(2):
+        traffic.ended += 1
+        limit.refused(0.9, 1.0, 10, quick=False)
+    assert not limit.is_on
+
+
+@given(st.integers(0, 2**32))
+def test_failures_by_chance_rarely_look_like_want_of_capacity(seed: int) -> None:
+    rng, traffic = random.Random(seed), Traffic()
+    evidence = Evidence(traffic)
+    for number in range(400):  # a share is learnt first
+        traffic.ended += 1
+        if rng.random() < 0.05:
+            evidence.refused(number * 0.01)
+    begun = 0
+    for number in range(400, 1400):
+        traffic.ended += 1
+        begun += rng.random() < 0.05 and evidence.refused(number * 0.01)
+    assert begun <= 10
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.floats(0.0, 1.0))
+def test_the_tail_is_a_probability_and_falls(count: int, least: int, share: float) -> None:
+    assert -1e-9 <= tail(count, least + 1, share) <= tail(count, least, share) + 1e-9 <= 1.0 + 2e-9
+
+
+def test_the_tail_of_a_known_case() -> None:
+    assert math.isclose(tail(10, 3, 0.05), 0.0115, abs_tol=1e-4)  # any table of the binomial distribution
+
+
+def test_attempts_that_were_sent_before_the_last_cut_do_not_cut_again() -> None:
+    limit, _ = limited(16)
+    assert limit.most == 8.0
+    limit.refused(0.95, 1.1, 16, quick=False)
+    assert limit.most == 8.0
+    limit.refused(1.05, 1.2, 8, quick=False)
+    assert limit.most == 4.0
+
+
+def test_quick_answers_let_the_limit_grow_by_one_a_round_trip() -> None:
+    limit, _ = limited(8)
+    for _ in range(4):
+        limit.served(1.1, 1.2, 1.0)
+    assert 4.9 < limit.most < 5.0
+
+
+def test_slow_answers_shrink_it() -> None:
+    limit, _ = limited(16)
+    for _ in range(4):
+        limit.served(1.1, 2.0, 6.0)
+    assert limit.most < 8.0
+
+
+def test_the_limit_is_given_up_if_as_many_fail_at_half_the_load() -> None:
+    limit, _ = limited(20)
+    for number in range(20):  # what was under way: two of ten fail
+        if number % 5:
+            limit.served(0.9, 1.05, 1.0)
+        else:
+            limit.refused(0.9, 1.05, 20, quick=True)
+    given_up = False
+    for number in range(40):
+        at = 1.1 + number * 0.05
+        if number % 5:
+            limit.served(at, at + 0.05, 1.0)
+        else:
+            limit.refused(at, at + 0.05, 10, quick=True)
+        given_up = given_up or limit.judge(at + 0.05)
+    assert given_up
+    assert not limit.is_on
+
+
+def test_it_is_kept_if_fewer_fail_at_half_the_load() -> None:
+    limit, _ = limited(20)
+    for number in range(20):
+        if number % 2:
+            limit.served(0.9, 1.05, 1.0)
+        else:
+            limit.refused(0.9, 1.05, 20, quick=True)
+    for number in range(40):
+        at = 1.1 + number * 0.05
+        limit.served(at, at + 0.05, 1.0)
+        assert not limit.judge(at + 0.05)
+    assert limit.is_on
+
+
+events = st.lists(
+    st.tuples(st.sampled_from(["served", "refused", "waits", "sent", "halve"]), st.floats(0.001, 3.0), st.booleans()),
+    max_size=80,
+)
+
+
+@given(events)
+def test_there_is_always_a_place_and_a_pace(events: list[tuple[str, float, bool]]) -> None:
+    limit, traffic = limited(10)
+    now = 1.0
+    for event, seconds, flag in events:
+        now += seconds / 10
+        traffic.ended += 1
+        if event == "served":
+            limit.served(now - seconds / 10, now, seconds * 3)
+        elif event == "refused":
+            limit.refused(now - seconds / 10, now, 5, quick=flag)
+        elif event == "waits":
+            limit.asked_to_wait(now - seconds / 10, now, quick=flag)
+        elif event == "sent":
+            limit.sent(now, binds=flag)
+        elif limit.is_on:
+            limit.halve(now)
+        limit.judge(now)
+        assert limit.most >= 1.0
+        assert limit.pace >= 0.0
+        assert limit.wait_for(5, now) >= 0.0
+        if limit.pace:
+            assert limit.next_at <= now + 100 / limit.pace

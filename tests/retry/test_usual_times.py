@@ -1,0 +1,52 @@
+"""The usual times of routes: what a route is, how an estimate moves, and how many are kept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.retry.facts import MappingFields, Request
+from proxy.retry.usual_times import UsualTimes, timed_route
+
+
+@pytest.mark.parametrize(
+    ("path", "known_by"),
+    [
+        ("/a/b/c?x=/y", "/a/b"), ("/a", "/a"), ("/a?b=/c/d", "/a"), ("/a/b?c", "/a/b"), ("/", "/"), ("*", "*"),
+        ("/a/b/", "/a/b"), ("/a/?x=/", "/a/"),
+    ],
+)  # fmt: skip
+def test_a_route_is_known_by_two_segments(path: str, known_by: str) -> None:
+    assert timed_route("r", Request("GET", "h", path)) == f"r GET {known_by}"
+
+
+def test_a_grpc_route_is_its_method() -> None:
+    fields = MappingFields([("content-type", "application/grpc")])
+    assert timed_route("r", Request("POST", "h", "/acme.v1.Echo/Say", fields)) == "r POST /acme.v1.Echo/Say"
+
+
+@given(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=60))
+def test_the_estimate_stays_among_the_times_that_were_measured(times: list[float]) -> None:
+    usual = UsualTimes()
+    for number, seconds in enumerate(times):
+        usual.learn("a", seconds, float(number))
+        assert min(times) <= usual.of("a") <= max(times)
+    assert usual.count == len(times)
+
+
+def test_most_answers_are_slower_than_the_usual_time() -> None:
+    usual = UsualTimes()
+    times = [0.05 + 0.001 * (number * 37 % 100) for number in range(3000)]  # evenly from 50 to 149 ms
+    for number, seconds in enumerate(times):
+        usual.learn("a", seconds, float(number))
+    assert sum(seconds < usual.of("a") for seconds in times) / len(times) < 0.3
+
+
+def test_routes_beyond_the_most_are_kept_together() -> None:
+    usual = UsualTimes()
+    for number in range(300):
+        usual.learn(f"route {number}", 1.0 + number, 0.0)
+    assert usual.of("route 0") == 1.0
+    assert usual.of("route 299") == usual.of("route 290") >= 257.0
+    assert usual.last("route 299") == float("-inf")
