@@ -54,8 +54,8 @@ class Caller:
     """
 
     __slots__ = (
-        "_credential", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "observes", "outages",
-        "request", "retries", "route",
+        "_credential", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "outages", "request",
+        "retries", "route",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -65,7 +65,7 @@ class Caller:
         self.endpoint = ""
         self._timed_route = ""
         self._credential = self._lost_route = b""
-        self.cools = self.limits = self.outages = self.observes = self.retries = False
+        self.cools = self.limits = self.outages = self.retries = False
 
     @property
     def lost_route(self) -> bytes:
@@ -99,10 +99,9 @@ class Caller:
 
 class Governor:
     """The lanes of one scope. `quiet_from`: the time from which no call is held (seconds, the callers' clock).
-    `first`: the lane of all callers of the only endpoint, or
-    of all endpoints; `traffic`: its count of attempts. `watch`: the watch that reports when limits
-    and outages begin and are over, if anything observes them. `holds_none`: no call is held any more, since the process
-    ends.
+    `first`: the lane of all callers of the only endpoint, or of all endpoints; `traffic`: its count of attempts.
+    `watch`: the watch that reports when limits and outages begin and are over, if anything observes them. `holds_none`:
+    no call is held any more, since the process ends.
     """
 
     __slots__ = (
@@ -166,7 +165,7 @@ class Governor:
                 lane.leave(waiter, now)  # a call that one lane holds must not have a place in another
                 continue
             holds = lane.holds(now)
-            if not holds or not self._applies(holds, caller, lane):
+            if not holds or not self._applies(holds, caller):
                 if not holds and not lane.queue:
                     lane.ask(waiter, now)
                 continue
@@ -191,7 +190,7 @@ class Governor:
         before, caller.endpoint = caller.endpoint, endpoint
         for _, lane in self._lanes_of(caller):
             holds = lane.holds(now)
-            if holds and self._applies(holds, caller, lane) and not lane.admits(waiter) and not lane.passes(now):
+            if holds and self._applies(holds, caller) and not lane.admits(waiter) and not lane.passes(now):
                 wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
                 if holds == "outage":
                     wait = _NEVER
@@ -205,16 +204,9 @@ class Governor:
                 self.leave(waiter, now)
             caller.endpoint = endpoint
 
-    def passes(self, waiter: Waiter, caller: Caller, now: float) -> bool:
-        """Whether an attempt of this call could be sent at once."""
-        for _, lane in self._lanes_of(caller):
-            holds = lane.holds(now)
-            if holds and self._applies(holds, caller, lane) and not (lane.has(waiter) or lane.passes(now)):
-                return False
-        return True
-
     @staticmethod
-    def _applies(holds: str, caller: Caller, lane: Lane) -> bool:
+    def _applies(holds: str, caller: Caller) -> bool:
+        """Whether what holds calls holds this one, too."""
         if holds == "outage":
             return caller.outages
         return caller.cools if holds == "cooldown" else caller.limits
@@ -253,7 +245,7 @@ class Governor:
         """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
         base = self.lane(caller.endpoint)
         if attempt not in self._in and not base.limit.is_on:  # nothing holds calls, or held this one
-            self._learn(caller, sent, now)
+            self._note_time(caller.timed_route, sent, now)
         else:
             self._landed(attempt, caller, sent, now, well=True)
         if self.suspects or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
@@ -268,19 +260,22 @@ class Governor:
         else:
             self._note_time(timed_route(route, request), sent, now)
 
-    def _learn(self, caller: Caller, sent: float, now: float) -> None:
-        """Take in the time of an answer that came while all was well."""
-        self._note_time(caller.timed_route, sent, now)
-
     def _note_time(self, route: str, sent: float, now: float) -> None:
+        """Take in the time of an answer that came while all was well."""
         usual = self.usual
         usual.learn(route, now - sent, now)
         if usual.count == KNOWN:
             self._watch()
 
     def freed(self, attempt: object, sent: float, now: float) -> None:
-        """Note that an attempt has a head, but how it ends is not known yet; or that it was cancelled."""
-        lanes = self._in.get(attempt, ())
+        """Note that an attempt has a head, but how it ends is not known yet."""
+        self._free(self._in.get(attempt, ()), attempt, sent, now)
+
+    def dropped(self, attempt: object, sent: float, now: float) -> None:
+        """Note that an attempt was cancelled, or that its end says nothing."""
+        self._free(self._in.pop(attempt, ()), attempt, sent, now)
+
+    def _free(self, lanes: Sequence[Lane], attempt: object, sent: float, now: float) -> None:
         for lane in lanes:
             lane.free_place(attempt, sent, now)
             lane.release(now)
@@ -300,14 +295,15 @@ class Governor:
         """Note how an attempt, sent at `sent`, failed. `again`: another attempt of its call could not connect either;
         `cools`: its answer asks callers to wait, so that it does not cut the limit as well.
         """
+        self._refresh(caller, now)
         if ending.lost:
             is_probe = self.probe_lost(attempt, now)
-            if not is_probe and (caller.outages or caller.observes):
+            if not is_probe and caller.outages:
                 self._lost(caller, ending, now, again=again)
         if ending.lost != "endpoint":
             self._answered(caller, now, own=not ending.lost)
         in_outage = ending.lost and self._is_lost(caller)
-        if ending.refused and not in_outage and (caller.limits or caller.observes):
+        if ending.refused and not in_outage and caller.limits:
             self._refused(caller, ending, sent, now, cools=cools)
         self._landed(attempt, caller, sent, now, well=ending.well)
 
@@ -332,7 +328,7 @@ class Governor:
         for lane in touched:
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
         if well and not base.limit.is_on:
-            self._learn(caller, sent, now)
+            self._note_time(caller.timed_route, sent, now)
         self._look(touched, now)
 
     def _answered(self, caller: Caller, now: float, *, own: bool) -> None:
@@ -382,9 +378,9 @@ class Governor:
             lane.outage.answered_at = max(lane.outage.answered_at, last)
         else:
             lane.outage.answered_at = max(lane.outage.answered_at, lane.traffic.answered_at)
-        if not lane.outage.is_suspected and lane is not base:
-            self.suspects += 1
         was_suspected = lane.outage.is_suspected
+        if not was_suspected and lane is not base:
+            self.suspects += 1
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
         lane.lost(now, base.limit.evidence.share(), again=again and endpoint)
@@ -420,6 +416,7 @@ class Governor:
         delay holds the calls of all endpoints. Returns the name of the lane whose cooldown began, None if the answer is
         one more of a cooldown that had begun.
         """
+        self._refresh(caller, now)
         name = ("" if whole else caller.endpoint, EVERYBODY if status == 503 else caller.credential)
         lane = self._lane(name)
         lane.lasts = lane.lasts or caller.limits
@@ -459,17 +456,13 @@ class Governor:
         """The seconds for which this call is still held by a delay, and the status of the answer that began it;
         (0, 503) if no delay holds it.
         """
-        held = [(lane.until - now, lane.status) for _, lane in self._lanes_of(caller) if not lane.is_over(now)]
-        left, status = max(held, default=(0.0, 503))
-        return max(0.0, left), status
+        return _longest([lane for _, lane in self._lanes_of(caller)], now)
 
     def left_for_fields(self, fields: Fields, now: float) -> tuple[float, int]:
         """The seconds for which calls with these fields are still held by a delay, and the status of the answer that
         began it; (0, 503) if no delay holds them.
         """
-        held = [(lane.until - now, lane.status) for lane in self._lanes_with(fields) if not lane.is_over(now)]
-        left, status = max(held, default=(0.0, 503))
-        return max(0.0, left), status
+        return _longest(self._lanes_with(fields), now)
 
     def holds_caller(self, fields: Fields, now: float) -> bool:
         """Whether calls with these fields are held now."""
@@ -541,6 +534,9 @@ class Governor:
         if len(lanes) == 1:
             return [(("", EVERYBODY), self.first)]
         return [(name, lanes[name]) for name in self._names_of(caller) if name in lanes]
+
+    def _refresh(self, caller: Caller, now: float) -> None:
+        """Do nothing; where processes share lanes, this is overridden to read what others have published."""
 
     def _names_of(self, caller: Caller) -> list[Name]:
         """The names of the lanes that this call would be in."""
@@ -658,3 +654,12 @@ class Governor:
         for endpoint, traffic in self._traffics.items():
             lane = self._lanes.get((endpoint, EVERYBODY))
             traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+
+
+def _longest(lanes: Sequence[Lane], now: float) -> tuple[float, int]:
+    """The longest delay that is left of these lanes, in seconds, and the status of the answer that began it; (0, 503)
+    if none of them holds calls.
+    """
+    held = [(lane.until - now, lane.status) for lane in lanes if not lane.is_over(now)]
+    left, status = max(held, default=(0.0, 503))
+    return max(0.0, left), status

@@ -295,7 +295,7 @@ class NextAttempt:
         if traffic is not None:
             flight.traffic = None
             traffic.dropped()
-            self.scope.governor.freed(flight, flight.since, now)
+            self.scope.governor.dropped(flight, flight.since, now)
 
     @property
     def comes_late(self) -> bool:

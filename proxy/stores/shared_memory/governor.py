@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from proxy.retry.cooldown import EVERYBODY, MOST_GROUPS
-from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Caller, Governor, Name
 from proxy.retry.lane import Lane
@@ -87,27 +86,10 @@ class SharedGovernor(Governor):
         if isinstance(lane, SharedLane):
             lane.tell_answered(now)
 
-    def failed(
-        self,
-        attempt: object,
-        caller: Caller,
-        ending: AttemptEnding,
-        sent: float,
-        now: float,
-        *,
-        again: bool,
-        cools: bool,
-    ) -> None:
+    def _refresh(self, caller: Caller, now: float) -> None:
         for _, lane in self._lanes_of(caller):
-            _refresh(lane, now)
-        super().failed(attempt, caller, ending, sent, now, again=again, cools=cools)
-
-    def requests_wait(
-        self, caller: Caller, status: int, delay: float, *, sent: float, now: float, whole: bool
-    ) -> Name | None:
-        for _, lane in self._lanes_of(caller):
-            _refresh(lane, now)
-        return super().requests_wait(caller, status, delay, sent=sent, now=now, whole=whole)
+            if isinstance(lane, SharedLane):
+                lane.refresh(now)
 
     def _lanes_of(self, caller: Caller) -> list[tuple[Name, Lane]]:
         if self._scope.made:
@@ -141,8 +123,3 @@ class SharedGovernor(Governor):
 
     def _shared(self, name: Name, record: Record) -> Lane:
         return SharedLane(self.traffic_of(name[0]), record, self._scope, float(digest(name) % _KEYS or 1))
-
-
-def _refresh(lane: Lane, now: float) -> None:
-    if isinstance(lane, SharedLane):
-        lane.refresh(now)
