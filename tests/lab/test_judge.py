@@ -7,21 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.scenarios import scenario
 
 from proxy.lab.simulate.judge import RuleVerdict, trial
-from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.supply import Stretch, Supply
-from proxy.lab.simulate.weather import Scenario
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-def scenario(folder: Path, text: str) -> Scenario:
-    file = folder / "scenario.yaml"
-    file.write_text(text)
-    found, problems = read_scenario(str(file))
-    assert found is not None, problems
-    return found
 
 
 def verdicts(folder: Path, text: str) -> list[RuleVerdict]:

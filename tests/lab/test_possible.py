@@ -7,22 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.scenarios import scenario
 
-from proxy.lab.simulate import Scenario, run_scenario
+from proxy.lab.simulate import run_scenario
 from proxy.lab.simulate.arrivals import arrivals
 from proxy.lab.simulate.limits import BurstLimit, FixedWindow, RequestLimit, SlidingWindow
 from proxy.lab.simulate.possible import Possible, Terms, possible
-from proxy.lab.simulate.scenario import read_scenario
 
 STEADY = "duration: 2m\nsidecars: 1\ncalls: 100/s\narrivals: steady\n"
-
-
-def scenario(folder: Path, text: str) -> Scenario:
-    file = folder / "scenario.yaml"
-    file.write_text(text)
-    found, problems = read_scenario(str(file))
-    assert found is not None, problems
-    return found
 
 
 def best(folder: Path, text: str, terms: Terms | None = None) -> Possible:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.scenarios import scenario
 
 from proxy.cli import main
 from proxy.config.schema_language import Section
@@ -34,14 +35,6 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("REDRIVE_CONFIG", "AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"):
         monkeypatch.delenv(name, raising=False)
-
-
-def scenario(folder: Path, text: str) -> Scenario:
-    file = folder / "scenario.yaml"
-    file.write_text(text)
-    found, problems = read_scenario(str(file))
-    assert found is not None, problems
-    return found
 
 
 def seconds(value: float) -> str:
