@@ -52,6 +52,7 @@ MODULES = [
     "proxy.retry.buckets",
     "proxy.retry.call_history",
     "proxy.retry.call_state",
+    "proxy.retry.caller",
     "proxy.retry.classification",
     "proxy.retry.ending",
     "proxy.retry.endings",

@@ -29,7 +29,7 @@ from proxy.observe.weather_log import WeatherLog
 from proxy.resources import Usage, enough_for, processes
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL, credential_of
+from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL, credential_of
 from proxy.retry.facts import Outcome
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
@@ -264,7 +264,7 @@ def as_begun(found: Begun) -> dict[str, Any]:
     which callers are held.
     """
     began = found.began
-    holds = {EVERYBODY: "everybody", NO_CREDENTIAL: "callers without a credential"}
+    holds = {ALL_CALLERS: "everybody", NO_CREDENTIAL: "callers without a credential"}
     by_key = "callers with the same credential" if not began.key else f"callers with key {began.key}"
     return {
         "began": round(began.at + wall() - monotonic(), 3),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL
-from proxy.retry.governor import ROUTE, Governor
+from proxy.retry.caller import ROUTE
+from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.weather_changes import REASONS, WeatherChanged, limit_of
 
@@ -118,7 +119,7 @@ def _together(one: LaneWeather, other: LaneWeather) -> LaneWeather:
 
 def callers(group: bytes) -> str:
     """A group of callers, in words."""
-    if group == EVERYBODY:
+    if group == ALL_CALLERS:
         return "everybody"
     if group == NO_CREDENTIAL:
         return "callers without a credential"
@@ -138,7 +139,7 @@ def line(change: WeatherChanged) -> str:
     where = change.upstream
     if change.endpoint:
         where += f": {change.endpoint}"
-    if change.group != EVERYBODY:
+    if change.group != ALL_CALLERS:
         where += f" ({callers(change.group)})"
     return f"{where}: {what(change)}"
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from proxy.retry.buckets import ASK, Bucket
+from proxy.retry.caller import Caller, Name
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.governor import Caller, Name
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.policy import Concurrency, Policy

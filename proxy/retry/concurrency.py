@@ -31,7 +31,7 @@ class Elsewhere(NamedTuple):
     earlier: bool = False
 
 
-NOBODY = Elsewhere()
+NONE_ELSEWHERE = Elsewhere()
 
 
 class Places:
@@ -106,7 +106,7 @@ class Places:
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
         """How other processes use these places, as a call that came at the time `came` has to know."""
-        return NOBODY
+        return NONE_ELSEWHERE
 
     def _changed(self, now: float) -> None:
         """Do nothing; places that are shared with other processes override this to publish how many this process uses,

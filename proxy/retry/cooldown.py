@@ -29,7 +29,7 @@ NO_CREDENTIAL = b"-"
 #: its report took time to arrive.
 SAME = 0.02
 #: The group of all callers.
-EVERYBODY = b"*"
+ALL_CALLERS = b"*"
 
 
 def credential_of(fields: Fields) -> bytes:
@@ -49,7 +49,7 @@ def digest(values: object) -> bytes:
 class CooldownBegan:
     """The report of an answer that began a cooldown, for observers; no decision depends on it.
 
-    `group` is the group of calls that it holds (EVERYBODY, NO_CREDENTIAL, or the hash of a credential). `field` is the
+    `group` is the group of calls that it holds (ALL_CALLERS, NO_CREDENTIAL, or a credential's hash). `field` is the
     field of the answer that named the delay, of which `delay` seconds count; `at` is when the answer came (seconds on
     the driver's clock). The other fields describe the call that got the answer: its path as the app named it, the
     number of the attempt, the endpoint, and which of the policy's own credentials it carried, from 1 (0: none of them).

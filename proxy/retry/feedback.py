@@ -7,11 +7,11 @@ from every attempt. Nothing is decided here.
 from __future__ import annotations
 
 from proxy.retry.call_state import CallState
+from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.ending import ending_of
 from proxy.retry.facts import Class, Failure, FaultKind
-from proxy.retry.governor import Name
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying

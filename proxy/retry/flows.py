@@ -14,11 +14,11 @@ from dataclasses import replace
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, WakeAt
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
+from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED
 from proxy.retry.endings import end_here, go_elsewhere, way_elsewhere
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
 from proxy.retry.feedback import learn
-from proxy.retry.governor import Name
 from proxy.retry.instants import EPSILON
 from proxy.retry.plans import Sequential, goes_on
 from proxy.retry.plugins import CustomToken

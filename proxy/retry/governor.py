@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.retry.caller import Caller, Name, is_fleets
 from proxy.retry.cooldown import (
-    EVERYBODY,
+    ALL_CALLERS,
     MOST_GROUPS,
     SAME,
     Ends,
@@ -35,66 +36,6 @@ _NEVER = float("inf")
 _CANDIDATES = 8
 #: The wait at an endpoint that holds calls, if no estimate says more.
 _LEAST_WAIT = 1e-3
-#: The beginning of the name of a route's callers.
-ROUTE = b"route "
-#: A lane's name: the endpoint's label ("" if the upstream has one endpoint, or is meant as a whole), and its callers:
-#: EVERYBODY, the hash of a credential, or a route.
-Name = tuple[str, bytes]
-
-
-def is_fleets(name: Name) -> bool:
-    """Whether the machines of a fleet share this lane's cooldown: a route has none."""
-    return not name[1].startswith(ROUTE)
-
-
-class Caller:
-    """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
-    the upstream has only one; `cools`, `limits` and `outages`: whether cooldowns, limits and outages hold it;
-    `retries`: it has made an attempt.
-    """
-
-    __slots__ = (
-        "_credential", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "outages", "request",
-        "retries", "route",
-    )  # fmt: skip
-
-    def __init__(self, request: Request, fields: Fields, route: str) -> None:
-        self.request = request
-        self.fields = fields
-        self.route = route
-        self.endpoint = ""
-        self._timed_route = ""
-        self._credential = self._lost_route = b""
-        self.cools = self.limits = self.outages = self.retries = False
-
-    @property
-    def lost_route(self) -> bytes:
-        """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins
-        with ROUTE.
-        """
-        if not self._lost_route:
-            request = self.request
-            what = request.path if request.is_grpc else request.method
-            self._lost_route = ROUTE + f"{self.route} {what}".encode("utf-8", "surrogateescape")
-        return self._lost_route
-
-    @property
-    def timed_route(self) -> str:
-        """The key under which the usual time of this call's answers is kept."""
-        if not self._timed_route:
-            self._timed_route = timed_route(self.route, self.request)
-        return self._timed_route
-
-    @property
-    def credential(self) -> bytes:
-        """The name of the callers with this credential."""
-        if not self._credential:
-            self._credential = credential_of(self.fields)
-        return self._credential
-
-    def move(self, fields: Fields) -> None:
-        """Note that the call carries another credential, which these fields identify."""
-        self.fields, self._credential = fields, b""
 
 
 class Governor:
@@ -130,8 +71,8 @@ class Governor:
         self.patience = Patience()
         self.traffic = Traffic()
         self._traffics = {"": self.traffic}
-        self.first = self._make(("", EVERYBODY))
-        self._lanes: dict[Name, Lane] = {("", EVERYBODY): self.first}
+        self.first = self._make(("", ALL_CALLERS))
+        self._lanes: dict[Name, Lane] = {("", ALL_CALLERS): self.first}
         self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first, which is never forgotten
         self._holding: set[Lane] = set()  # lanes that hold calls, here or on another machine
         self._latest = -_NEVER  # the last end of a delay so far
@@ -230,7 +171,7 @@ class Governor:
 
     def lane(self, endpoint: str) -> Lane:
         """The lane of all callers of this endpoint."""
-        return self.first if not endpoint else self._lane((endpoint, EVERYBODY))
+        return self.first if not endpoint else self._lane((endpoint, ALL_CALLERS))
 
     def traffic_of(self, endpoint: str) -> Traffic:
         """The count of the attempts to this endpoint."""
@@ -311,7 +252,7 @@ class Governor:
         """Whether this call's endpoint or route has an outage, or had one that held calls in vain: failures then say
         nothing about capacity.
         """
-        names = ((caller.endpoint, EVERYBODY), (caller.endpoint, caller.lost_route))
+        names = ((caller.endpoint, ALL_CALLERS), (caller.endpoint, caller.lost_route))
         outages = [lane.outage for lane in map(self._find, names) if lane is not None]
         return any(outage.is_on or outage.in_vain for outage in outages)
 
@@ -417,13 +358,13 @@ class Governor:
         one more of a cooldown that had begun.
         """
         self._refresh(caller, now)
-        name = ("" if whole else caller.endpoint, EVERYBODY if status == 503 else caller.credential)
+        name = ("" if whole else caller.endpoint, ALL_CALLERS if status == 503 else caller.credential)
         lane = self._lane(name)
         lane.lasts = lane.lasts or caller.limits
         before = lane.until
         began = lane.start(delay, status, sent, now)
         self._look((lane,), now)
-        everybody = self._find((name[0], EVERYBODY))
+        everybody = self._find((name[0], ALL_CALLERS))
         if everybody is not None and everybody is not lane and lane.until > before:
             for waiter in everybody:
                 waiter.retime(now)
@@ -470,7 +411,7 @@ class Governor:
 
     def _lanes_with(self, fields: Fields) -> list[Lane]:
         """The lanes of all callers, and of those with these fields, at every endpoint."""
-        groups = (credential_of(fields), EVERYBODY)
+        groups = (credential_of(fields), ALL_CALLERS)
         found = [self._find((endpoint, group)) for endpoint in self._traffics for group in groups]
         return [lane for lane in found if lane is not None]
 
@@ -532,7 +473,7 @@ class Governor:
         """The lanes that this call is in, with their names. The credential is hashed only here."""
         lanes = self._lanes
         if len(lanes) == 1:
-            return [(("", EVERYBODY), self.first)]
+            return [(("", ALL_CALLERS), self.first)]
         return [(name, lanes[name]) for name in self._names_of(caller) if name in lanes]
 
     def _refresh(self, caller: Caller, now: float) -> None:
@@ -540,7 +481,7 @@ class Governor:
 
     def _names_of(self, caller: Caller) -> list[Name]:
         """The names of the lanes that this call would be in."""
-        groups = (caller.credential, caller.lost_route, EVERYBODY)
+        groups = (caller.credential, caller.lost_route, ALL_CALLERS)
         places = ("",) if not caller.endpoint else (caller.endpoint, "")
         return [(place, group) for group in groups for place in places]
 
@@ -652,7 +593,7 @@ class Governor:
         """
         watched = self.suspects > 0 or self.usual.count < KNOWN or bool(self._holding)
         for endpoint, traffic in self._traffics.items():
-            lane = self._lanes.get((endpoint, EVERYBODY))
+            lane = self._lanes.get((endpoint, ALL_CALLERS))
             traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from proxy.retry.actions import Actions, Ask, Deliver, Launch, WakeAt
 from proxy.retry.admission import Payment
 from proxy.retry.call_state import CallState
+from proxy.retry.caller import Name
 from proxy.retry.facts import Failure, Outcome, Verdict
 from proxy.retry.flows import SequentialFlow, explain_no, note_no
-from proxy.retry.governor import Name
 from proxy.retry.instants import EPSILON
 from proxy.retry.next_attempt import PATIENCE
 from proxy.retry.plans import Hedged

@@ -48,7 +48,7 @@ class Lane:
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
-        self.name = ("", b"*")  # `governor.Name`
+        self.name = ("", b"*")  # `caller.Name`
         self.until = -_NEVER
         self.delay = 0.0
         self.status = 503

@@ -34,6 +34,7 @@ from proxy.retry.actions import Actions, Cancel, Launch, Peek, WakeAt
 from proxy.retry.admission import Alarm
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
+from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish
@@ -51,7 +52,6 @@ from proxy.retry.feedback import (
 )
 from proxy.retry.first_byte import BodyWait, first_byte_of
 from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, note_no
-from proxy.retry.governor import Name
 from proxy.retry.hedged_flow import HEDGED
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.next_attempt import NextAttempt

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from proxy.retry.admission import Admission, Alarm, Payment
 from proxy.retry.buckets import Bucket
+from proxy.retry.caller import Caller
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Failure, Outcome, Request
-from proxy.retry.governor import Caller
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long

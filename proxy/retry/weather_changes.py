@@ -26,7 +26,7 @@ class WeatherChanged:
     outage_over.
 
     `endpoint` is the label of the endpoint, "" if the upstream has only one, or is meant as a whole. `group` is the
-    group of callers: EVERYBODY, NO_CREDENTIAL, the hash of a credential, or a route (`proxy.retry.governor`). `scope`
+    group of callers: ALL_CALLERS, NO_CREDENTIAL, the hash of a credential, or a route (`proxy.retry.caller`). `scope`
     is the scope value, to tell changes apart; it may be a secret's hash. `at`: when it was noticed; `since`: when the
     limit or outage began (seconds on the driver's clock). `limit`: the attempts that may be under way (of a limit that
     is over: the fewest that were), infinity for none. `ended` says how the latest attempts `of` that number ended: each

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.observe.cooldown_log import EACH, MOST, PATH, CooldownLog
-from proxy.retry.cooldown import EVERYBODY, CooldownBegan
+from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
 
 
 def began(at: float, delay: float = 5.0, upstream: str = "a", path: str = "/x") -> CooldownBegan:
-    return CooldownBegan(upstream, "", EVERYBODY, 503, "retry-after", delay, at, "GET", path, 1, "10.0.0.1:80", 0)
+    return CooldownBegan(upstream, "", ALL_CALLERS, 503, "retry-after", delay, at, "GET", path, 1, "10.0.0.1:80", 0)
 
 
 def test_the_one_in_force_is_the_one_that_ends_last() -> None:

@@ -10,8 +10,9 @@ import pytest
 from proxy.admin import weather_view
 from proxy.observe.weather import NO_LIMIT, LaneWeather, added_up, callers, facts, line, weather
 from proxy.observe.weather_log import EACH, FirstAndLast, WeatherLog
-from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL
-from proxy.retry.governor import ROUTE, Governor
+from proxy.retry.caller import ROUTE
+from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.governor import Governor
 from proxy.retry.weather_changes import REASONS, WeatherChanged
 
 BEGAN = WeatherChanged(
@@ -19,7 +20,7 @@ BEGAN = WeatherChanged(
     upstream="u",
     scope="u.example",
     endpoint="e1:80",
-    group=EVERYBODY,
+    group=ALL_CALLERS,
     at=13.5,
     since=13.0,
     limit=NO_LIMIT,
@@ -27,7 +28,7 @@ BEGAN = WeatherChanged(
     of=5,
     why="lost",
 )
-LANE = LaneWeather("u", "u.example", "e1:80", EVERYBODY, "", 0, NO_LIMIT, 0.0, 0, False, NO_LIMIT, NO_LIMIT)
+LANE = LaneWeather("u", "u.example", "e1:80", ALL_CALLERS, "", 0, NO_LIMIT, 0.0, 0, False, NO_LIMIT, NO_LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_every_change_has_words() -> None:
 
 
 def test_callers_in_words() -> None:
-    names = [callers(group) for group in (EVERYBODY, NO_CREDENTIAL, ROUTE + b"r GET", ROUTE + b" /s/M", b"\x01" * 12)]
+    names = [callers(group) for group in (ALL_CALLERS, NO_CREDENTIAL, ROUTE + b"r GET", ROUTE + b" /s/M", b"\x01" * 12)]
     assert names == [
         "everybody",
         "callers without a credential",

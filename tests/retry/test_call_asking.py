@@ -11,10 +11,11 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.buckets import RateBucket
-from proxy.retry.cooldown import EVERYBODY, NO_CREDENTIAL
+from proxy.retry.caller import Name
+from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.governor import Governor, Name
+from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.machine import Call
 from proxy.retry.next_attempt import PATIENCE
@@ -358,7 +359,7 @@ def test_who_starts_a_cooldown_says_so() -> None:
         book >> start() << Launch(1) >> reply(1, 429, at=1.0, headers={"retry-after": "20"}) << Hold(1) << WakeAt(21.0)
     )
     lane = ("", NO_CREDENTIAL)
-    assert told == [("", EVERYBODY), lane, (lane, 429, 20.0, 0.0, 1.0)]
+    assert told == [("", ALL_CALLERS), lane, (lane, 429, 20.0, 0.0, 1.0)]
     assert book >> wake(21.0) << Discard(1) << Launch(2) >> reply(2, 200, at=21.1) << Deliver(2, Outcome.SUCCESS)
 
 

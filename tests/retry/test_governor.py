@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from proxy.retry.caller import Caller
 from proxy.retry.facts import Request
-from proxy.retry.governor import Caller, Governor
+from proxy.retry.governor import Governor
 
 
 class Waiting:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.caller import Caller
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.governor import Caller
 from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,

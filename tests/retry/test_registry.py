@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.caller import Caller
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.governor import Caller
 from proxy.retry.policy import BucketRef, BucketSpec, Credentials, Policy, QuotaSpec, RateSpec, Scope
 from proxy.retry.presets import ADAPTIVE, HEDGING, STANDARD
 from proxy.retry.registry import Factory, Key, Registry

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Request
-from proxy.retry.governor import Caller, Governor
+from proxy.retry.governor import Governor
 from proxy.retry.weather_changes import REASONS, WeatherChanged, WeatherWatch, limit_of
 
 REFUSED = AttemptEnding(False, True, False, True, "", "503")

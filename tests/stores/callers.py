@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from proxy.retry.caller import Caller, Name
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, NoFields, Request
-from proxy.retry.governor import Caller, Governor, Name
+from proxy.retry.governor import Governor
 from proxy.retry.registry import Factory
 from proxy.retry.token_bucket import Waiter
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from callers import Waiting, cooling
 
-from proxy.retry.cooldown import EVERYBODY, MOST_GROUPS, credential_of
+from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS, credential_of
 from proxy.retry.facts import MappingFields
 from proxy.retry.governor import Governor
 from proxy.retry.registry import Factory
@@ -99,7 +99,7 @@ def test_all_callers_group_makes_room_for_none(make: Make) -> None:
     asks(governor, who(0), 503, 5.0, sent=0.0, now=0.0)
     for n in range(2 * MOST_GROUPS):
         asks(governor, who(n), 429, 30.0, sent=0.0, now=0.0)
-    assert ("", EVERYBODY) in governor._lanes
+    assert ("", ALL_CALLERS) in governor._lanes
     assert governor.holds_caller(who(-1), 1.0)
 
 

@@ -12,9 +12,10 @@ from callers import REFUSED, cooling
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.cooldown import EVERYBODY, CooldownBegan
+from proxy.retry.caller import Name
+from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
 from proxy.retry.facts import Request
-from proxy.retry.governor import Governor, Name
+from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.policy import QuotaSpec
 from proxy.retry.token_bucket import Waiter
@@ -52,7 +53,7 @@ class Machine:
 
     @property
     def lane(self) -> Lane:
-        lane = self.governor._find(("", EVERYBODY))
+        lane = self.governor._find(("", ALL_CALLERS))
         assert lane is not None
         return lane
 
@@ -255,7 +256,7 @@ async def test_it_is_over_for_all_when_nobody_is_held_anywhere(redis_server: Red
     assert [machine.governor.holds(machine.now) for machine in machines] == [False, False]
 
 
-NAMES: list[Name] = [("", EVERYBODY), ("", b"0123\0 456789"), ("a.test:80", EVERYBODY), ("é:1", b"\0" * 12)]
+NAMES: list[Name] = [("", ALL_CALLERS), ("", b"0123\0 456789"), ("a.test:80", ALL_CALLERS), ("é:1", b"\0" * 12)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -272,7 +273,7 @@ async def test_a_cooldown_of_one_endpoint_holds_the_other_machines_calls_to_it_a
     met.endpoint = "a.test:80"
     assert one.governor.requests_wait(met, 503, 5.0, sent=one.now, now=one.now, whole=False) == (
         met.endpoint,
-        EVERYBODY,
+        ALL_CALLERS,
     )
     await later(machines, 0.001)
     await heard(machines)

@@ -14,7 +14,7 @@ from support.certificates import make
 from support.ports import free_port
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.cooldown import EVERYBODY
+from proxy.retry.cooldown import ALL_CALLERS
 from proxy.retry.facts import Request
 from proxy.retry.policy import QuotaSpec
 from proxy.stores.redis.client import BadUrlError, RedisClient
@@ -72,7 +72,7 @@ async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisS
     ours = one.registry.scope(policy, request, one.now).governor
     assert ours.fleet is not None
     ours.requests_wait(cooling(), 503, 30.0, sent=one.now, now=one.now, whole=True)
-    ours.fleet.began(("", EVERYBODY), 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
+    ours.fleet.began(("", ALL_CALLERS), 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
     await one.trip()
     await later.store.open()
     later.factory.listen()

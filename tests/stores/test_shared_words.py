@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.buckets import Bucket
+from proxy.retry.caller import Caller
 from proxy.retry.facts import NoFields, Request
-from proxy.retry.governor import Caller
 from proxy.retry.hedges import FEWEST, Hedges, rank
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import STANDARD

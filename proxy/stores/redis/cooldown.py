@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from proxy.retry.governor import Governor, Name
+from proxy.retry.caller import Name
+from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket
 from proxy.stores.redis.client import Command

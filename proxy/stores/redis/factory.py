@@ -16,12 +16,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
+from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import MOST_GROUPS, CooldownBegan, Ends
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.governor import Governor, Name
+from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys

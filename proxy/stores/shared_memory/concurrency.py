@@ -13,7 +13,7 @@ keeps the places it has, and delays no other worker.
 
 from __future__ import annotations
 
-from proxy.retry.concurrency import NOBODY, UNLIMITED, Elsewhere, Places
+from proxy.retry.concurrency import NONE_ELSEWHERE, UNLIMITED, Elsewhere, Places
 from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory, exclusive
 
 #: Seconds between two checks for places that other workers may have given back.
@@ -103,7 +103,7 @@ class SharedPlaces(Places):
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
         if self._slot < 0:
-            return Elsewhere(UNLIMITED) if self._row else NOBODY
+            return Elsewhere(UNLIMITED) if self._row else NONE_ELSEWHERE
         in_use = waiting = 0
         earlier = False
         for row in range(1, memory.rows + 1):

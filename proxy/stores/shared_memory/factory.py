@@ -12,11 +12,12 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.governor import Governor, Name
+from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.registry import Factory, Key, SeenKeys, Spec

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from proxy.retry.cooldown import EVERYBODY, MOST_GROUPS
+from proxy.retry.caller import Caller, Name
+from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS
 from proxy.retry.facts import Fields, Request
-from proxy.retry.governor import Caller, Governor, Name
+from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.records import Record, digest
@@ -117,7 +118,7 @@ class SharedGovernor(Governor):
         found = self._attach(name, True)
         assert found is not None  # it is made if there is none
         record, is_new = found
-        if is_new and name != ("", EVERYBODY):
+        if is_new and name != ("", ALL_CALLERS):
             self._scope.count_made()
         return self._shared(name, record)
 

@@ -1,0 +1,68 @@
+"""A call as a governor knows it, and the names of the lanes that it may be in."""
+
+from __future__ import annotations
+
+from proxy.retry.cooldown import credential_of
+from proxy.retry.facts import Fields, Request
+from proxy.retry.usual_times import timed_route
+
+#: The beginning of the name of a route's callers.
+ROUTE = b"route "
+#: A lane's name: the endpoint's label ("" if the upstream has one endpoint, or is meant as a whole), and its callers:
+#: ALL_CALLERS, the hash of a credential, or a route.
+Name = tuple[str, bytes]
+
+
+def is_fleets(name: Name) -> bool:
+    """Whether the machines of a fleet share this lane's cooldown: a route has none."""
+    return not name[1].startswith(ROUTE)
+
+
+class Caller:
+    """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
+    the upstream has only one; `cools`, `limits` and `outages`: whether cooldowns, limits and outages hold it;
+    `retries`: it has made an attempt.
+    """
+
+    __slots__ = (
+        "_credential", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "outages", "request",
+        "retries", "route",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, fields: Fields, route: str) -> None:
+        self.request = request
+        self.fields = fields
+        self.route = route
+        self.endpoint = ""
+        self._timed_route = ""
+        self._credential = self._lost_route = b""
+        self.cools = self.limits = self.outages = self.retries = False
+
+    @property
+    def lost_route(self) -> bytes:
+        """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins
+        with ROUTE.
+        """
+        if not self._lost_route:
+            request = self.request
+            what = request.path if request.is_grpc else request.method
+            self._lost_route = ROUTE + f"{self.route} {what}".encode("utf-8", "surrogateescape")
+        return self._lost_route
+
+    @property
+    def timed_route(self) -> str:
+        """The key under which the usual time of this call's answers is kept."""
+        if not self._timed_route:
+            self._timed_route = timed_route(self.route, self.request)
+        return self._timed_route
+
+    @property
+    def credential(self) -> bytes:
+        """The name of the callers with this credential."""
+        if not self._credential:
+            self._credential = credential_of(self.fields)
+        return self._credential
+
+    def move(self, fields: Fields) -> None:
+        """Note that the call carries another credential, which these fields identify."""
+        self.fields, self._credential = fields, b""
