@@ -1,27 +1,38 @@
 cimport cython
 
+from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
 
 
 cdef class GivenUp:
+    cdef public str client
     cdef public str prefix
+    cdef public object agent
     cdef public object method
     cdef public object authority
     cdef public object path
     cdef public bytes digest
     cdef public double at
+    cdef public double connected
 
     cdef bint is_by(self, str client, method, authority) except -1
 
 
 cdef class AppRepeats:
+    cdef public object _last
+    cdef public object _usual
+    cdef public double _usual_at
+    cdef public dict _counts
     cdef public dict _given_up
     cdef public double _until
     cdef public dict _latest
 
-    cpdef bint ended(self, str client, Request request, body, bint given_up, double now) except -1
-    @cython.locals(found=GivenUp)
-    cdef bint _is_repeat(self, GivenUp latest, str client, Request request, tuple body, double now) except -1
+    cpdef bint ended(self, CallRecord record, Request request, body, bint given_up, double connected) except -1
+    @cython.locals(forgotten=GivenUp)
+    cdef _forget(self, tuple key)
+    @cython.locals(found=GivenUp, gap=double)
+    cdef bint _is_repeat(self, GivenUp latest, CallRecord record, Request request, tuple body, double connected) except -1
+    cdef bint _count(self, CallRecord record, Request request, bint repeated, bint given_up) except -1
 
 
 cdef tuple _key(str client, Request request)

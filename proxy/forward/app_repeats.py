@@ -1,41 +1,72 @@
 """Recognizing an app's own retries, which no field of the request shows (requests with `Retry`, tenacity, got).
 
-A call that was given up is remembered for a few seconds by its client's address, method, URL and body; an equal call
-within that time is most likely the app's own retry of it. This is a guess, which is only counted and reported. Each
-worker remembers the calls that it gave up itself. If no call was given up recently, a call only checks a flag.
+A call that was given up is remembered for a few seconds. A later call is taken for the app's retry of it if
+
+- it has the same client address, method, URL and body, and began after the other had ended;
+- it came on the same connection; or it has the same User-Agent, came within a short time, and its connection was opened
+  after the other call had ended, as by an app that opens one for each request;
+- it came sooner than the rate explains at which this URL is called anyway: an app that polls a URL calls it again,
+  whatever the answer to the last call was.
+
+Some calls pass all three by chance, so each call that is given up lowers the count by the chance that was allowed.
+This is a guess, which is only counted and reported. Each worker remembers the calls that it gave up itself. If no call
+was given up recently, a call only checks a flag.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from proxy.retry.facts import Request
+from proxy.forward.usual_calls import UsualCalls
+from proxy.observe.call_record import CallRecord
+from proxy.retry.facts import Request, first
 
 #: Seconds for which a call that was given up is remembered: the first waits of urllib3, tenacity, stamina and got are
 #: shorter than this by default.
 WINDOW = 10.0
+#: Seconds within which a retry on another connection comes: the first waits of got are 1 s and 2 s.
+SHORT = 2.5
 #: The most calls that are remembered; the oldest are dropped first.
 MOST = 1000
+#: The largest chance that a call comes so soon by itself, for which it is still taken for a retry.
+CHANCE = 0.02
+#: What a call that is given up takes from the count of its app, to which each guess adds 1: four times what chance
+#: adds.
+_COST = 4 * CHANCE
+#: The count with which an app begins, and below which it does not fall: a few guesses may be chance.
+_FIRST, _LEAST = -2.0, -6.0
 
 _Key: TypeAlias = tuple[str, str, str, str]
 
 
+class LastCalls(Protocol):
+    """A source of the last calls."""
+
+    def last_calls(self) -> list[CallRecord]:
+        """Return the last calls of this process that are kept."""
+        ...
+
+
 class GivenUp:
     """A call that was given up at time `at` (seconds): its client, request, and the digest of its body. `prefix`: its
-    client's address up to the port.
+    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent.
     """
 
-    __slots__ = ("at", "authority", "digest", "method", "path", "prefix")
+    __slots__ = ("agent", "at", "authority", "client", "connected", "digest", "method", "path", "prefix")
 
-    def __init__(self, client: str, request: Request, digest: bytes, at: float) -> None:
+    def __init__(self, record: CallRecord, request: Request, digest: bytes, connected: float) -> None:
+        client = record.client
+        self.client = client
         self.prefix = client[: client.rfind(":") + 1]
+        self.connected = connected
+        self.agent = first(request.fields, "user-agent")
         self.method = request.method
         self.authority = request.authority
         self.path = request.path
         self.digest = digest
-        self.at = at
+        self.at = record.ended
 
     def is_by(self, client: str, method: str, authority: str) -> bool:
         """Whether a new call, already known to have the same path, has this client (`host:port`; the port may differ),
@@ -47,58 +78,103 @@ class GivenUp:
 
 
 class AppRepeats:
-    """The calls that the proxy gave up recently, by client, method, authority and path.
+    """The calls that the proxy gave up recently, by client, method, authority and path. `last`: the source of the last
+    calls, which say how often a URL is called anyway.
 
     For some seconds after a call was given up, every call is looked up here. Most have another path, and a few equal
     the latest call of their path, so a key is built for neither.
     """
 
-    __slots__ = ("_given_up", "_latest", "_until")
+    __slots__ = ("_counts", "_given_up", "_last", "_latest", "_until", "_usual", "_usual_at")
 
-    def __init__(self) -> None:
+    def __init__(self, last: LastCalls) -> None:
+        self._last = last
+        self._usual: UsualCalls | None = None
+        self._usual_at = 0.0
         self._given_up: dict[_Key, GivenUp] = {}
         self._until = 0.0  # the time at which all of them are forgotten
         self._latest: dict[str, GivenUp] = {}  # the latest call of each path
+        self._counts: dict[tuple[str, str | None], float] = {}  # by upstream and User-Agent: not yet reported
 
     def __bool__(self) -> bool:
         """Whether any call is remembered."""
         return bool(self._given_up)
 
-    def ended(self, client: str, request: Request, body: Iterable[bytes] | None, given_up: bool, now: float) -> bool:
-        """Take a call that ended at `now` (seconds): return whether it was most likely an app's retry of a call that
-        the proxy had given up, and remember it if the proxy gave it up too (`given_up`).
+    def ended(
+        self, record: CallRecord, request: Request, body: Iterable[bytes] | None, given_up: bool, connected: float
+    ) -> bool:
+        """Take a call that is over: return whether an app's retry of a call that the proxy had given up is to be
+        counted, and remember the call if the proxy gave it up too (`given_up`).
 
-        `client`: the client's address, `host:port`; `body`: the request's whole body, None if it is not available.
+        `body`: the request's whole body, None if it is not available; `connected`: the time at which the app's
+        connection was opened (seconds).
         """
-        if now > self._until:
+        if record.ended > self._until:
             self._given_up.clear()
             self._latest.clear()
+            self._usual = None
         if body is None:
             return False
         latest = self._latest.get(request.path)
         if latest is None and not given_up:  # the case of most calls
             return False
         body = tuple(body)
-        repeated = latest is not None and self._is_repeat(latest, client, request, body, now)
+        repeated = latest is not None and self._is_repeat(latest, record, request, body, connected)
         if given_up:
-            self._remember(client, request, body, now)
-        return repeated
+            self._remember(record, request, body, connected)
+        elif repeated:  # the app has its answer, and will not repeat the call any more
+            self._forget(_key(record.client, request))
+        return (repeated or given_up) and self._count(record, request, repeated, given_up)
 
-    def _remember(self, client: str, request: Request, body: tuple[bytes, ...], now: float) -> None:
-        key, given_up, latest = _key(client, request), self._given_up, self._latest
+    def _remember(self, record: CallRecord, request: Request, body: tuple[bytes, ...], connected: float) -> None:
+        key, given_up, latest = _key(record.client, request), self._given_up, self._latest
         given_up.pop(key, None)  # the newest comes last
-        given_up[key] = latest[request.path] = GivenUp(client, request, _digest(body), now)
+        given_up[key] = latest[request.path] = GivenUp(record, request, _digest(body), connected)
         if len(given_up) > MOST:
-            oldest = given_up.pop(next(iter(given_up)))
-            if latest[oldest.path] is oldest:
-                del latest[oldest.path]
-        self._until = now + WINDOW
+            self._forget(next(iter(given_up)))
+        self._until = record.ended + WINDOW
 
-    def _is_repeat(self, latest: GivenUp, client: str, request: Request, body: tuple[bytes, ...], now: float) -> bool:
+    def _forget(self, key: _Key) -> None:
+        forgotten = self._given_up.pop(key, None)
+        if forgotten is not None and self._latest.get(forgotten.path) is forgotten:
+            del self._latest[forgotten.path]
+
+    def _is_repeat(
+        self, latest: GivenUp, record: CallRecord, request: Request, body: tuple[bytes, ...], connected: float
+    ) -> bool:
         found: GivenUp | None = latest
-        if not latest.is_by(client, request.method, request.authority):
-            found = self._given_up.get(_key(client, request))
-        return found is not None and now <= found.at + WINDOW and found.digest == _digest(body)
+        if not latest.is_by(record.client, request.method, request.authority):
+            found = self._given_up.get(_key(record.client, request))
+        if found is None:
+            return False
+        gap = record.started - found.at
+        if not 0.0 <= gap <= WINDOW:  # below 0 it was sent before the answer to the other was there
+            return False
+        same = record.client == found.client and connected == found.connected
+        if not same and (
+            gap > SHORT
+            or connected < found.at
+            or found.agent is None
+            or first(request.fields, "user-agent") != found.agent
+        ):
+            return False
+        if found.digest != _digest(body):
+            return False
+        usual = self._usual
+        if usual is None or record.ended > self._usual_at + 1.0:
+            usual = self._usual = UsualCalls(self._last.last_calls())
+            self._usual_at = record.ended
+        return usual.chance(record, gap, own=same) <= CHANCE
+
+    def _count(self, record: CallRecord, request: Request, repeated: bool, given_up: bool) -> bool:
+        """Add a call to the count of its app: return whether the count says that one more retry is to be reported."""
+        app = record.policy.upstream, first(request.fields, "user-agent")
+        count = self._counts.get(app, _FIRST) + repeated - _COST * given_up
+        report = count >= 1.0
+        if len(self._counts) >= MOST and app not in self._counts:
+            self._counts.clear()
+        self._counts[app] = max(count - report, _LEAST)
+        return report
 
 
 def _key(client: str, request: Request) -> _Key:

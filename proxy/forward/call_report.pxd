@@ -13,4 +13,4 @@ from proxy.retry.call_state cimport CallState
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
 cpdef add_success(CallRecord record, Attempt first, long long bytes_in, keys)
 cpdef add_call(CallRecord record, CallState call, outcome, long long bytes_in, str endpoint)
-cpdef look_for_repeat(Context context, Plan plan, CallRecord record, body, bint given_up)
+cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up)

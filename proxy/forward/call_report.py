@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxy.forward.attempt import Attempt
-from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
@@ -70,12 +69,13 @@ def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: in
 
 
 def look_for_repeat(
-    context: Context, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
+    delivery: Delivery, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
 ) -> None:
     """Report a call that is most likely the app's own retry of a call that the proxy gave up, although no field says
     so. `body`: the request's whole body, None if it is not available; `given_up`: whether the proxy gave this call up.
     """
-    repeated = context.app_repeats.ended(record.client, plan.request, body, given_up, record.ended)
+    context = delivery.context
+    repeated = context.app_repeats.ended(record, plan.request, body, given_up, delivery.app.connected)
     if repeated and not record.app_retry:
         context.observer.app_repeated(plan.policy)
 

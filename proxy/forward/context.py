@@ -46,6 +46,6 @@ class Context:
         self.observer = observer
         self.via = via
         self.watch = watch
-        self.app_repeats = AppRepeats()
+        self.app_repeats = AppRepeats(observer)
         self.generation = 0
         self.draining = self.refusing = False

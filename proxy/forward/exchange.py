@@ -508,7 +508,7 @@ class Exchange(AttemptOwner):
         add_success(record, first, len(body), self._keys)
         self._keys = None  # the next call chooses one again
         if context.app_repeats:
-            look_for_repeat(context, self.plan, record, (body,) if body else (), False)
+            look_for_repeat(delivery, self.plan, record, (body,) if body else (), False)
         context.observer.call_ended(record)
         direct = delivery.direct
         if direct is not None:
@@ -545,7 +545,7 @@ class Exchange(AttemptOwner):
         add_call(record, call.so_far, outcome, bytes_in, self.sender.endpoint)
         if given_up or context.app_repeats:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
-            look_for_repeat(context, self.plan, record, body, given_up)
+            look_for_repeat(delivery, self.plan, record, body, given_up)
         if upload is not None:
             upload.replay.close()
         context.observer.call_ended(record)

@@ -32,6 +32,11 @@ class AppStream(Protocol):
         """The app's address, host:port; "" on a unix socket."""
         ...
 
+    @property
+    def connected(self) -> float:
+        """When the app's connection was opened (seconds)."""
+        ...
+
     def enter(self, now: float) -> None:
         """Have the watch check the deadlines and timeouts of the stream's calls from `now` on
         (`proxy.forward.timers`).

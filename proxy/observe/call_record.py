@@ -144,5 +144,9 @@ class Observer(Protocol):
         ...
 
     def app_repeated(self, policy: Policy) -> None:
-        """Count a call that ends now and is most likely the app's unannounced retry of a call that was given up."""
+        """Count a call that ends now and may be the app's unannounced retry of a call that was given up."""
+        ...
+
+    def last_calls(self) -> list[CallRecord]:
+        """Return the last calls of this process that are kept, in no particular order."""
         ...

@@ -126,7 +126,7 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         yield made(name, help_, lambda series, of=of: [((), getattr(series, of))])  # type: ignore[misc]
     yield made(
         "redrive_app_retries",
-        'Calls that were an app\'s own retry; sure="no": most likely, though nothing in them says so.',
+        'Calls that were an app\'s own retry; sure="no": they may have been one, though nothing in them says so.',
         lambda series: (("yes", series.app_retries), ("no", series.likely_app_retries)),
         "sure",
     )

@@ -68,8 +68,15 @@ class Observers:
         series = self.metrics.series(policy)
         series.likely_app_retries += 1
         if series.likely_app_retries == REPEATS and self._notify is not None:
-            line = f"{policy.upstream}: an app seems to repeat calls that redrive gave up: switch its own retries off"
+            line = (
+                f"{policy.upstream}: an app may be repeating calls that redrive gave up: if it has retries of its own, "
+                "they multiply with redrive's, and are better off"
+            )
             self._notify("app_retries", [line], upstream=policy.upstream, route=policy.route)
+
+    def last_calls(self) -> list[CallRecord]:
+        """Return the last calls that are kept, in no particular order."""
+        return self.recent.last_calls()
 
     def stream_failed(self, policy: Policy, error: str) -> None:
         """Count an error inside a stream that went to the app, and give notice of it, but not thousands of times a

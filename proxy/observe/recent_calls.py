@@ -109,6 +109,11 @@ class RecentCalls:
                 return _shown(entry)
         return None
 
+    def last_calls(self) -> list[CallRecord]:
+        """The kept calls of this process, in no particular order."""
+        self.catch_up()
+        return [each for ring in (self._plain, self._notable) for each in ring if isinstance(each, CallRecord)]
+
     def show(self, entries: Iterable[Entry]) -> Iterator[NumberedCall]:
         """Yield the form in which calls are shown, entry by entry: making a thousand at once would block the loop for
         too long.

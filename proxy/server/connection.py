@@ -80,8 +80,8 @@ class AppConnection(ConnectionStream):
     __slots__ = (
         "_body", "_broken", "_buffer", "_chunked", "_close", "_context", "_dropped", "_fd", "_generation",
         "_half_closed", "_held", "_informed", "_kept", "_lingered", "_parser", "_plans", "_running", "_secure",
-        "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "exchange", "head", "inside", "own",
-        "place", "plan", "since", "surplus", "transport", "wire",
+        "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "head", "inside",
+        "own", "place", "plan", "since", "surplus", "transport", "wire",
     )  # fmt: skip
 
     head: RequestHead
@@ -103,6 +103,7 @@ class AppConnection(ConnectionStream):
         self.surplus = False  # above the limit: the first request is answered with 503
         self.watched = False
         self.client = ""  # the app's address, host:port; "" on a unix socket
+        self.connected = 0.0
         self.transport: asyncio.Transport | None = None
         self.exchange: Exchange | None = None
         self.blocked = False
@@ -134,7 +135,7 @@ class AppConnection(ConnectionStream):
         self._socket = socket_of(transport)
         self.place = self.acceptor.place_of(transport.get_extra_info("sockname"))
         self.client = presence.address(transport.get_extra_info("peername"))
-        self.since = monotonic()
+        self.connected = self.since = monotonic()
         self.acceptor.connection_limit.enter(self)
 
     def data_received(self, data: bytes) -> None:

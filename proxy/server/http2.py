@@ -57,7 +57,7 @@ class Http2Connection(Home):
         self.surplus = False
         self.watched = False
         self._places = 0  # places that its streams have taken, beside the connection's own
-        self.since = monotonic()
+        self.connected = self.since = monotonic()
         limits = acceptor.settings.limits
         self.session = Session(
             self,

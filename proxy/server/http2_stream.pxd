@@ -8,6 +8,7 @@ from proxy.wire.http2.stream cimport Stream
 cdef class Home(Http2Protocol):
     cdef public object acceptor, inside, place
     cdef public str client
+    cdef public double connected
     cdef public bint surplus, watched
 
     cpdef Plan admit(self, Http2AppStream stream, head)

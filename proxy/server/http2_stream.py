@@ -27,10 +27,11 @@ class Home(Http2Protocol):
     (`proxy.forward.timers.Busy`).
     """
 
-    __slots__ = ("acceptor", "client", "inside", "place", "surplus", "watched")
+    __slots__ = ("acceptor", "client", "connected", "inside", "place", "surplus", "watched")
 
     acceptor: Acceptor
     client: str
+    connected: float
     inside: Inside | None
     place: Exposure
     surplus: bool
@@ -84,6 +85,11 @@ class Http2AppStream(Stream):
     def client(self) -> str:
         """The app's address."""
         return self._home.client
+
+    @property
+    def connected(self) -> float:
+        """When the connection was opened (seconds)."""
+        return self._home.connected
 
     @property
     def place(self) -> Exposure:

@@ -103,6 +103,9 @@ class RecordingObserver:
     def app_repeated(self, policy: Policy) -> None:
         self.repeated.append(policy.upstream)
 
+    def last_calls(self) -> list[CallRecord]:
+        return []
+
     async def until(self, count: int) -> list[dict[str, Any]]:
         """The calls, once so many have ended."""
         while len(self.calls) < count:

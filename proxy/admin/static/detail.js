@@ -188,9 +188,9 @@ function failedLater({ stream_errors: errors }) {
 function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
   if (!sure && !likely) return "";
   const parts = [];
-  if (sure) parts.push(`${count(sure)} of these calls were an app's own retries`);
-  if (likely) parts.push(`${count(likely)} look like an app's own retries of calls that redrive had given up`);
-  return `${parts.join(", and ")}. Switch the app's retries off: they multiply with redrive's.`;
+  if (sure) parts.push(`${count(sure)} of these calls were an app's own retries. Switch the app's retries off: they multiply with redrive's.`);
+  if (likely) parts.push(`${count(likely)} may be an app's own retries of calls that redrive had given up. If the app has retries of its own, they multiply with redrive's.`);
+  return parts.join(" ");
 }
 
 /** Replace a part of the page, unless its text is the same. */

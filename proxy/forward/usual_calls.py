@@ -1,0 +1,88 @@
+"""The pace at which URLs are called again after an answer that was no failure, from the last calls.
+
+An app's retry of a call that failed comes sooner than the app, or another one, would have called that URL anyway. How
+soon that is, the calls after successes say: those are never retries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from proxy.observe.call_record import CallRecord
+from proxy.retry.facts import Outcome
+
+_Key: TypeAlias = tuple[str, str, str, str]
+
+#: The rate of a URL that was not called before, as calls and seconds that are added to those that were seen.
+UNSEEN_CALLS, UNSEEN_SECONDS = 0.5, 15.0
+#: The weight of all URLs' calls beside those of one URL, in calls: a URL may have been called a few times only.
+_WEIGHT = 3.0
+
+
+class Pace:
+    """The successes after which a URL might have been called again, and the sorted times after which it was (seconds):
+    on the same connection (`own`), or on a new one of the same host (`others`).
+    """
+
+    __slots__ = ("calls", "others", "own")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.own: list[float] = []
+        self.others: list[float] = []
+
+    def sort(self) -> None:
+        """Sort the times, once all were added."""
+        self.own.sort()
+        self.others.sort()
+
+    def followed(self, gap: float, *, own: bool) -> int:
+        """Return how many of the calls were followed by another within `gap` seconds."""
+        return bisect_right(self.own if own else self.others, gap)
+
+
+class UsualCalls:
+    """The paces of the URLs of `calls`, the last calls of a process."""
+
+    def __init__(self, calls: Iterable[CallRecord]) -> None:
+        latest = sorted(calls, key=lambda call: call.started, reverse=True)
+        well = [call.started for call in latest if call.outcome is Outcome.SUCCESS]
+        self._seconds = well[0] - well[-1] if well else 0.0
+        self._paces: dict[_Key, Pace] = {}
+        self._all = Pace()
+        opened = {call.client: call for call in latest}  # of each connection the first call
+        own: dict[tuple[_Key, str], float] = {}  # when the next call began, of each URL and connection
+        others: dict[_Key, float] = {}  # and of each URL on a connection that was new
+        for call in latest:
+            key = _key(call)
+            if call.outcome is Outcome.SUCCESS:
+                self._add(key, call, own.get((key, call.client)), others.get(key))
+            own[key, call.client] = call.started
+            if opened[call.client] is call:
+                others[key] = call.started
+        for pace in (self._all, *self._paces.values()):
+            pace.sort()
+
+    def _add(self, key: _Key, call: CallRecord, own: float | None, other: float | None) -> None:
+        for pace in (self._all, self._paces.setdefault(key, Pace())):
+            pace.calls += 1
+            if own is not None:
+                pace.own.append(own - call.ended)
+            if other is not None:
+                pace.others.append(other - call.ended)
+
+    def chance(self, call: CallRecord, gap: float, *, own: bool) -> float:
+        """Return how likely it is that the URL of `call` is called again within `gap` seconds on the same connection
+        (`own`) or on a new one of the same host, whatever the answer to the call before was.
+        """
+        pace = self._paces.get(_key(call))
+        everywhere = self._all.followed(gap, own=own) / self._all.calls if self._all.calls else 0.0
+        if pace is None:
+            return max(gap * UNSEEN_CALLS / (self._seconds + UNSEEN_SECONDS), everywhere)
+        return (pace.followed(gap, own=own) + _WEIGHT * everywhere) / (pace.calls + _WEIGHT)
+
+
+def _key(call: CallRecord) -> _Key:
+    return call.client.rpartition(":")[0], call.method, call.authority, call.path
