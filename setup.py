@@ -72,6 +72,7 @@ MODULES = [
     "proxy.retry.registry",
     "proxy.retry.states",
     "proxy.retry.traffic",
+    "proxy.retry.trial",
     "proxy.retry.usual_times",
     "proxy.retry.waiting_room",
     "proxy.server.connection",

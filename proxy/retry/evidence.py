@@ -99,5 +99,7 @@ def tail(count: int, least: int, share: float) -> float:
     """
     if share >= 1.0:
         return 1.0
-    below = sum(math.comb(count, k) * share**k * (1.0 - share) ** (count - k) for k in range(min(least, count + 1)))
+    below = 0.0
+    for k in range(min(least, count + 1)):
+        below += math.comb(count, k) * share**k * (1.0 - share) ** (count - k)
     return max(0.0, 1.0 - below)

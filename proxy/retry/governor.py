@@ -252,9 +252,11 @@ class Governor:
         """Whether this call's endpoint or route has an outage, or had one that held calls in vain: failures then say
         nothing about capacity.
         """
-        names = ((caller.endpoint, ALL_CALLERS), (caller.endpoint, caller.lost_route))
-        outages = [lane.outage for lane in map(self._find, names) if lane is not None]
-        return any(outage.is_on or outage.in_vain for outage in outages)
+        for group in (ALL_CALLERS, caller.lost_route):
+            lane = self._find((caller.endpoint, group))
+            if lane is not None and (lane.outage.is_on or lane.outage.in_vain):
+                return True
+        return False
 
     def _landed(self, attempt: object, caller: Caller, sent: float, now: float, *, well: bool) -> None:
         lanes = self._in.pop(attempt, ())
@@ -338,7 +340,7 @@ class Governor:
 
     def is_probe(self, attempt: object) -> bool:
         """Whether this attempt is the probe of an outage whose calls are held."""
-        return not self.holds_none and any(lane.outage.probe is attempt for lane in self._in.get(attempt, ()))
+        return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
 
     def stays(self, waiter: Waiter, caller: Caller, now: float) -> None:
         """Put a call first into the queue of its outage: it was the probe, and may be sent again."""

@@ -347,7 +347,10 @@ class Lane:
             return 0
         if waiter is next(reversed(self.queue), None):
             return len(self.queue) - 1
-        return next((place for place, other in enumerate(self.queue) if other is waiter), len(self.queue))
+        for place, other in enumerate(self.queue):
+            if other is waiter:
+                return place
+        return len(self.queue)
 
     def __iter__(self) -> Iterator[Waiter]:
         return iter(self.queue)

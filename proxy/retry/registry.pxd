@@ -2,6 +2,7 @@ cimport cython
 
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
+from proxy.retry.governor cimport Governor
 from proxy.retry.traffic cimport Traffic
 
 
@@ -10,7 +11,7 @@ cdef class ScopeState:
     cdef public Bucket bucket
     cdef public object rate_bucket
     cdef public object pacing
-    cdef public object governor
+    cdef public Governor governor
     cdef public Traffic traffic
     cdef public object seen
     cdef public object hedges

@@ -132,7 +132,7 @@ class ScopeState:
         """Whether a call may be sent now without asking any gate: the scope has no gate but its governor, which
         holds no call.
         """
-        return self.ungated and now >= self.governor.quiet_from
+        return self.ungated and not self.governor.holds(now)
 
     def is_ready(self, now: float) -> bool:
         """Whether an attempt would be sent now, since no gate would hold it."""

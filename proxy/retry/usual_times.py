@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from proxy.retry.facts import Request
 
+_NEVER = float("inf")
+
 #: The most routes of one scope whose times are kept apart.
 _MOST = 256
 #: The share of answers that are quicker than the usual time.
@@ -22,6 +24,30 @@ KNOWN = 20
 _REST = ""
 
 
+class RouteTime:
+    """The usual time of one route: the `estimate` in seconds, of how many `answers` it is, and when the `last` of them
+    came.
+    """
+
+    __slots__ = ("answers", "estimate", "last")
+
+    def __init__(self, seconds: float, now: float) -> None:
+        self.estimate = seconds
+        self.answers = 1
+        self.last = now
+
+    def learn(self, seconds: float, now: float) -> None:
+        """Take in the time of one more answer."""
+        estimate = self.estimate
+        step = max(_STEP, _STEP_FIRST / self.answers) * estimate
+        if seconds < estimate:
+            self.estimate = max(seconds, estimate - (1.0 - _SHARE) * step)
+        else:
+            self.estimate = min(seconds, estimate + _SHARE * step)
+        self.answers += 1
+        self.last = now
+
+
 class UsualTimes:
     """The usual times of one scope's routes, in seconds. `count`: the answers that were measured."""
 
@@ -29,47 +55,40 @@ class UsualTimes:
 
     def __init__(self) -> None:
         self.count = 0
-        self._of: dict[str, list[float]] = {}  # the estimate, how many answers it is from, and when the last came
+        self._of: dict[str, RouteTime] = {}
 
     def learn(self, route: str, seconds: float, now: float) -> None:
         """Take in the time of one answer of this route, which came while all was well."""
         self.count += 1
         known = self._of.get(route)
+        if known is None and len(self._of) >= _MOST:
+            route = _REST
+            known = self._of.get(route)
         if known is None:
-            if len(self._of) >= _MOST:
-                known = self._of.get(_REST)
-                route = _REST
-            if known is None:
-                self._of[route] = [seconds, 1.0, now]
-                return
-        estimate, answers, _ = known
-        step = max(_STEP, _STEP_FIRST / answers) * estimate
-        if seconds < estimate:
-            estimate = max(seconds, estimate - (1.0 - _SHARE) * step)
+            self._of[route] = RouteTime(seconds, now)
         else:
-            estimate = min(seconds, estimate + _SHARE * step)
-        known[0], known[1], known[2] = estimate, answers + 1.0, now
+            known.learn(seconds, now)
 
     def of(self, route: str) -> float:
         """The usual time of this route in seconds; 0 if none is known."""
         known = self._of.get(route) or self._of.get(_REST)
-        return 0.0 if known is None else known[0]
+        return 0.0 if known is None else known.estimate
 
     def last(self, route: str) -> float:
         """When an answer of this route was measured last (seconds on the callers' clock); minus infinity for never."""
         known = self._of.get(route)
-        return -float("inf") if known is None else known[2]
+        return -_NEVER if known is None else known.last
 
 
 def timed_route(route: str, request: Request) -> str:
     """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole
     path, which is the method.
     """
-    path = request.path
+    path, method = request.path, request.method
     end = path.find("?")
-    if not request.is_grpc:
+    if method != "POST" or not request.is_grpc:  # gRPC over HTTP/2, "Requests": Method -> ":method POST"
         second = path.find("/", 1)
         third = -1 if second < 0 else path.find("/", second + 1)
         if third >= 0 and (end < 0 or third < end):
             end = third
-    return f"{route} {request.method} {path if end < 0 else path[:end]}"
+    return f"{route} {method} {path if end < 0 else path[:end]}"

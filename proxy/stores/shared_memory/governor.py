@@ -51,6 +51,9 @@ class SharedGovernor(Governor):
     def quiet_from(self, value: float) -> None:
         """Do nothing: each lane tells the scope itself."""
 
+    def holds(self, now: float) -> bool:
+        return now < self._peek() and not self.holds_none
+
     def seconds_left(self, now: float) -> float:
         """The longest delay that is left for any call, in any worker; 0 if no delay is left."""
         return max(0.0, self._scope.latest - now)

@@ -23,7 +23,8 @@ from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
 from proxy.retry.token_bucket import Waiter
 from proxy.retry.traffic import Traffic
-from proxy.stores.shared_memory.numbers import Numbers
+from proxy.retry.trial import Cohort, Trial
+from proxy.stores.shared_memory.numbers import Names, Numbers
 from proxy.stores.shared_memory.records import Record
 from proxy.stores.shared_memory.scope import LEASE, SharedScope
 
@@ -38,10 +39,20 @@ _TELL = 1.0
 
 _NEVER = float("inf")
 
-#: What of a limit and an outage is each worker's own: evidence, the growth that a fleet is told of, and the probe.
-LIMIT_OWN, OUTAGE_OWN = ("evidence", "grown"), ("_lost", "_lost_from", "probe")
-_LIMIT = Numbers(Limit(Traffic()), LIMIT_OWN)
-_OUTAGE = Numbers(Outage(), OUTAGE_OWN)
+#: The attributes of a limit and an outage that are shared; evidence, the growth that a fleet is told of, and the probe
+#: are each worker's own. A test compares this with the attributes that these classes have.
+SHARED: Names = {
+    Limit: (
+        *("_base", "_cut_at", "_fastest", "_gap", "_given_up_for", "_given_up_until", "_latest", "_pace_sure"),
+        *("_pace_top", "_pace_used", "_refused", "_served", "_served_at", "_slow", "_slow_most", "_slow_since"),
+        *("_trial", "begun", "held_at", "most", "next_at", "pace", "returns", "round_trip", "threshold", "was_chance"),
+    ),
+    Trial: ("_fastest", "_is_first", "_pace", "_share", "_since", "first", "is_on", "second"),
+    Cohort: ("ended", "fastest", "quick", "refused", "silent"),
+    Outage: ("_gap", "_probed_at", "_tried_at", "answered_at", "in_vain", "probe_at", "since"),
+}
+_LIMIT = Numbers(Limit(Traffic()), SHARED)
+_OUTAGE = Numbers(Outage(), SHARED)
 
 #: No version of a record.
 NONE = (0, 0)

@@ -1,7 +1,8 @@
-"""The attributes of an object as numbers, in an order that every process derives in the same way from its class.
+"""The attributes of an object as numbers, in an order that is the same in every process.
 
 A pure class keeps its state in attributes, and knows nothing of shared memory. Its numbers, flags, lists of fixed
-length and inner objects are written to a record one after another, and read from it.
+length and inner objects are written to a record one after another, and read from it. Which attributes a class has is
+said in a table (`Names`), because a compiled class does not know them while it runs.
 """
 
 from __future__ import annotations
@@ -10,34 +11,32 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+#: The attributes of each class that are written.
+Names = Mapping[type, Collection[str]]
+
 
 class Numbers:
-    """The numbers of all objects of one class, whose attributes have the types of those of `example`. Attributes in
-    `without` are left out; those in `optional` are None, or have the type that is named there. `count`: how many
-    numbers there are.
+    """The numbers of all objects of one class, whose attributes have the types of those of `example`. `names`: the
+    attributes of its class, and of the classes of its inner objects, that are written. Attributes in `optional` are
+    None, or have the type that is named there. `count`: how many numbers there are.
     """
 
     __slots__ = ("_get", "_lists", "_optional", "_parts", "_scalars", "count")
 
-    def __init__(
-        self, example: Any, without: Collection[str] = (), optional: Mapping[str, Callable[[], Any]] | None = None
-    ) -> None:
+    def __init__(self, example: Any, names: Names, optional: Mapping[str, Callable[[], Any]] | None = None) -> None:
         self._scalars: list[tuple[str, Callable[[float], Any]]] = []
         self._lists: list[tuple[str, list[Callable[[float], Any]]]] = []
         self._parts: list[tuple[str, Numbers]] = []
-        self._optional = [(name, make, Numbers(make())) for name, make in (optional or {}).items()]
-        for name in sorted(type(example).__slots__):
-            if name in without or name in (optional or {}):
-                continue
+        self._optional = [(name, make, Numbers(make(), names)) for name, make in (optional or {}).items()]
+        for name in sorted(set(names[type(example)]) - set(optional or {})):
             value = getattr(example, name)
             if isinstance(value, (bool, int, float)):
                 self._scalars.append((name, type(value)))
             elif isinstance(value, list):
                 self._lists.append((name, [type(each) for each in value]))
             else:
-                self._parts.append((name, Numbers(value)))
-        names = [name for name, _ in self._scalars]
-        self._get: Callable[[Any], Sequence[float]] = attrgetter(*names)
+                self._parts.append((name, Numbers(value, names)))
+        self._get: Callable[[Any], Sequence[float]] = attrgetter(*[name for name, _ in self._scalars])
         self.count = len(self._scalars) + sum(len(each) for _, each in self._lists)
         self.count += sum(part.count for _, part in self._parts) + sum(1 + part.count for *_, part in self._optional)
 

@@ -1,0 +1,23 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+from proxy.retry.traffic cimport Traffic
+
+
+cdef class Evidence:
+    cdef public Traffic _traffic
+    cdef public object _times
+    cdef public object _latest
+    cdef public double _all
+    cdef public double _refused
+    cdef public double _at
+    cdef public long long _upto
+
+    cpdef bint refused(self, double now) except -1
+    cpdef double share(self, long refused=*, long ended=*) except -1
+    cpdef skip(self, double now)
+    cpdef learn(self, double share, double now)
+    cpdef _count(self, double now, long refused)
+    cpdef _fade(self, double now)
+
+
+cpdef double tail(long count, long least, double share) except -1

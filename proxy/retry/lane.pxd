@@ -1,0 +1,66 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+from proxy.retry.limit cimport Limit
+from proxy.retry.outage cimport Outage
+from proxy.retry.traffic cimport Traffic
+
+
+cdef class Lane:
+    cdef public Traffic traffic
+    cdef public tuple name
+    cdef public double until
+    cdef public double delay
+    cdef public long status
+    cdef public double begun
+    cdef public Limit limit
+    cdef public Outage outage
+    cdef public bint lasts
+    cdef public double usual_time
+    cdef public double share
+    cdef public bint elsewhere
+    cdef public dict queue
+    cdef public dict _admitted
+    cdef public dict _taken
+    cdef public long _before
+    cdef public double _well
+    cdef public double _word_until
+    cdef public object _starter
+    cdef public double _own_until
+
+    cpdef bint start(self, double delay, long status, double sent, double now) except -1
+    cpdef bint _begin(self, long status, double sent, double now) except -1
+    cpdef started_elsewhere(self, double delay, long status, double now)
+    cpdef allot(self, double places, double share, double threshold, bint elsewhere, double now)
+    cpdef go_alone(self, double now)
+    cpdef long wanted(self) except -1
+    cpdef bint claim(self, waiter, double due) except -1
+    cpdef bint probe_lost(self, attempt, double now) except -1
+    cpdef held_in_vain(self, double now)
+    cpdef bint answered(self, double now) except -1
+    cpdef bint is_over(self, double now) except -1
+    cpdef str holds(self, double now)
+    cpdef bint passes(self, double now) except -1
+    cpdef bint admits(self, waiter) except -1
+    cpdef bint has(self, waiter) except -1
+    cpdef put_first(self, waiter, double now)
+    cpdef bint sent(self, waiter, attempt, double now) except -1
+    cpdef free_place(self, attempt, double sent, double now)
+    cpdef _free_before(self)
+    cpdef leave(self, waiter, double now)
+    cpdef double wait_of(self, waiter, double now) except -1
+    cpdef long _ahead_of(self, waiter) except -1
+    cpdef long in_use(self) except -1
+    cpdef double free(self, double now) except? -1
+    cpdef release(self, double now, asking=*)
+    cpdef _release(self, double now, asking)
+    cpdef _probe(self, double now, asking)
+    cpdef _admit(self, waiter, double now, asking)
+    cpdef _end_limit(self, double now)
+    cpdef end_limit(self, double now)
+    cpdef double _next(self, double now) except? -1
+    cpdef _hold_admitted(self, double now)
+    cpdef _retime_all(self, double now)
+    cpdef _expire(self, double now)
+    cpdef _occupy(self, holder, double now)
+    cpdef _vacate(self, holder)
+    cpdef _forget_places(self)

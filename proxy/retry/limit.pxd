@@ -1,0 +1,50 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+from proxy.retry.evidence cimport Evidence
+from proxy.retry.trial cimport Trial
+
+
+cdef class Limit:
+    cdef public Evidence evidence
+    cdef public double most
+    cdef public bint was_chance
+    cdef public bint returns
+    cdef public double grown
+    cdef public double held_at
+    cdef public double round_trip
+    cdef public double pace
+    cdef public double next_at
+    cdef public double threshold
+    cdef public double begun
+    cdef public double _cut_at
+    cdef public double _fastest
+    cdef public long _latest
+    cdef public double _gap
+    cdef public double _served_at
+    cdef public long _served
+    cdef public long _refused
+    cdef public double _pace_top
+    cdef public double _pace_sure
+    cdef public double _pace_used
+    cdef public double _given_up_until
+    cdef public double _given_up_for
+    cdef public double _base
+    cdef public double _slow
+    cdef public double _slow_most
+    cdef public double _slow_since
+    cdef public Trial _trial
+
+    cpdef halve(self, double now)
+    cpdef end(self, double now)
+    cpdef bint is_over(self, long in_use, double now) except -1
+    cpdef add_under_way(self, long more)
+    cpdef _begin(self, double most, double threshold, double now)
+    cpdef _cut(self, double now)
+    cpdef served(self, double sent, double now, double ratio)
+    cpdef bint _is_slow(self, double fastest, double now) except -1
+    cpdef bint _answers_fast(self) except -1
+    cpdef bint judge(self, double now) except -1
+    cpdef _give_up(self, double share, double now)
+    cpdef double _paced(self) except -1
+    cpdef set(self, double most, double threshold)
+    cpdef double wait_for(self, long ahead, double now, double share=*) except -1

@@ -1,0 +1,21 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+cdef class Outage:
+    cdef public double since
+    cdef public double answered_at
+    cdef public bint in_vain
+    cdef public object probe
+    cdef public double probe_at
+    cdef public double _gap
+    cdef public double _probed_at
+    cdef public long _lost
+    cdef public double _lost_from
+    cdef public double _tried_at
+
+    cpdef bint is_known(self, double now) except -1
+    cpdef forget(self)
+    cpdef bint answered(self, double now) except -1
+    cpdef probes(self, probe)
+    cpdef held_in_vain(self)
+    cpdef bint is_late(self, double now, double hold) except -1
+    cpdef double late_wait(self, double now) except -1

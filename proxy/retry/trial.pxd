@@ -1,0 +1,25 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+cdef class Cohort:
+    cdef public long ended
+    cdef public long refused
+    cdef public long quick
+    cdef public long silent
+    cdef public double fastest
+
+    cpdef clear(self)
+
+
+cdef class Trial:
+    cdef public bint is_on
+    cdef public Cohort first
+    cdef public Cohort second
+    cdef public double _since
+    cdef public bint _is_first
+    cdef public double _pace
+    cdef public double _share
+    cdef public double _fastest
+
+    cpdef begin(self, double pace, double now)
+    cpdef end(self)
+    cpdef double chance(self, double now) except -1

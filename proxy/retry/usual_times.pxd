@@ -1,0 +1,28 @@
+cimport cython
+
+from proxy.retry.facts cimport Request
+
+
+cdef class RouteTime:
+    cdef public double estimate
+    cdef public long long answers
+    cdef public double last
+
+    @cython.locals(estimate=double, step=double)
+    cpdef learn(self, double seconds, double now)
+
+
+cdef class UsualTimes:
+    cdef public long long count
+    cdef public dict _of
+
+    @cython.locals(known=RouteTime)
+    cpdef learn(self, str route, double seconds, double now)
+    @cython.locals(known=RouteTime)
+    cpdef double of(self, str route) except -1
+    @cython.locals(known=RouteTime)
+    cpdef double last(self, str route) except? -2
+
+
+@cython.locals(path=str, method=str, end=Py_ssize_t, second=Py_ssize_t, third=Py_ssize_t)
+cpdef str timed_route(str route, Request request)
