@@ -41,12 +41,16 @@ L = TypeVar("L", bound=KeyGates)
 
 
 class Roster:
-    """The credentials of one upstream: whose turn it is in this process, and which are put aside, by their hashes."""
+    """The credentials of one upstream: whose turn it is in this process, and which are put aside, by their hashes.
+    `told`: called with the hash of each credential that is put aside here, and the seconds for which it is; None if no
+    other machine has to know.
+    """
 
-    __slots__ = ("_until", "turn")
+    __slots__ = ("_until", "told", "turn")
 
     def __init__(self) -> None:
         self.turn = 0
+        self.told: Callable[[str, float], None] | None = None
         self._until: dict[str, float] = {}
 
     def aside_until(self, digest: str) -> float:
@@ -58,6 +62,12 @@ class Roster:
         before = self.aside_until(digest)
         self._until[digest] = now + ASIDE
         return before <= now
+
+    def put_aside_for(self, digest: str, until: float) -> None:
+        """Put this credential aside up to `until` (seconds), unless it is for longer: another machine found that the
+        upstream refuses it.
+        """
+        self._until[digest] = max(self.aside_until(digest), until)
 
 
 class KeyRing(Generic[L]):
@@ -112,7 +122,11 @@ class KeyRing(Generic[L]):
 
     def put_aside(self, key: int, now: float) -> bool:
         """Put aside a credential that the upstream refuses. Returns whether it was in use until now."""
-        return self.roster.put_aside(self.definition.digests[key], now)
+        digest, roster = self.definition.digests[key], self.roster
+        was_used = roster.put_aside(digest, now)
+        if was_used and roster.told is not None:
+            roster.told(digest, ASIDE)
+        return was_used
 
 
 class CallKeys(Generic[L]):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.penalty import Penalty
+from proxy.retry.penalty import FIRST, Penalty
 from proxy.retry.policy import EndpointShare
 
 #: The most places named by requests whose health is kept (contract, section 3: unmatched places that are kept).
@@ -70,6 +70,10 @@ class Endpoints:
             shares
         )  # each endpoint's balance: what it gained by its weight less what its turns cost
         self._penalties = [Penalty() for _ in shares]
+        self._elsewhere = [0.0] * len(shares)  # until when endpoints are passed over because they refuse other machines
+        #: Called with the label of an endpoint that refuses connections, and for how many seconds it is passed over; 0
+        #: when it refuses none any more. None if no other machine has to know.
+        self.told: Callable[[str, float], None] | None = None
 
     def seconds_left(self, now: float) -> float:
         """Seconds until a call may be sent to any of these endpoints; 0 if one may be now."""
@@ -118,18 +122,37 @@ class Endpoints:
 
     def refused(self, index: int, now: float) -> None:
         """Note that the endpoint could not be connected to. Attempts that fail together count once."""
-        self._penalties[index].refused(now)
+        penalty = self._penalties[index]
+        if penalty.refused(now) and self.told is not None:
+            self.told(self.shares[index].label, penalty.seconds)
 
     def reached(self, index: int) -> None:
         """Note that the endpoint could be connected to."""
-        self._penalties[index].reached()
+        penalty = self._penalties[index]
+        if penalty.until or self._elsewhere[index]:
+            penalty.reached()
+            self._elsewhere[index] = 0.0
+            if self.told is not None:
+                self.told(self.shares[index].label, 0.0)
+
+    def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
+        """Note for how many seconds an endpoint is passed over on another machine, which it refuses; 0 if it refuses it
+        no longer.
+
+        Here it is passed over for FIRST seconds at most, after which a call of this machine may find out itself: one
+        machine that can't reach an endpoint must not keep it from the others.
+        """
+        for index, share in enumerate(self.shares):
+            if share.label == label:
+                self._elsewhere[index] = now + min(seconds, FIRST) if seconds > 0 else 0.0
 
     def _best(self, able: Sequence[int], avoid: Collection[int], now: float) -> tuple[int, Sequence[int]]:
         """The endpoint to use, of those in `able` (whose breakers let a call pass), and the endpoints among which it
         takes a turn. `avoid`: endpoints to use only if no other is left.
         """
         shares = self.shares
-        well = [index for index in able if self._penalties[index].until <= now] or able
+        well = [index for index in able if self._penalties[index].until <= now and self._elsewhere[index] <= now]
+        well = well or list(able)
         first = min(shares[index].priority for index in well)
         here = [index for index in well if shares[index].priority == first]
         others = [index for index in here if index not in avoid] or here
@@ -157,6 +180,18 @@ class EndpointGroup:
         self._breaker_of = breaker_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)
+
+    def share(self, told: Callable[[str, float], None]) -> None:
+        """Tell other machines of the endpoints that refuse connections (`Endpoints.told`), if the upstream lists
+        some.
+        """
+        if self._named is not None:
+            self._named.told = told
+
+    def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
+        """Note that an endpoint refuses other machines (`Endpoints.refused_elsewhere`)."""
+        if self._named is not None:
+            self._named.refused_elsewhere(label, seconds, now)
 
     def of(self, authority: str) -> Endpoints:
         """The endpoints of a call to this authority."""

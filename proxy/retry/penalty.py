@@ -4,25 +4,29 @@ as long each further time, up to 60 s.
 
 from __future__ import annotations
 
-_FIRST, _LAST = 5.0, 60.0
+FIRST, _LAST = 5.0, 60.0
 
 
 class Penalty:
-    """The penalty of one endpoint. `until` is the time at which it ends, 0.0 while there is none."""
+    """The penalty of one endpoint. `until` is the time at which it ends, 0.0 while there is none; `seconds` is how long
+    it takes in all.
+    """
 
-    __slots__ = ("_seconds", "until")
+    __slots__ = ("seconds", "until")
 
     def __init__(self) -> None:
-        self._seconds = self.until = 0.0
+        self.seconds = self.until = 0.0
 
-    def refused(self, now: float) -> None:
-        """Note that the endpoint could not be connected to, and begin a penalty. Attempts that fail during a penalty do
-        not prolong it, so attempts that fail together count once.
+    def refused(self, now: float) -> bool:
+        """Note that the endpoint could not be connected to. Returns whether that begins a penalty: attempts that fail
+        during one do not prolong it, so attempts that fail together count once.
         """
-        if now >= self.until:
-            self._seconds = min(_LAST, self._seconds * 2 or _FIRST)
-            self.until = now + self._seconds
+        if now < self.until:
+            return False
+        self.seconds = min(_LAST, self.seconds * 2 or FIRST)
+        self.until = now + self.seconds
+        return True
 
     def reached(self) -> None:
         """Note that the endpoint could be connected to: the penalty ends, and the next one begins at 5 s again."""
-        self._seconds = self.until = 0.0
+        self.seconds = self.until = 0.0

@@ -276,6 +276,9 @@ class Factory:
         """The credentials of this upstream: whose turn it is, and which are put aside."""
         return Roster()
 
+    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
+        """Share the endpoints of this upstream that refuse connections with other machines, if there are any."""
+
     def announce(self, upstream: str, value: str) -> None:
         """Report to observing processes that calls still use this scope."""
 
@@ -555,6 +558,7 @@ class Registry:
         group = self._groups.get(key)
         if group is None:
             group = EndpointGroup(policy.endpoints)
+            self._factory.share_endpoints(upstream, group)
             _keep(self._groups, key, group)
         if key not in self._renewed:
             self._renewed.add(key)

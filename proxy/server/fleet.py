@@ -20,6 +20,7 @@ from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
@@ -181,6 +182,10 @@ class Fleet(Factory):
     def roster(self, upstream: str) -> Roster:
         """Return the state of this upstream's credentials: which is used next, and which are set aside."""
         return self._factory.roster(upstream)
+
+    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
+        """Share the endpoints of this upstream that refuse connections with the fleet."""
+        self._factory.share_endpoints(upstream, group)
 
     def announce(self, upstream: str, value: str) -> None:
         """Publish that calls still use this scope value of the upstream, for a process that only observes."""

@@ -35,7 +35,8 @@ LISTENING = 5.0
 
 #: The scripts of this package by name, and the digests that EVALSHA takes.
 SCRIPTS = {
-    name: files(__package__).joinpath(f"{name}.lua").read_text() for name in ("tokens", "budget", "cooldown", "places")
+    name: files(__package__).joinpath(f"{name}.lua").read_text()
+    for name in ("tokens", "budget", "cooldown", "places", "news")
 }
 SHAS = {name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in SCRIPTS.items()}
 
@@ -126,14 +127,16 @@ class RedisClient:
             (seconds,) = seconds.values()
         return seconds[0] + seconds[1] / 1e6, await self._client.hgetall(key)
 
-    async def listen(self, channel: str) -> AsyncIterator[bytes | None]:
-        """Yield the messages of a channel; None once, when the subscription has begun. Raises when it is lost."""
+    async def listen(self, *channels: str) -> AsyncIterator[tuple[str, bytes] | None]:
+        """Yield the messages of these channels, each with its channel; None once, when the subscription to all has
+        begun. Raises when it is lost.
+        """
         client = self._subscriber()
         try:
             async with client.pubsub() as heard:
                 async with asyncio.timeout(self._connecting):
-                    await heard.subscribe(channel)
-                silent = False
+                    await heard.subscribe(*channels)
+                silent, missing = False, set(channels)
                 while True:
                     message = await heard.get_message(timeout=LISTENING)
                     if message is None and silent:
@@ -142,9 +145,11 @@ class RedisClient:
                     if message is None:
                         await heard.ping()
                     elif message["type"] == "subscribe":
-                        yield None
+                        missing.discard(message["channel"].decode())
+                        if not missing:
+                            yield None
                     elif message["type"] == "message":
-                        yield bytes(message["data"])
+                        yield message["channel"].decode(), bytes(message["data"])
         finally:
             if client is not self._client:
                 await client.aclose()

@@ -2,7 +2,8 @@
 
 Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything else
 is made as before. A cooldown that a call of this process starts is published; a published one holds the calls of this
-process too, and never shortens one that it has.
+process too, and never shortens one that it has. A credential that is put aside and an endpoint that refuses connections
+are published too (`news`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from proxy.retry.concurrency import Places
 from proxy.retry.cooldown import MOST_GROUPS, CooldownBegan, Ends
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
@@ -31,6 +33,7 @@ from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.cooldown import RedisCooldown, read
 from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
+from proxy.stores.redis.news import FleetNews
 from proxy.stores.redis.store import RedisStore
 
 #: Seconds between attempts to subscribe.
@@ -79,6 +82,7 @@ class RedisFactory(Factory):
         self._prefix = prefix
         self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
+        self._news = FleetNews(store, prefix, clock)
         self._governors: OrderedDict[str, tuple[str, Governor]] = OrderedDict()  # by the scope's name in the fleet
         self._heard: OrderedDict[str, Heard] = OrderedDict()  # for scopes that are not used here yet
         self._listener: asyncio.Task[None] | None = None
@@ -136,7 +140,25 @@ class RedisFactory(Factory):
         return self.inner.places(key, most)  # each machine's own
 
     def roster(self, upstream: str) -> Roster:
-        return self.inner.roster(upstream)  # each machine's own
+        """The credentials of this upstream: one that is put aside is put aside in the whole fleet."""
+        roster = self.inner.roster(upstream)
+        if upstream in self.upstreams:
+            roster.told = self._news.join(
+                "aside", upstream, lambda digest, seconds: roster.put_aside_for(digest, self._clock() + seconds)
+            )
+        return roster
+
+    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
+        """Tell the fleet of endpoints of this upstream that refuse connections, and hear of those that refuse
+        others.
+        """
+        self.inner.share_endpoints(upstream, group)
+        if upstream in self.upstreams:
+            group.share(
+                self._news.join(
+                    "refused", upstream, lambda label, seconds: group.refused_elsewhere(label, seconds, self._clock())
+                )
+            )
 
     def governor(self, upstream: str, value: str) -> Governor:
         """The governor of this scope. If the fleet has a cooldown in force for it, that holds calls from the start."""
@@ -201,8 +223,12 @@ class RedisFactory(Factory):
             await asyncio.sleep(_LISTEN_AGAIN)  # noqa: TID251 - no call waits for it
 
     async def _hear(self, client: RedisClient) -> None:
-        async for message in client.listen(self._channel):
-            if message is not None:
+        async for heard in client.listen(self._channel, self._news.channel):
+            if heard is not None:
+                channel, message = heard
+                if channel == self._news.channel:
+                    self._news.hear(message)
+                    continue
                 place, group, status, delay, *_ = message.decode().split()  # a later release may add words
                 self._begin(place, group, status, float(delay))
                 continue
@@ -211,6 +237,8 @@ class RedisFactory(Factory):
                 place, group, *_ = field.decode().split()
                 until, status, *_ = value.decode().split()
                 self._begin(place, group, status, float(until) - server)
+            server, facts = await client.fields(self._news.key)
+            self._news.hear_all(facts, server)
             self.listening.set()
 
     def _begin(self, place: str, group: str, status: str, delay: float) -> None:

@@ -32,6 +32,14 @@ class SharedRoster(Roster):
             number.close()
         return before <= now
 
+    def put_aside_for(self, digest: str, until: float) -> None:
+        number = self._number(digest)
+        number.open()
+        try:
+            number.doubles[number.value] = max(number.doubles[number.value], until)
+        finally:
+            number.close()
+
     def _number(self, digest: str) -> Number:
         number = self._numbers.get(digest)
         if number is None:

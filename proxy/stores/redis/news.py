@@ -1,0 +1,96 @@
+"""Facts that one sidecar finds out and the whole fleet has to know, for as long as they last: a credential that an
+upstream refuses, an endpoint that refuses connections.
+
+A fact is told once, when it begins or is over, never for each call. Redis keeps it while it lasts, for processes that
+start later, and publishes it to those that run. A process tells its own facts again when Redis was out and is back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+
+from proxy.stores.redis.bucket import space
+from proxy.stores.redis.client import Command
+from proxy.stores.redis.store import RedisStore
+
+#: Takes a fact that another process found out: its item, and for how many seconds it lasts (0: it is over).
+Take = Callable[[str, float], None]
+
+#: The most facts that are remembered for upstreams that no call of this process has used.
+_MOST = 1000
+
+
+class FleetNews:
+    """The facts of the fleet, as one process tells and hears them. `key` is the hash of the facts that last, `channel`
+    publishes those that begin or are over. A fact's topic and upstream say who has to know it, its item what it is
+    about.
+    """
+
+    def __init__(self, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
+        self.key, self.channel = f"{space(prefix)}{{news}}", f"{space(prefix)}news"
+        self._store = store
+        self._clock = clock
+        self._takers: dict[str, Take] = {}  # by topic and upstream
+        self._ends: OrderedDict[str, float] = OrderedDict()  # by field: when facts of others end
+        self._own: dict[str, float] = {}  # by field: when facts that this process told end
+        store.returned.append(self._tell_again)
+
+    def join(self, topic: str, upstream: str, take: Take) -> Callable[[str, float], None]:
+        """Call `take` with the facts of this topic and upstream, those that last included. Returns the function that
+        tells the fleet of such a fact: its item, and for how many seconds it lasts.
+        """
+        place = f"{topic} {_place_of(upstream)}"
+        self._takers[place] = take
+        for field, end in self._ends.items():
+            if field.startswith(f"{place} "):
+                self._give(take, field, end - self._clock())
+
+        def tell(item: str, seconds: float) -> None:
+            field = f"{place} {item.encode('utf-8', 'surrogateescape').hex()}"
+            self._own.pop(field, None)
+            if seconds > 0:
+                self._own[field] = self._clock() + seconds
+            self._send(field, seconds)
+
+        return tell
+
+    def hear(self, message: bytes) -> None:
+        """Take a message of the channel: a fact's field, and the seconds for which it lasts."""
+        *field, seconds = message.decode().split()[:4]  # a later release may add words
+        self._hear(" ".join(field), float(seconds))
+
+    def hear_all(self, known: dict[bytes, bytes], server: float) -> None:
+        """Take the facts that Redis keeps, by field, with their ends on the clock of Redis, which says `server` now."""
+        for field, end in known.items():
+            self._hear(field.decode(), float(end) - server)
+
+    def _hear(self, field: str, seconds: float) -> None:
+        ends = self._ends
+        ends.pop(field, None)
+        if seconds > 0:
+            ends[field] = self._clock() + seconds
+            if len(ends) > _MOST:
+                ends.popitem(last=False)
+        take = self._takers.get(field.rpartition(" ")[0])
+        if take is not None:
+            self._give(take, field, max(0.0, seconds))
+
+    @staticmethod
+    def _give(take: Take, field: str, seconds: float) -> None:
+        take(bytes.fromhex(field.rpartition(" ")[2]).decode("utf-8", "surrogateescape"), seconds)
+
+    def _tell_again(self) -> None:
+        now = self._clock()
+        self._own = {field: end for field, end in self._own.items() if end > now}
+        for field, end in self._own.items():
+            self._send(field, end - now)
+
+    def _send(self, field: str, seconds: float) -> None:
+        self._store.send(Command("news", self.key, (field, self.channel, repr(float(seconds)))))
+
+
+def _place_of(upstream: str) -> str:
+    """The name by which the fleet knows an upstream."""
+    return hashlib.blake2b(upstream.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
