@@ -353,6 +353,9 @@ class Admission:
         came = self not in governor
         if came:
             self._late = governor.late_wait(caller, rules.hold, now)
+            if self._late == 0.0:
+                self.cooling = 0.0, 503
+                return REJECTED, Outcome.OUTAGE, held_in_vain("outage", NEVER, "late", 0.0, 0.0)
         at, gate = governor.ask(self, caller, now, self._own_delays)
         self.cooled = True
         if at <= now:

@@ -342,6 +342,13 @@ class Governor:
         """Whether this attempt is the probe of an outage whose calls are held."""
         return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
 
+    def turns_away(self, attempt: object, now: float) -> bool:
+        """Whether this attempt is the probe of an outage that held a call in vain, and other calls wait or are turned
+        away.
+        """
+        lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
+        return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)
+
     def stays(self, waiter: Waiter, caller: Caller, now: float) -> None:
         """Put a call first into the queue of its outage: it was the probe, and may be sent again."""
         joined = []
@@ -425,8 +432,10 @@ class Governor:
         call does not come late.
         """
         for _, lane in self._lanes_of(caller):
-            if lane.holds(now) == "outage" and lane.outage.is_late(now, hold):
-                return lane.outage.late_wait(now)
+            if caller.outages and lane.holds(now) == "outage":
+                wait = lane.late_wait(now, hold, retries=caller.retries)
+                if wait is not None:
+                    return wait
         return None
 
     def held_in_vain(self, waiter: Waiter, hold: float, now: float) -> None:

@@ -192,6 +192,12 @@ class Lane:
         """Note that the outage held a call for as long as it may be (see `Outage.held_in_vain`)."""
         self.outage.held_in_vain()
 
+    def late_wait(self, now: float, hold: float, *, retries: bool) -> float | None:
+        """The seconds for which a call may wait that comes late in an outage (see `Outage.late_wait`); None if it does
+        not.
+        """
+        return self.outage.late_wait(now, hold, is_first=not self.queue, retries=retries)
+
     def answered(self, now: float) -> bool:
         """Note that an attempt was answered. Returns whether that ends an outage: the held calls then go by a limit."""
         if not self.outage.answered(now):
@@ -220,6 +226,8 @@ class Lane:
             self.outage.forget()
         if now < self.until or self.elsewhere:
             return "cooldown"
+        if self.limit.is_on and not self.queue:
+            self._end_limit(now)  # it may be over since the last call came
         if self.limit.is_on:
             return "cooldown" if self.limit.returns else "limit"
         return "cooldown" if self.queue else ""

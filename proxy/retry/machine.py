@@ -277,7 +277,7 @@ class Call:
         flight = call.in_flight(attempt)
         if flight is None:
             return ()
-        if flight.reply is None and self._is_transparent(fault):
+        if flight.reply is None and self._is_transparent(fault) and not self._turns_away(flight, fault, now):
             return self._send_again(flight, fault, now)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             self._transparent = self._transparent or _PROCESSED
@@ -416,6 +416,14 @@ class Call:
         if fault.progress is Progress.REFUSED:
             return self._transparent != _PROCESSED
         return fault.reused and call.is_idempotent()
+
+    def _turns_away(self, flight: Flight, fault: Fault, now: float) -> bool:
+        """Whether the attempt could not connect, and was the probe of an outage that turns other calls away: then it is
+        not sent again at once, since one attempt at a time is all that the upstream gets.
+        """
+        if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
+            return False
+        return self.so_far.upcoming.scope.governor.turns_away(flight, now)
 
     def _send_again(self, flight: Flight, fault: Fault, now: float) -> Actions:
         """Make the transparent retry: send the same attempt again on a fresh connection."""

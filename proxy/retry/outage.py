@@ -3,9 +3,16 @@
 Contract, section 14, "An outage". An outage begins with at least five attempts in a row that ended without an answer,
 over at least 100 ms, if chance does not explain them; or with two refused connections of one call. From then on one
 attempt at a time is a probe: after 100 ms, and then after twice as long each, up to 1 s. An answer ends the outage.
-Calls are held only for an endpoint that answered within the ten minutes before. Once a call was held in vain, those
-that come are answered at once but for the probes; and without attempts for ten seconds the outage is forgotten, and no
-other holds calls until an answer has come.
+Calls are held only for an endpoint that answered within the ten minutes before. Without attempts for ten seconds the
+outage is forgotten, and the next failures decide.
+
+Two sentences are about what follows once a call was held for as long as it may be, in vain: that calls are sent and
+fail as if there were no outage, and that one which comes late is answered at once, unless a probe is under way or the
+last is more than two seconds ago. (choice) Sending every call, with its retries, would be the load on an upstream in
+trouble that section 9 forbids; turning away all but one in two seconds would lose calls that it could serve again. So
+calls are answered at once, and as many of them are probes as section 9 has room for: if calls come one shortly after
+another, the first that comes after a probe is the next, some half a second after it. An outage that begins again before
+an answer has come is the same one, for which no further call is held.
 """
 
 from __future__ import annotations
@@ -27,6 +34,10 @@ _UNKNOWN_AFTER = 10.0
 #: Seconds for which a call that comes late in an outage waits at most for a probe; and the age of the last probe from
 #: which on such a call waits to be the next.
 LATE_WAIT, _PROBE_AGE = 1.0, 2.0
+#: Calls come one shortly after another if so many were turned away in a row, each so many seconds after the one before
+#: at most; once a call was held in vain, probes are then so many seconds apart (section 9, rule 3: two attempts a
+#: second for each sidecar).
+_TURNED_AWAY, _SHORTLY, _BUSY_GAP = 3, 1.0, 0.55
 
 
 class Outage:
@@ -40,7 +51,10 @@ class Outage:
         "_lost",
         "_lost_from",
         "_probed_at",
+        "_since",
         "_tried_at",
+        "_turned",
+        "_turned_at",
         "answered_at",
         "in_vain",
         "probe",
@@ -52,6 +66,9 @@ class Outage:
         self.since = _NEVER
         self.answered_at = -_NEVER  # when an answer came last
         self.in_vain = False  # a call was held for as long as it may be, and no answer has come since
+        self._since = _NEVER  # when the first attempt ended without an answer, also while the outage is forgotten
+        self._turned = 0  # calls that came late and were turned away in a row, one shortly after another,
+        self._turned_at = -_NEVER  # the last of them at this time
         self.probe: object | None = None
         self.probe_at = -_NEVER  # when the next probe may be sent
         self._gap = _FIRST
@@ -98,12 +115,14 @@ class Outage:
             self._lost, self._lost_from = 0, now
         self._lost += 1
         self._tried_at = now
-        if self.is_on or self.in_vain or now - self.answered_at > _ANSWERED_WITHIN:
+        if self.is_on or (now - self.answered_at > _ANSWERED_WITHIN and not self.in_vain):
             return False
         row = max(_IN_A_ROW, math.ceil(math.log(_CHANCE) / math.log(min(max(share, 1e-3), 0.99))))
         if not (again and self._lost >= 2) and (self._lost < row or now - self._lost_from < _OVER):
             return False
-        self.since = self._lost_from
+        if not self.in_vain:
+            self._since = self._lost_from
+        self.since = self._since
         self._gap = _FIRST
         self._probed_at, self.probe_at = now, now + _FIRST
         return True
@@ -117,19 +136,35 @@ class Outage:
         self.probe = None
         self._probed_at = now
         if lost:
-            self._gap = min(_LAST, 2 * self._gap)
+            most = _BUSY_GAP if self.turns_away(now) else _LAST
+            self._gap = min(most, 2 * self._gap)
         self.probe_at = now + self._gap if lost else now
 
     def held_in_vain(self) -> None:
         """Note that a call was held for as long as it may be: until an answer comes, no further outage holds calls."""
         self.in_vain = True
 
+    def late_wait(self, now: float, hold: float, *, is_first: bool, retries: bool) -> float | None:
+        """The seconds for which a call that comes later than `hold` after the outage began may wait: for the end of the
+        probe under way, or to be the next; 0 if it is answered at once, None if it does not come late. `is_first`: no
+        other call waits; `retries`: the call has made an attempt.
+        """
+        if not self.is_late(now, hold):
+            return None
+        if self.probe is not None or now - self._probed_at > _PROBE_AGE:
+            return LATE_WAIT
+        if is_first and not retries and self.turns_away(now):
+            return LATE_WAIT
+        if is_first and retries and now - self._turned_at > _PROBE_AGE:
+            return LATE_WAIT  # the only call is not delayed
+        self._turned = self._turned + 1 if now - self._turned_at <= _SHORTLY else 1
+        self._turned_at = now
+        return 0.0
+
     def is_late(self, now: float, hold: float) -> bool:
         """Whether a call that comes now comes later than `hold` seconds after the outage began."""
         return now > self.since + hold
 
-    def late_wait(self, now: float) -> float:
-        """The seconds that a call which comes late may wait: for the end of the probe under way, or to be the next;
-        0 if it is answered at once.
-        """
-        return LATE_WAIT if self.probe is not None or now - self._probed_at > _PROBE_AGE else 0.0
+    def turns_away(self, now: float) -> bool:
+        """Whether a call was held in vain, and calls that come one shortly after another are turned away."""
+        return self.in_vain and self._turned >= _TURNED_AWAY and now - self._turned_at <= _SHORTLY

@@ -135,6 +135,7 @@ class SharedLane(Lane):
     answered = shared(0)(Lane.answered)
     probe_lost = shared(1)(Lane.probe_lost)
     held_in_vain = shared(0)(Lane.held_in_vain)
+    late_wait = shared(0)(Lane.late_wait)
     passes = shared(0)(Lane.passes)
     put_first = shared(1)(Lane.put_first)
     leave = shared(1)(Lane.leave)

@@ -1,0 +1,131 @@
+"""An outage by itself: when it begins, who probes, and what calls get that come late (contract, section 14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.outage import LATE_WAIT, Outage
+
+HOLD = 20.0
+
+
+def in_outage(now: float = 100.0) -> Outage:
+    """An outage whose first attempt failed at this time."""
+    outage = Outage()
+    outage.answered(now - 1)
+    assert not outage.lost(now, 0.0)
+    assert outage.lost(now, 0.0, again=True)
+    return outage
+
+
+def in_vain() -> Outage:
+    """An outage that began at 100 s, and held a call in vain; its last probe ended at 121 s."""
+    outage = in_outage()
+    outage.held_in_vain()
+    for now in range(117, 122):
+        outage.probes(outage)
+        outage.probe_ended(now, lost=True)
+    return outage
+
+
+def late(outage: Outage, now: float, *, is_first: bool = True, retries: bool = False) -> float | None:
+    return outage.late_wait(now, HOLD, is_first=is_first, retries=retries)
+
+
+def test_five_attempts_in_a_row_begin_an_outage_if_they_take_a_tenth_of_a_second() -> None:
+    outage = Outage()
+    outage.answered(1.0)
+    assert [outage.lost(2.0 + n / 100, 0.0) for n in range(10)] == [False] * 10
+    assert outage.lost(2.11, 0.0)
+    assert outage.since == 2.0
+
+
+def test_an_answer_begins_the_row_again() -> None:
+    outage = Outage()
+    outage.answered(1.0)
+    assert not any(outage.lost(2.0 + n, 0.0) for n in range(4))
+    outage.answered(6.5)
+    assert [outage.lost(7.0 + n, 0.0) for n in range(5)] == [False] * 4 + [True]
+
+
+def test_more_in_a_row_are_needed_where_attempts_often_fail() -> None:
+    outage = Outage()
+    outage.answered(1.0)
+    assert [outage.lost(2.0 + n, 0.5) for n in range(10)] == [False] * 9 + [True]  # 0.5 ** 10 < 0.001
+
+
+def test_an_endpoint_that_has_not_answered_for_ten_minutes_has_no_outage() -> None:
+    outage = Outage()
+    assert not any(outage.lost(2.0 + n, 0.0, again=True) for n in range(10))
+    outage.answered(20.0)
+    assert not any(outage.lost(621.0 + n, 0.0, again=True) for n in range(10))
+
+
+def test_probes_are_a_second_apart_in_the_end() -> None:
+    outage, gaps, now = in_outage(), [], 100.0
+    for _ in range(6):
+        gaps.append(outage.probe_at - now)
+        now = outage.probe_at
+        outage.probes(outage)
+        outage.probe_ended(now, lost=True)
+    assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_a_call_within_hold_does_not_come_late() -> None:
+    assert late(in_outage(), 120.0) is None
+
+
+def test_a_late_call_waits_for_the_probe_under_way() -> None:
+    outage = in_outage()
+    outage.probes(outage)
+    assert late(outage, 130.0, is_first=False) == LATE_WAIT
+
+
+def test_a_late_call_is_the_next_probe_if_the_last_is_two_seconds_ago() -> None:
+    assert late(in_vain(), 123.1) == LATE_WAIT
+    assert late(in_vain(), 122.9) == 0.0
+
+
+def test_calls_that_come_one_shortly_after_another_probe_twice_a_second() -> None:
+    outage = in_vain()
+    assert [late(outage, 121.1 + n / 10) for n in range(5)] == [0.0, 0.0, 0.0, LATE_WAIT, LATE_WAIT]
+    assert late(outage, 121.5, is_first=False) == 0.0  # another one is the next
+    assert late(outage, 121.5, retries=True) == 0.0
+    outage.probes(outage)
+    outage.probe_ended(122.0, lost=True)
+    assert 122.5 < outage.probe_at < 122.6
+
+
+def test_calls_far_apart_do_not_probe_more_often() -> None:
+    outage = in_vain()
+    for n in range(3):
+        outage.probe_ended(122.0 + 1.1 * n, lost=True)
+        assert late(outage, 122.5 + 1.1 * n) == 0.0
+
+
+def test_before_a_call_was_held_in_vain_none_but_the_probes_are_sent() -> None:
+    outage = in_outage()
+    outage.probe_ended(121.0, lost=True)
+    assert [late(outage, 121.1 + n / 10) for n in range(9)] == [0.0] * 9
+
+
+def test_the_retry_of_the_only_call_is_not_delayed() -> None:
+    assert late(in_vain(), 121.1, retries=True) == LATE_WAIT
+    outage = in_vain()
+    assert late(outage, 121.1) == 0.0
+    assert late(outage, 121.2, retries=True) == 0.0
+
+
+def test_an_outage_that_begins_again_before_an_answer_is_the_same_one() -> None:
+    outage = in_vain()
+    outage.forget()
+    assert late(outage, 1000.0) is None
+    outage.lost(1000.0, 0.0)
+    assert outage.lost(1000.1, 0.0, again=True)  # although the last answer came more than ten minutes ago
+    assert outage.since == 100.0
+    assert late(outage, 1000.2, retries=True) == LATE_WAIT
+    assert late(outage, 1000.2) == 0.0
+    outage.answered(1001.0)
+    outage.lost(1002.0, 0.0)
+    assert outage.lost(1002.1, 0.0, again=True)
+    assert outage.since == 1002.0
