@@ -703,7 +703,11 @@ _FILE = section(
         url=Key(redis_url, "redis://localhost:6379/0", "rediss:// for TLS, redis+sentinel://, redis+cluster://"),
         prefix=Key(text, "redrive:", "the prefix of every key and channel: one for each fleet"),
         timeout=Key(positive_duration, "50ms", "the longest round trip; after it Redis counts as gone"),
-        on_outage=Key(one_word("local", "deny"), "local", "what counts meanwhile: a local bucket, or no tokens"),
+        on_outage=Key(
+            one_word("share", "local", "deny"),
+            "share",
+            "what each process may spend meanwhile: its share, a whole bucket, or nothing",
+        ),
     ),
     ca=section(
         "ca",

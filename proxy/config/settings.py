@@ -124,7 +124,7 @@ class Redis:
     url: str = field(repr=False)
     prefix: str
     timeout: float
-    on_outage: Literal["local", "deny"]
+    on_outage: Literal["share", "local", "deny"]
 
 
 @dataclass(frozen=True, slots=True)

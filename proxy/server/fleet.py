@@ -95,7 +95,7 @@ class Fleet(Factory):
                 store = RedisStore(
                     says.url,
                     timeout=says.timeout,
-                    denies=says.on_outage == "deny",
+                    on_outage=says.on_outage,
                     clock=monotonic,
                     notify=self._notify,
                     observes=self._observes,

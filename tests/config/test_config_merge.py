@@ -65,7 +65,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert limits.connect_ports is None
     assert (limits.streams, limits.resets) == (1000, 1000.0)
     assert (found.pool.idle, found.pool.max_idle, found.pool.dns_ttl, found.pool.http2_idle) == (4, 100, 30, 60)
-    assert (found.redis.timeout, found.redis.on_outage, found.redis.prefix) == (0.05, "local", "redrive:")
+    assert (found.redis.timeout, found.redis.on_outage, found.redis.prefix) == (0.05, "share", "redrive:")
     assert (found.log.format, found.log.level) == ("auto", "info")
     assert len(found.deny_destinations) == 5
     rest = found.router.unmatched("Example.com:81")

@@ -15,6 +15,7 @@ from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.facts import Request
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
 from proxy.retry.registry import Factory, Registry
+from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.store import RedisStore
 
@@ -44,15 +45,22 @@ class Sidecar:
         prefix: str,
         *,
         timeout: float = 5.0,
-        denies: bool = False,
+        on_outage: OnOutage = "local",
         dead: float = 10.0,
+        observes: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.now = 1000.0
         self.notices: list[tuple[str, dict[str, Any]]] = []
         self.heard = asyncio.Condition()
         self.store = RedisStore(
-            url, timeout=timeout, denies=denies, clock=clock or (lambda: self.now), notify=self._notify, dead=dead
+            url,
+            timeout=timeout,
+            on_outage=on_outage,
+            clock=clock or (lambda: self.now),
+            notify=self._notify,
+            dead=dead,
+            observes=observes,
         )
         self.factory = RedisFactory(Factory(), self.store, prefix, clock or (lambda: self.now))
         self.factory.upstreams = frozenset({"u"})
@@ -77,6 +85,12 @@ class Sidecar:
         """One round trip, with all that is due by then."""
         self.now += later
         await self.store.round_trip()
+
+    async def trip_done(self) -> None:
+        """Until the round trip that is under way by itself is over."""
+        trip = self.store._trip
+        if trip is not None:
+            await asyncio.wait({trip})
 
     async def granted(self, bucket: Bucket, price: float = 5, *, fresh: bool = True) -> bool:
         """What a call is told that needs a retry: from what is here, or after asking (always, if not `fresh`)."""

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from proxy.retry.policy import BucketSpec
 from proxy.retry.registry import Key
+from proxy.stores.redis.share import Share
 
 #: Contract, section 3, "Buckets": own unsent changes and the last known level are at most 100 ms old.
 FRESH = 0.1
@@ -25,16 +26,13 @@ PROMPT = 0.05
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
 FORGET = 3 * 24 * 3600 * 1000
 
-#: The text in place of figures while they decide nothing.
-WITHHELD = "Redis does not answer, and redis.on_outage is deny"
-
 
 class Store(Protocol):
     """The interface of the store that a bucket uses."""
 
     holder: str  # the name of this process among those that share a bucket
     out: bool  # Redis is not available at the moment
-    denies: bool  # while it is out nothing is granted; else a bucket of this process alone is used
+    share: Share  # the part of the tokens that this process may spend while it is out
     dead: float  # seconds of silence after which a holder's lease is taken back
     observes: bool  # this process only reads levels, and reports nothing
 
@@ -43,6 +41,12 @@ class Store(Protocol):
 
     def draw(self) -> str:
         """Draw a random name, which no other process has."""
+
+    def share_now(self, now: float) -> Share:
+        """The part of every bucket's tokens that this process may spend on calls that Redis does not answer in time."""
+
+    def withholds(self) -> str:
+        """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
 
 
 #: The version of what Redis keeps: part of every key and channel, so that processes which would not understand each
@@ -119,10 +123,10 @@ class RedisBucket:
         self._leaving = False
 
     def withheld(self) -> str:
-        """The reason why nothing is granted at the moment, whatever the level: Redis is out, and `on_outage` is deny.
-        Else "".
+        """The reason why nothing is granted at the moment, whatever the level: Redis is out, and `on_outage` leaves
+        this process nothing. Else "".
         """
-        return WITHHELD if self.store.out and self.store.denies else ""
+        return self.store.withholds()
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
@@ -153,9 +157,16 @@ class RedisBucket:
         self._asked = 0
         self.store.soon(self, now)
 
+    def late(self, now: float) -> None:
+        """Decide the calls that wait for the reply to the last message without it, as `on_outage` says: it is late."""
+        count, self._asked = self._asked, 0
+        for _ in range(min(count, len(self._asks))):
+            price, answer = self._asks.popleft()
+            answer(price, self._pay_late(price, now))
+
     def part(self, now: float) -> None:
-        """Prepare to go on without Redis: from now on the bucket decides in this process alone, beginning with the
-        level known now.
+        """Prepare to go on without Redis: from now on the bucket decides in this process alone, beginning with this
+        process's share (`store.share`) of the level known now.
         """
 
     def parted(self, now: float) -> None:
@@ -206,6 +217,10 @@ class RedisBucket:
         """Take the price (tokens) for a call that waited for Redis's answer, and return whether the tokens were
         available.
         """
+        return False
+
+    def _pay_late(self, price: float, now: float) -> bool:
+        """Decide about a call for which Redis's answer is late, as `on_outage` says; True if the price was taken."""
         return False
 
     def _report(self, now: float) -> Iterable[float | None]:

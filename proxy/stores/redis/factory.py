@@ -33,6 +33,7 @@ from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.cooldown import RedisCooldown, read
 from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
+from proxy.stores.redis.members import RedisMembers
 from proxy.stores.redis.news import FleetNews
 from proxy.stores.redis.store import RedisStore
 
@@ -91,6 +92,9 @@ class RedisFactory(Factory):
         #: Set while the subscription is open and the cooldowns in force are known.
         self.listening = asyncio.Event()
         store.returned.append(self._listen_anew)
+        if not store.observes:
+            self._members = RedisMembers(store, prefix)
+            store.join(self._members)
 
     # -- proxy.retry.registry.Factory ----------------------------------------------------------------------------------
 

@@ -2,19 +2,23 @@
 
 Law: nothing is spent that is not leased, so the fleet never spends more than the bucket has. A process that is using a
 bucket keeps a few tokens ready, as many as it has just been spending, and returns the rest; one that has spent nothing
-for a second returns all of them. If Redis is out, a bucket of the same definition continues from the last known level;
-what it spends and earns is reported when Redis is back.
+for a second returns all of them. If Redis is out, a bucket of this process's share of the definition continues from its
+share of the last known level, which the unspent lease is a part of; what it spends and earns is reported when Redis is
+back.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket, RateBucket
 from proxy.retry.facts import Class
 from proxy.retry.policy import QuotaSpec, RateSpec
+from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
+from proxy.stores.redis.share import Turns
 
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
 IDLE = 1.0
@@ -130,6 +134,7 @@ class LeasedBucket(RedisBucket):
         self.lease = Lease(store.dead * TRUSTED)
         self._burn = Burn(AHEAD)
         self._used_at = self._spent_at = -math.inf
+        self._changed_before = 0.0  # the lease's `changed` when the outage began
         self._level_heard = math.nan
         self._pool_heard = 0.0
 
@@ -150,6 +155,18 @@ class LeasedBucket(RedisBucket):
             return self._start if self._known is None else self._known
         level = min(self.capacity, max(0.0, self._level_heard + self.lease.unsent))
         return min(self.capacity, level + max(0.0, now - self.heard_at) * self._per_second)
+
+    def _known_level(self, now: float) -> float:
+        """The level with which a key that Redis has lost is made again. What this process has spent in an outage is
+        taken to be what every other process spent.
+        """
+        if not self.store.out:
+            return self._level_now(now)
+        level = (
+            self._level_now(now) if self._has_heard else min(self.capacity, self._level_now(now) + self.lease.unsent)
+        )
+        spent = max(0.0, self._changed_before - self.lease.changed)
+        return max(0.0, level - spent * max(0, self.store.share.of - 1))
 
     @property
     def _has_heard(self) -> bool:
@@ -183,7 +200,7 @@ class LeasedBucket(RedisBucket):
     def _report(self, now: float) -> Iterable[float | None]:
         lease, asked = self.lease, self._awaited()
         reported = lease.spent_reported, lease.changed_reported
-        known = self.level(now) if (self._knows or self.store.out) and not self.store.observes else None
+        known = self._known_level(now) if (self._knows or self.store.out) and not self.store.observes else None
         *sums, keep = lease.send(max(self._keeps(now), min(asked, lease.left)), now)
         short = max(0.0, asked - keep)
         more = max(0.0, self._need(now) - max(keep - asked, 0.0))
@@ -226,7 +243,7 @@ class RedisQuota(LeasedBucket, Bucket):
     def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
         self.spec = spec
         self.capacity = spec.capacity
-        self._own = QuotaBucket(spec)  # used while Redis is out, and for prices at all times
+        self._own = QuotaBucket(spec)  # used for prices at all times; while Redis is out, this process's share
         reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
         self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, reserve=reserve)
 
@@ -234,10 +251,20 @@ class RedisQuota(LeasedBucket, Bucket):
         return self._own.level(now)
 
     def part(self, now: float) -> None:
-        self._own.restore((self._level_now(now), now, self.spec.refill))
+        share, spec = self.store.share, self.spec
+        self._changed_before = self.lease.changed
+        if share.of:
+            capacity = spec.capacity / share.of
+            if share.of > 1:
+                capacity = max(capacity, min(self.reserve, spec.capacity))
+            self._own = QuotaBucket(replace(spec, capacity=capacity, refill=spec.refill / share.of))
+        level = self._level_now(now)
+        self._own.restore((share.part(level, self.reserve) if share.of else level, now, 0.0))
 
     def share(self, now: float) -> float | None:
-        return self.level(now) / self.capacity if self.capacity > 0 else None
+        if self.capacity <= 0:
+            return None
+        return self._own.share(now) if self.store.out else self.level(now) / self.capacity
 
     def price(self, cls: Class) -> float:
         return self._own.price(cls)
@@ -251,7 +278,7 @@ class RedisQuota(LeasedBucket, Bucket):
     def affords(self, price: float, now: float) -> Affords:
         """Whether the lease has the price; ASK if Redis may have it, unless it is known to have less."""
         if self.store.out:
-            return not price or (not self.store.denies and self._own.affords(price, now))
+            return not price or (not self.store.withholds() and self._own.affords(price, now))
         if not price or self.lease.has(price, now):
             return True
         fresh = now - self.heard_at <= FRESH
@@ -262,7 +289,7 @@ class RedisQuota(LeasedBucket, Bucket):
         if not price:
             return True
         if self.store.out:
-            if self.store.denies or not self._own.take(price, now):
+            if self.store.withholds() or not self._own.take(price, now):
                 return False
             self.lease.changed -= price
             return True
@@ -272,6 +299,14 @@ class RedisQuota(LeasedBucket, Bucket):
         return True
 
     _pay = take
+
+    def _pay_late(self, price: float, now: float) -> bool:
+        if self.take(price, now):
+            return True
+        if price > self.store.share_now(now).part(self._level_now(now), self.reserve):
+            return False
+        self.lease.changed -= price
+        return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """Put tokens back, up to the capacity as far as the level is known."""
@@ -318,22 +353,32 @@ class RedisRate(LeasedBucket, RateBucket):
     def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
         RateBucket.__init__(self, spec, started=now)
         self._begin(store, key, known, start=self._level, refill=self.rate, reserve=min(1.0, self.capacity))
+        self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
 
-    _own_level = RateBucket.level
+    def _own_level(self, now: float) -> float:
+        return self._own.level(now)
 
     def part(self, now: float) -> None:
-        """Let the bucket of this process continue from the last known level."""
-        self._level, self._at = self._level_now(now), now
+        """Let this process's share continue from the last known level."""
+        share, level = self.store.share, self._level_now(now)
+        self._changed_before = self.lease.changed
+        if not share.of:
+            self._own = TokenBucket(0.0, self.capacity, level, now)  # a figure to show: nothing is granted
+        elif share.of > 1 and self.capacity / share.of < 1 <= self.capacity:
+            self._own = Turns(self.rate, self.capacity, level, share, now)
+        else:
+            part = self.capacity / share.of
+            self._own = TokenBucket(self.rate / share.of, part, min(part, level / share.of), now)
 
     def parted(self, now: float) -> None:
-        """Let the queued calls ask the bucket of this process."""
+        """Let the queued calls ask the share of this process. If it has none, they are answered at once."""
         super().parted(now)
         self._wake(now)
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens may be available; infinity while Redis is out and `on_outage` is deny."""
+        """Seconds until so many tokens may be available; infinity if they never will, so long as Redis is out."""
         if self.store.out:
-            return math.inf if self.store.denies else super().wait(now, tokens)
+            return math.inf if self.store.withholds() else self._own.wait(now, tokens)
         short = tokens - (self.lease.left if now <= self.lease.until else 0.0)
         if short <= 1e-9:
             return 0.0
@@ -346,7 +391,7 @@ class RedisRate(LeasedBucket, RateBucket):
         """Take one token of the lease; whether it had one."""
         self._used_at = now
         if self.store.out:
-            if self.store.denies or not super().take(now):
+            if self.store.withholds() or not self._own.take(now):
                 return False
             self.lease.changed -= 1
             return True
@@ -362,7 +407,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def give_back(self, now: float) -> None:
         if self.store.out:
-            super().give_back(now)
+            self._own.give_back(now)
             self.lease.changed += 1
             return
         self.lease.changed += self.lease.put_back(1.0)
@@ -381,7 +426,7 @@ class RedisRate(LeasedBucket, RateBucket):
         """
         gate = self.gate
         gate.asking = False
-        if gate.rejects:
+        if gate.rejects or self.withheld():
             for waiter in list(gate.queue):
                 waiter.retime(now)
         else:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from proxy.retry.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBucket
 from proxy.retry.policy import BudgetSpec, ThrottleSpec
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
+from proxy.stores.redis.share import Turns
 
 #: Seconds after a decision for which the level is still asked for, so that the next decision finds a fresh one.
 WHILE = 1.0
@@ -28,7 +29,7 @@ class _Level(RedisBucket, Bucket):
     def affords(self, price: float, now: float) -> Affords:
         """Decide by the bucket of this process if Redis is out, else by the fleet's level; ASK if that is not fresh."""
         if self.store.out:
-            return not self.store.denies and self._own_affords(price, now)
+            return not self.store.withholds() and self._own_affords(price, now)
         self._decided_at = now
         return self._fleet_affords(price, now) if now - self.heard_at <= FRESH else ASK
 
@@ -42,6 +43,10 @@ class _Level(RedisBucket, Bucket):
         if self.store.out:
             return self.take(price, now)
         return self._fleet_affords(price, now) and self._charge(now)
+
+    def _pay_late(self, price: float, now: float) -> bool:
+        share = self.store.share_now(now)
+        return bool(share.of) and self._own_affords(price, now) and self._charge(now)
 
     def _charge(self, now: float) -> bool:
         """Charge a granted retry to the bucket, at the cost of an app's own retry: nothing in a throttle, one retry in
@@ -73,6 +78,7 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
         ThrottleBucket.__init__(self, spec)
         self._start = self._level
+        self._whole = self._most
         self._changes = 0.0  # the sum of all changes of this process
         self._changes_reported = self._changes_sent = 0.0
         if known is not None:
@@ -80,6 +86,11 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
         self.hold(store, key, known)
 
     _own_affords = _fleet_affords = ThrottleBucket.affords
+
+    def part(self, now: float) -> None:
+        """Go on with this process's share of level and capacity: retries are granted above half of it."""
+        of = max(1, self.store.share.of)
+        self._level, self._most = self._level / of, self._whole // of
 
     def failed(self, now: float) -> None:
         before = self._level
@@ -109,11 +120,13 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
 
     def _report(self, now: float) -> Iterable[float | None]:
         self._changes_sent = self._changes
-        known = self._level if self._knows and not self.store.observes else None
-        return 0, self._changes, 0, self._changes_reported, 0, 0, 0, known, self._start, self._most, 0
+        of = max(1, self.store.share.of) if self.store.out else 1
+        known = min(self._whole, self._level * of) if self._knows and not self.store.observes else None
+        return 0, self._changes, 0, self._changes_reported, 0, 0, 0, known, self._start, self._whole, 0
 
     def _learn(self, values: list[float], now: float) -> None:
         self._changes_reported = self._changes_sent
+        self._most = self._whole
         level = round(values[1]) + self._changes - self._changes_reported
         self._level = max(0, min(self._most, level))
 
@@ -131,6 +144,8 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         self._reported = self._sent = (0, 0)
         self._since = -math.inf  # when the first call that is not reported began
         self._fleet: tuple[float, float, float] | None = None
+        self._least = spec.min_per_second  # this process's share of it while Redis is out
+        self._turns: Turns | None = None  # in place of a share that is less than one a second
         self.hold(store, key, None)
 
     def level(self, now: float) -> float:
@@ -150,7 +165,19 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         if self.due == math.inf:
             self._report_soon(now)
 
-    _own_affords = BudgetBucket.affords
+    def part(self, now: float) -> None:
+        """Go on with this process's share of `min_per_second`; the percentage is one of its own calls."""
+        share = self.store.share
+        least = self.spec.min_per_second
+        self._least = least / max(1, share.of)
+        self._turns = Turns(least, 1.0, 0.0, share, now) if 0 < self._least < 1 < share.of else None
+
+    def _own_affords(self, price: float, now: float) -> bool:
+        if 100 * self._retries.count(now) < self.spec.percent * self._calls.count(now):
+            return True
+        if self._turns is not None:
+            return self._turns.wait(now) <= 0
+        return self._last_second.count(now) < self._least
 
     def _fleet_affords(self, price: float, now: float) -> bool:
         """Whether the fleet's retries are below the share of its calls, or those of this second below the minimum."""
@@ -166,6 +193,8 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
 
     def charge_app_retry(self, now: float) -> float:
         self._retried += 1
+        if self.store.out and self._turns is not None:
+            self._turns.take(now)
         self._report_soon(now)
         return super().charge_app_retry(now)
 

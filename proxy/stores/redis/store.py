@@ -2,10 +2,11 @@
 flight.
 
 No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
-each bucket gets its reply. A round trip that takes longer than `timeout`, fails, or is answered with an error, is tried
-once more on a new connection if only the connection failed; after that Redis is *out*: every bucket continues as
-`on_outage` says, and all calls that wait for a reply are answered at once. Redis is tried again in the background until
-it works. The outage and its end are reported once each.
+each bucket gets its reply. If a round trip takes longer than `timeout`, calls that wait for its reply are decided as
+`on_outage` says; leases are still trusted, and the reply is awaited for as long again. A round trip that fails is tried
+once more on a new connection if only the connection failed. After that, and after an answer that is an error, Redis is
+*out*: every bucket continues as `on_outage` says, and all calls that wait for a reply are answered at once. Redis is
+tried again in the background until it works. The outage and its end are reported once each.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ import re
 import secrets
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
+from proxy.stores.redis.absence import Absence, OnOutage
 from proxy.stores.redis.bucket import RedisBucket
 from proxy.stores.redis.client import BadUrlError, Command, RedisClient
+from proxy.stores.redis.members import RedisMembers
+from proxy.stores.redis.share import WHOLE, Share
 
 #: Seconds: messages that are due this soon are sent with those that are due now.
 _ALONG = 0.002
 #: The most buckets in one batch.
 _BATCH = 500
-#: Seconds between tries while Redis is out: the first pause, and the longest. If Redis was back for less than _STEADY
-#: seconds, the pauses go on from where they were: an unstable Redis is not reported ten times a second.
-_AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
@@ -93,7 +94,7 @@ class Schedule:
 
 class RedisStore:
     """The connection to one Redis for all buckets of a process. `clock` is the driver's; `notify(event, lines,
-    **facts)` reports a notice to the operator. `denies`: nothing is granted while Redis is out. After `dead` seconds
+    **facts)` reports a notice to the operator. `on_outage`: what counts while Redis is out. After `dead` seconds
     without a message Redis takes a holder's leases back. `observes`: this process only reads levels.
     """
 
@@ -102,7 +103,7 @@ class RedisStore:
         url: str,
         *,
         timeout: float,
-        denies: bool,
+        on_outage: OnOutage,
         clock: Callable[[], float],
         notify: Notify,
         dead: float = 10.0,
@@ -110,8 +111,10 @@ class RedisStore:
     ) -> None:
         self.holder = secrets.token_hex(6)
         self.out = False
-        self.outages = 0
-        self.denies = denies
+        #: The part of every bucket's tokens that is this process's while Redis is out.
+        self.share = WHOLE
+        #: This process among those of its fleet; None until a factory sets it.
+        self.members: RedisMembers | None = None
         self.dead = dead
         self.observes = observes
         self.timeout = timeout
@@ -128,9 +131,7 @@ class RedisStore:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._trip: asyncio.Task[None] | None = None
-        self._tries = 0
-        self._next_try = self._back_at = -math.inf
-        self._since = 0.0
+        self._absence = Absence(on_outage, secrets.SystemRandom().random)
         self._running = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -139,6 +140,29 @@ class RedisStore:
     def add(self, bucket: RedisBucket) -> None:
         """Add a bucket to this store."""
         self._known.add(bucket)
+
+    @property
+    def outages(self) -> int:
+        """The number of times that Redis became unavailable."""
+        return self._absence.count
+
+    def withholds(self) -> str:
+        """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
+        return self._absence.withholds(self.share) if self.out else ""
+
+    def holders(self, now: float) -> int:
+        """The number of processes that share this Redis and reported within the last ten seconds, this one included."""
+        return 1 if self.members is None else self.members.count(now)
+
+    def share_now(self, now: float) -> Share:
+        """The part of every bucket's tokens that this process may spend on calls that Redis does not answer in time."""
+        return self._absence.share(WHOLE if self.members is None else self.members.share(now))
+
+    def join(self, members: RedisMembers) -> None:
+        """Report this process to its fleet from now on."""
+        self.members = members
+        self.add(members)
+        self.soon(members, -math.inf)
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
         """Schedule this bucket's next message for this time, if none is due earlier."""
@@ -192,7 +216,7 @@ class RedisStore:
         """Set the timer to the next message that is due, or the next try to reach Redis."""
         if not self._running or self._trip is not None:
             return
-        at = self._next_try if self.out else -math.inf if self._beside else self._schedule.first
+        at = self._absence.next_try if self.out else -math.inf if self._beside else self._schedule.first
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -217,7 +241,7 @@ class RedisStore:
         if self._trip is not None:
             await asyncio.wait({self._trip})
         now = self._clock()
-        if not self._known or (self.out and (self._running or now < self._next_try)):
+        if not self._known or (self.out and (self._running or now < self._absence.next_try)):
             return
         for bucket in list(self._known):
             self.soon(bucket, now)
@@ -231,7 +255,7 @@ class RedisStore:
         """Send the messages that are due, and give each bucket its reply. Never raises."""
         if self.out:  # all buckets report, because a reply shows that Redis is back
             self._schedule.clear()
-            buckets = list(self._known)[:_BATCH]
+            buckets = self._all()[:_BATCH]
         else:
             buckets = self._schedule.take(self._clock() + _ALONG, _BATCH)
         beside = list(self._beside)
@@ -259,7 +283,7 @@ class RedisStore:
         now = self._clock()
         commands = [Command(each.script, each.key, each.message(now)) for each in buckets]
         self.round_trips += 1
-        replies = await self._within(self.client.run([*commands, *beside]), self.timeout)
+        replies = await self._within(self.client.run([*commands, *beside]), self.timeout, buckets)
         now = self._clock()
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if self.out:
@@ -284,15 +308,19 @@ class RedisStore:
             raise
         self.client = client
 
-    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, buckets: Sequence[RedisBucket] = ()) -> Any:
         """Wait for at most so many seconds, and 2 ms more for a reply that has already arrived: the loop itself may
-        have been late. Raises TooSlowError.
+        have been late. A reply to `buckets` is awaited for as long again, after their waiting calls were decided
+        without it. Raises TooSlowError.
         """
         task = asyncio.get_running_loop().create_task(work)
-        for patience in (seconds, 0.002):
+        for patience in (seconds, 0.002, seconds) if buckets and not self.out else (seconds, 0.002):
             done, _ = await asyncio.wait({task}, timeout=patience)
             if done:
                 return task.result()
+            if patience == 0.002:
+                for bucket in buckets:
+                    bucket.late(self._clock())
         task.cancel()
         self._leave_beside(task)
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")
@@ -311,31 +339,29 @@ class RedisStore:
 
     # -- outages ----------------------------------------------------------------------------------------------------
 
+    def _all(self) -> list[RedisBucket]:
+        """All buckets, and first of all this process as a member: a share is known by the time that it is needed."""
+        return sorted(self._known, key=lambda each: each is not self.members)
+
     def _lost(self, now: float, why: str) -> None:
         """Note that Redis is not available, and plan the next try; an outage that begins is reported."""
-        if not self.out and now - self._back_at > _STEADY:
-            self._tries = 0
-        pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
-        self._tries += 1
-        self._next_try = now + pause
+        absence = self._absence
+        absence.failed(now, begins=not self.out)
         if self.out:
             return
+        self.share = self.share_now(now)
         for bucket in list(self._known):
             bucket.part(now)
         self.out = True
-        self.outages += 1
-        self._since = now
-        way, on_outage = ("grant no retry", "deny") if self.denies else ("carry on by themselves", "local")
-        lines = [f"Redis is not available ({why}): buckets with store: redis {way} (on_outage)"]
-        self._notify("redis", lines, state="out", why=why, on_outage=on_outage)
+        line = f"Redis is not available ({why}): buckets with store: redis {absence.means(self.share)} (on_outage)"
+        self._notify("redis", [line], state="out", why=why, on_outage=absence.on_outage, share_of=self.share.of)
         for bucket in list(self._known):
             bucket.parted(now)
 
     def _back(self, now: float) -> None:
         """Note that Redis is available again, and report the end of the outage."""
         self.out = False
-        self._back_at = now
-        seconds = round(now - self._since, 3)
+        seconds = round(self._absence.ended(now), 3)
         self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
         for bucket in list(self._known):
             self.soon(bucket, now)

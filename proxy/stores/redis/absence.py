@@ -1,0 +1,77 @@
+"""The time during which Redis is not available: when it is tried again, and what this process may spend meanwhile.
+
+`redis.on_outage` decides that: `share`, the part of the tokens that is this process's (`proxy.stores.redis.members`);
+`local`, a bucket of the whole size; `deny`, nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from proxy.stores.redis.share import NONE, WHOLE, Share
+
+#: The texts in place of figures while they decide nothing: under `deny`, and in a process that has no share.
+WITHHELD = "Redis does not answer, and redis.on_outage is deny"
+NO_SHARE = "Redis does not answer, and this process, which is new, has no share yet"
+
+OnOutage = Literal["share", "local", "deny"]
+
+#: Seconds between tries while Redis is out: the first pause, and the longest. If Redis was back for less than _STEADY
+#: seconds, the pauses go on from where they were: an unstable Redis is not reported ten times a second.
+_AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
+
+
+class Absence:
+    """The outages of one Redis. `draw` returns a random number from [0, 1): tries of many processes are spread."""
+
+    def __init__(self, on_outage: OnOutage, draw: Callable[[], float]) -> None:
+        self.on_outage = on_outage
+        self.count = 0
+        #: The time of the next try to reach Redis.
+        self.next_try = -math.inf
+        self._draw = draw
+        self._tries = 0
+        self._since = 0.0
+        self._back_at = -math.inf
+
+    def failed(self, now: float, *, begins: bool) -> None:
+        """Note that Redis did not answer, and set the time of the next try, at least half a pause from now. `begins`:
+        this begins an outage.
+        """
+        if begins:
+            if now - self._back_at > _STEADY:
+                self._tries = 0
+            self._since = now
+            self.count += 1
+        pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
+        self._tries += 1
+        self.next_try = now + pause * (0.5 + 0.5 * self._draw())
+
+    def ended(self, now: float) -> float:
+        """Note that Redis answered; the seconds that the outage lasted."""
+        self._back_at = now
+        return now - self._since
+
+    def share(self, of_fleet: Share) -> Share:
+        """The part of the fleet's tokens that this process may spend in an outage. `of_fleet`: its share as a member of
+        the fleet.
+        """
+        if self.on_outage == "deny":
+            return NONE
+        return WHOLE if self.on_outage == "local" else of_fleet
+
+    def withholds(self, share: Share) -> str:
+        """The reason why nothing is granted with this share; "" if something is."""
+        return "" if share.of else WITHHELD if self.on_outage == "deny" else NO_SHARE
+
+    def means(self, share: Share) -> str:
+        """The way in which buckets go on, for the operator."""
+        if share.of > 1:
+            return f"go on with 1/{share.of} of their tokens in this process"
+        if share.of:
+            return "carry on by themselves"
+        if self.on_outage == "share":
+            return "grant nothing, because this process has no share yet: it is new"
+        return "grant nothing"

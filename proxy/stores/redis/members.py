@@ -1,0 +1,68 @@
+"""The processes of a fleet: how many there are, which of them this one is, and so its share of what they have in common
+while Redis is not available.
+
+Every process reports every few seconds, whether calls come or not, and is told the number of processes that reported
+within the last ten seconds, and its own rank among them. A process has a share once all others have been told of it:
+the shares of all processes add up to at most the whole, because each divides by a number in which all that have a share
+are counted. A process that never reported has none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from proxy.stores.redis.bucket import RedisBucket, Store, space
+from proxy.stores.redis.share import NONE, Share
+
+#: Seconds between a member's reports. The first ones follow each other faster, so that a fleet that starts soon has
+#: told all its processes of each other.
+OFTEN, SELDOM = 0.25, 3.0
+
+
+class RedisMembers(RedisBucket):
+    """This process as a member of its fleet. The fleet is everything under one `prefix`."""
+
+    script = "members"
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.hold(store, f"{space(prefix)}{{members}}", None)
+        self._counts: deque[tuple[float, int]] = deque()  # what was reported within the last `dead` seconds, and when
+        self._rank = 0
+        self._is_told = False
+        self._making = ""
+        self._pause = OFTEN
+
+    def count(self, now: float) -> int:
+        """The number of processes of the fleet, this one included: the highest that was reported within the last ten
+        seconds, so that data that Redis has lost make no share larger.
+        """
+        self._forget(now)
+        return max((number for _, number in self._counts), default=1)
+
+    def share(self, now: float) -> Share:
+        """The share of this process in an outage that begins now."""
+        if not self._is_told or now - self.heard_at > self.store.dead:
+            return NONE
+        return Share(self.count(now), self._rank)
+
+    def _forget(self, now: float) -> None:
+        counts = self._counts
+        while len(counts) > 1 and now - counts[0][0] > self.store.dead:
+            counts.popleft()
+
+    def _report(self, now: float) -> Iterable[float | None]:
+        return (float(self._leaving),)
+
+    def _learn(self, values: list[float], now: float) -> None:
+        count, rank, told = values
+        lost = self._making not in ("", self._made)  # the key was made again: the others know of this process
+        self._is_told = bool(told) or (lost and self._is_told)
+        self._making, self._rank = self._made, int(rank)
+        self._counts.append((now, max(1, int(count))))
+        self._forget(now)
+
+    def _plan(self, now: float) -> None:
+        if not self._leaving:
+            self._soon(now + self._pause)
+            self._pause = min(2 * self._pause, SELDOM)

@@ -1,0 +1,75 @@
+"""A process's share of the fleet's tokens, in an outage of Redis.
+
+Law: the shares of all processes add up to at most the whole. Level, capacity and rate of a bucket are divided by the
+number of processes. A part that is less than one price could never pay, so whole prices go to the processes in turn: of
+a level, the first ranks have one each; of a rate, each token has its turn, and every N-th is this process's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+
+class Share(NamedTuple):
+    """The share of one process in what a fleet has: one of `of` equal parts, none if that is 0. `rank`: its number
+    among the processes, from 0 on.
+    """
+
+    of: int
+    rank: int
+
+    def part(self, tokens: float, price: float) -> float:
+        """The part of so many tokens that is this process's. Where a part is less than one price, whole prices go to
+        the first ranks, as many as the tokens pay.
+        """
+        if not self.of:
+            return 0.0
+        part = tokens / self.of
+        if part >= price or self.of == 1:
+            return part
+        return price if self.rank < math.floor(tokens / price + 1e-9) else 0.0
+
+
+WHOLE: Final = Share(1, 0)
+NONE: Final = Share(0, 0)
+
+
+class Turns:
+    """The tokens of a rate that are this process's where its share of the burst is less than one token: every N-th.
+
+    Law: over any stretch of time t all processes together get at most rate * t + burst + 1 tokens. A token whose turn
+    has come may be taken for the time in which the rate gives the burst (at least one token); then it is forfeited.
+    `level`: the fleet's tokens at the time `now`, which the first ranks have at once.
+    """
+
+    def __init__(self, rate: float, burst: float, level: float, share: Share, now: float) -> None:
+        self._pause = share.of / rate if rate > 0 else math.inf
+        self._lasts = max(burst, 1.0) / rate if rate > 0 else math.inf
+        wait = share.rank + 1 - math.floor(level + 1e-9)
+        self._due = now + wait / rate if rate > 0 else now if wait <= 0 else math.inf
+
+    def level(self, now: float) -> float:
+        """The number of tokens that there are now: none or one."""
+        return 1.0 if self.wait(now) <= 0 else 0.0
+
+    def wait(self, now: float, tokens: float = 1.0) -> float:
+        """Seconds until so many tokens have been this process's, if it takes each in its turn."""
+        if self._due + self._lasts < now:
+            self._due += self._pause * math.ceil((now - self._lasts - self._due) / self._pause)
+        left = self._due - now
+        if tokens > 1:
+            left += self._pause * math.ceil(tokens - 1)
+        return 0.0 if left <= 1e-9 else left
+
+    def take(self, now: float) -> bool:
+        """Take the token if its turn has come; False if it has not."""
+        if self.wait(now) > 0:
+            return False
+        self._due += self._pause
+        return True
+
+    def give_back(self, now: float) -> None:
+        """Put a token back that was not used, if it could still be taken."""
+        if self._due - self._pause + self._lasts >= now:
+            self._due -= self._pause
