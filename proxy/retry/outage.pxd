@@ -11,6 +11,9 @@ cdef class Outage:
     cdef public long _lost
     cdef public double _lost_from
     cdef public double _tried_at
+    cdef public double _since
+    cdef public long _turned
+    cdef public double _turned_at
 
     cpdef bint is_known(self, double now) except -1
     cpdef forget(self)
@@ -18,4 +21,4 @@ cdef class Outage:
     cpdef probes(self, probe)
     cpdef held_in_vain(self)
     cpdef bint is_late(self, double now, double hold) except -1
-    cpdef double late_wait(self, double now) except -1
+    cpdef bint turns_away(self, double now) except -1

@@ -49,7 +49,10 @@ SHARED: Names = {
     ),
     Trial: ("_fastest", "_is_first", "_pace", "_share", "_since", "first", "is_on", "second"),
     Cohort: ("ended", "fastest", "quick", "refused", "silent"),
-    Outage: ("_gap", "_probed_at", "_tried_at", "answered_at", "in_vain", "probe_at", "since"),
+    Outage: (
+        *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "in_vain", "probe_at"),
+        "since",
+    ),
 }
 _LIMIT = Numbers(Limit(Traffic()), SHARED)
 _OUTAGE = Numbers(Outage(), SHARED)
