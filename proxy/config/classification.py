@@ -193,6 +193,7 @@ def _repeats(typed: Mapping[str, Any]) -> Repeats:
         idempotent_statuses=_all(typed.get("idempotent")) or frozenset(),
         faults=_all(typed.get("faults")) or frozenset(),
         headers=_headers(typed),
+        whole_answers=frozenset(typed.get("whole_answers", ())),
         **{key: typed[key] for key in flags if key in typed},
     )
 

@@ -35,6 +35,7 @@ from proxy.retry.policy import (
     PushbackPolicy,
     Scope,
     Timeouts,
+    WholeAnswers,
 )
 from proxy.retry.presets import STANDARD
 from proxy.retry.routing import Endpoint, Target
@@ -161,6 +162,7 @@ class Policies:
             outage="fail" if alone else typed["outage"],
             credentials=place.credentials,
             via=typed["via"],
+            answers=self._one(_answers(typed["answers"])),
         )
         self._edited(tree, key, place, path)
         self._read_fields_edited(tree, policy.classify, place, path)
@@ -384,6 +386,11 @@ def _edits(typed: dict[str, Any]) -> HeaderEdits:
     """
     fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
     return HeaderEdits(tuple(fields.values()), frozenset(name.lower() for name in typed["remove"]))
+
+
+def _answers(typed: str | dict[str, Any]) -> WholeAnswers | None:
+    """The bounds on kept answers; None if none is kept."""
+    return None if isinstance(typed, str) else WholeAnswers(**typed)
 
 
 def _auto_limit(typed: str | dict[str, Any]) -> AutoLimit | None:

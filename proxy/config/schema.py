@@ -381,6 +381,14 @@ SCOPE = section(
     header=Key(header_name, required=True, doc="the header's name, as in {header: x-tenant}"),
 )
 
+ANSWERS = section(
+    "answers",
+    "Answers that are kept until they are whole, so that one that breaks can be asked for again.",
+    whole=Key(positive_size, "64KiB", "how many bytes of an answer's body are kept; a longer one goes on then"),
+    pause=Key(duration, "50ms", "how long an answer without a length is kept, from its head"),
+    wait=Key(duration, "1s", "for how long an answer with a length may be silent before it goes on"),
+)
+
 FALLBACK = section(
     "fallback",
     "An upstream that takes over calls that would fail here.",
@@ -416,6 +424,11 @@ POLICY_KEYS: dict[str, Key] = {
     ),
     "outage": Key(
         one_word("hold", "fail"), "hold", "whether calls wait for the end of an outage; fail sends them into it"
+    ),
+    "answers": Key(
+        Either(word=off_or_mapping("answers", "whole: 64KiB"), mapping=ANSWERS),
+        {"whole": "64KiB", "pause": "50ms", "wait": "1s"},
+        "keep an answer until it is whole, so that one that breaks is asked for again; or off",
     ),
     "classify": Key(CLASSIFY),
     "dialects": Key(
@@ -479,7 +492,7 @@ _PLACELESS: dict[str, Key] = {
 
 #: Keys that are a word or a mapping, with the mapping's section: a partial mapping keeps the other keys of the
 #: inherited one, or else gets these defaults.
-FILLED = {"circuit_breaker": CIRCUIT_BREAKER}
+FILLED = {"circuit_breaker": CIRCUIT_BREAKER, "answers": ANSWERS}
 
 DEFAULTS = Section(
     "defaults",
@@ -555,6 +568,9 @@ REPEATS = section(
     keyed=Key(flag, False, "only requests with the idempotency key, or of an idempotent method"),
     alone=Key(flag, False, "only where amz-sdk-request does not say that it retries by itself"),
     within=Key(duration, doc="only this long after the first attempt"),
+    whole_answers=Key(
+        ListOf(token), doc="methods for which it reads an answer whole before it decides, and so repeats a broken one"
+    ),
 )
 
 READS = section(

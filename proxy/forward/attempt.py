@@ -224,8 +224,9 @@ class Attempt(Listener):
             self.kept = [data]
             self.kept_size = len(data)
         says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
-        early = self.sent_at is None
-        owner.answered(self, Reply(head.status, head, end and not data, trailers, says_nothing, early=early), stream)
+        reply = Reply(head.status, head, end and not data, trailers, says_nothing, early=self.sent_at is None)
+        reply.whole = end
+        owner.answered(self, reply, stream)
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
         """Forward an answer that came in one piece, head, body and trailers, and return True; False if something has to
@@ -251,7 +252,7 @@ class Attempt(Listener):
         self.kept_size += len(data)
         if self.state is PEEKING:
             body_wait = self.body_wait
-            if self.kept_size >= self.limit or (body_wait is not None and body_wait.feed(data, self.owner.moved)):
+            if self.kept_size >= self.limit if body_wait is None else body_wait.feed(data, self.owner.moved):
                 self._peeked()
         elif self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
@@ -309,7 +310,12 @@ class Attempt(Listener):
         if body_wait is not None:
             body_wait.began = self.sent_at
             seen = any(body_wait.feed(piece, self.arrived) for piece in self.kept or ())
-        if self.ended or seen or self.kept_size >= limit:
+        if self.ended or seen or (body_wait is None and self.kept_size >= limit):
+            self._peeked()
+
+    def tire(self, now: float) -> None:
+        """Report an answer that was kept until it is whole, if it is not to be kept for longer than until `now`."""
+        if self.waits and self.body_wait is not None and self.body_wait.tire(now):
             self._peeked()
 
     @property
@@ -337,6 +343,8 @@ class Attempt(Listener):
         """End the attempt: cancel its dial or stream, and ignore further events of it."""
         self.state = GONE
         self.kept = None
+        if self.body_wait is not None:
+            self.body_wait.give_up()
         if self.task is not None:
             self.task.cancel()
             self.task = None

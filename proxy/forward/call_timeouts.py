@@ -53,7 +53,8 @@ class CallTimeouts:
         """Return the earliest time at which a deadline or timeout of the call ends."""
         deadline, flights = self._call.so_far.deadline, self._flights.values()
         due = _NEVER if deadline is None or now >= deadline else deadline
-        return min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
+        due = min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
+        return min([due, *[each.body_wait.goes_on for each in flights if each.body_wait is not None and each.waits]])
 
     def standing_still(self) -> Attempt | None:
         """Return the attempt that is at fault if no byte has moved for longer than the idle timeout; None if the app is

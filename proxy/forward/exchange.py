@@ -294,6 +294,8 @@ class Exchange(AttemptOwner):
         try:
             if head is not plan.answered and not plan.answers_plainly(head, self.context.via):
                 return False
+            if not end and plan.keeps(head):
+                return False
             passed, status = None, None
             if trailers is not None:
                 plain_end = plan.ends.get(trailers) or plan.plain_end(head, trailers)
@@ -664,6 +666,7 @@ class Exchange(AttemptOwner):
             if call.so_far.deadline is not None and now >= call.so_far.deadline:
                 self._ring(now)
             for attempt in list(self.flights.values()):
+                attempt.tire(now)
                 fault = _timeouts_of(self).fault_of(attempt, now)
                 if fault is not None:
                     self.failed(attempt, fault)
@@ -740,10 +743,13 @@ def _drop(exchange: Exchange, action: Discard | Cancel, now: float) -> None:
 
 def _peek(exchange: Exchange, action: Peek, now: float) -> None:
     """Keep an answer until the part of its body that is to be examined, or awaited, has come."""
-    attempt, idle = exchange.flights[action.attempt], exchange.plan.policy.timeouts.idle
-    if action.body_wait is not None and idle is not None:
+    attempt, idle, body_wait = exchange.flights[action.attempt], exchange.plan.policy.timeouts.idle, action.body_wait
+    if body_wait is not None and idle is not None:
         exchange.due_by(exchange.moved + idle)
-    attempt.peek(action.limit, action.body_wait)
+    if body_wait is not None and body_wait.kept is not None:
+        body_wait.kept.budget = exchange.context.store
+        exchange.due_by(body_wait.goes_on)
+    attempt.peek(action.limit, body_wait)
 
 
 def _ask(exchange: Exchange, action: Ask, now: float) -> None:

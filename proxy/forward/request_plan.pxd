@@ -35,6 +35,7 @@ cdef class Plan:
                    text="const char *")
     cpdef bint follow(self, Asking head, router) except -1
     cpdef bint answers_plainly(self, Answer head, str via) except -1
+    cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 

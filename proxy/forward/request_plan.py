@@ -14,8 +14,9 @@ from proxy.forward.headers import (
     via_name,
     way_line,
 )
+from proxy.retry.broken_answers import may_be_kept, may_break
 from proxy.retry.classification import is_plain_end, is_plain_success
-from proxy.retry.facts import Request, is_grpc
+from proxy.retry.facts import Reply, Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
 from proxy.retry.routing import Router, Target, Upstream
@@ -207,6 +208,15 @@ class Plan:
             self.answer_lines = plain_lines(via_name(self.policy, via), head.version, 1)
         self.answered = head
         return True
+
+    def keeps(self, head: ResponseHead) -> bool:
+        """Whether an answer to the first attempt, of which more is to come after this head, is kept until it is whole
+        (contract, section 15).
+        """
+        policy = self.policy
+        if policy.answers is None or policy.strategy.max_attempts < 2 or self.is_grpc:
+            return False
+        return may_be_kept(policy.answers, Reply(head.status, head)) and may_break(policy, self.request)
 
     def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:
         """Return the trailers to forward after an answer with the head `answered`, and the gRPC status in them; None if

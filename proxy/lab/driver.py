@@ -18,11 +18,11 @@ from proxy.retry.buckets import Bucket
 from proxy.retry.environment import Env
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.fallback import Elsewhere
-from proxy.retry.first_byte import BodyWait, first_byte_of
-from proxy.retry.machine import PEEK_LIMIT, Call
+from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
+from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import ScopeState
-from proxy.transport.faults import first_byte_timeout, idle_timeout
+from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.
 ASKS_FOR_STREAM = b'{"stream": true}'
@@ -159,7 +159,10 @@ class Driver:
             self._carry_out(self.call.failed(attempt, sending.fault, now))
         else:
             assert sending.reply is not None
+            sending.reply.whole = not sending.pieces and sending.cut is None
             self._carry_out(self.call.head(attempt, sending.reply, now))
+            if sending.cut is not None:
+                self.clock.at(now + sending.cut, UPSTREAM, self._cut, attempt, number)
             if attempt in self._body_waits:
                 return  # more of it is waited for
             self._hold(attempt)
@@ -181,14 +184,42 @@ class Driver:
         now, pieces = self.clock.now, flying[1].pieces
         data, body = pieces[place][1], b"".join(data for _, data in pieces[: place + 1])
         seen = bool(data) and body_wait.feed(data, now)
-        if seen or place + 1 == len(pieces) or len(body) >= PEEK_LIMIT:
-            del self._body_waits[attempt]
-            self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], now))
-            self._hold(attempt)
-            self.ended(attempt)
-        else:
+        flying[1].come = body
+        if seen or (place + 1 == len(pieces) and flying[1].cut is None):
+            self._seen(attempt)
+        elif place + 1 < len(pieces):
             later = pieces[place + 1][0] - pieces[place][0]
             self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
+
+    def _seen(self, attempt: int) -> None:
+        """Report an answer of which enough has come."""
+        del self._body_waits[attempt]
+        body = self._flying[attempt][1].come
+        self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], self.clock.now))
+        self._hold(attempt)
+        self.ended(attempt)
+
+    def _go_on(self, attempt: int, number: int) -> None:
+        """Let an answer go on that was kept for long enough, if sending `number` is still under way."""
+        flying, body_wait = self._flying.get(attempt), self._body_waits.get(attempt)
+        if flying is None or flying[0] != number or body_wait is None or body_wait.kept is None:
+            return
+        if body_wait.tire(self.clock.now):
+            self._seen(attempt)
+        elif body_wait.kept is not None:  # more of it has come meanwhile
+            self.clock.at(body_wait.goes_on, UPSTREAM, self._go_on, attempt, number)
+
+    def _cut(self, attempt: int, number: int) -> None:
+        """Break an answer off, of the sending `number`, whether it is kept or on its way to the app."""
+        flying = self._flying.get(attempt)
+        if self.finished is not None or (flying is not None and flying[0] != number):
+            return
+        if flying is None and attempt != self.delivered:
+            return  # it was cancelled, or judged to be a failure
+        self._flying.pop(attempt, None)
+        self._body_waits.pop(attempt, None)
+        self._carry_out(self.call.failed(attempt, closed(sent=True, answered=True, reused=False), self.clock.now))
+        self.ended(attempt)
 
     def _stall(self, attempt: int, number: int) -> None:
         """End an attempt for which no first byte that counts came in time, if sending `number` is still under way."""
@@ -290,6 +321,8 @@ class Driver:
         if sending.never_ends:
             self._wait_in_silence(attempt)
             return
+        if sending.cut is not None:
+            return  # its break ends the call
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
 
     def _wait_in_silence(self, attempt: int) -> None:
@@ -313,16 +346,17 @@ class Driver:
         if flying is None:
             return
         (number, sending), now = flying, self.clock.now
-        if body_wait is None or not sending.pieces:
-            if body_wait is not None and sending.body:
-                body_wait.feed(sending.body, now)
+        seen = body_wait is not None and bool(sending.body) and not sending.pieces and body_wait.feed(sending.body, now)
+        if body_wait is None or seen or not (sending.pieces or sending.cut is not None):
             self._then(self.call.peeked(action.attempt, sending.body[: action.limit], now))
             return
+        if body_wait.kept is not None:
+            self.clock.at(body_wait.goes_on, UPSTREAM, self._go_on, action.attempt, number)
         self._body_waits[action.attempt] = body_wait
         body_wait.began = now - sending.after
         if sending.never_ends:
             self._wait_in_silence(action.attempt)
-        else:
+        elif sending.pieces:
             self.clock.at(body_wait.began + sending.pieces[0][0], UPSTREAM, self._come, action.attempt, number, 0)
         if body_wait.due is not None:
             self.clock.at(body_wait.due, DEADLINE, self._stall, action.attempt, number)

@@ -14,7 +14,8 @@ class Sending:
     """The upstream's reaction to one sending of a request: an answer or a fault, `after` seconds.
 
     `pieces`: the body, if it does not come with the head; each piece has the seconds after which it comes, and the last
-    one completes the answer.
+    one completes the answer. `cut`: the seconds from the head after which the answer breaks off, None if it does not;
+    `come`: what has come of the pieces, as the driver notes it.
     """
 
     after: float
@@ -23,6 +24,8 @@ class Sending:
     trailers: Fields | None = None
     fault: Fault | None = None
     pieces: tuple[tuple[float, bytes], ...] = ()
+    cut: float | None = None
+    come: bytes = b""
 
     @property
     def never_ends(self) -> bool:
@@ -52,7 +55,8 @@ class UpstreamStep:
     answer ends with its head, without grpc-status; otherwise a status below 400 is a success of a gRPC call too. `key`
     is the number, from 1, of the credential whose attempts get this reaction, `endpoint` the label of the endpoint;
     None for any. `first_byte`: seconds from the sending to the first byte of the body, as for `after`; `events`: the
-    body of an event stream, each event with the seconds since the one before it.
+    body of an event stream, each event with the seconds since the one before it. `cut`: the seconds from the answer's
+    head after which the connection breaks, None if it does not.
     """
 
     status: int = 200
@@ -68,6 +72,7 @@ class UpstreamStep:
     endpoint: str | None = None
     first_byte: float | None = None
     events: tuple[tuple[float, bytes], ...] | None = None
+    cut: float | None = None
 
     @property
     def streams(self) -> bool:
@@ -95,8 +100,9 @@ class UpstreamStep:
         pieces = self._pieces(after) if self.streams else ()
         body = b"".join(data for _, data in pieces) if pieces else self.body
         is_all = not body and not pieces and not trailers and (self.ends_bare or self.status >= 400)
+        is_all = is_all and self.cut is None
         reply = Reply(self.status, MappingFields(head), end=is_all)
-        return Sending(after, reply, body, MappingFields(trailers) if trailers else None, pieces=pieces)
+        return Sending(after, reply, body, MappingFields(trailers) if trailers else None, pieces=pieces, cut=self.cut)
 
     def _pieces(self, after: float) -> tuple[tuple[float, bytes], ...]:
         """The pieces of the answer's body, each with the seconds after which it comes; the answer's head comes `after`

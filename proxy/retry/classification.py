@@ -68,6 +68,7 @@ __all__ = [
     "NEEDS_BODY",
     "SERVICE_CONFIG",
     "NeedsBody",
+    "broken_answers_of",
     "classify",
     "classify_fault",
     "is_plain_end",
@@ -381,6 +382,19 @@ def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, 
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)
+
+
+def broken_answers_of(rules: Classify, request: Request, fault: Fault, verdict: Verdict) -> frozenset[str]:
+    """The methods whose answers the clients of the dialects read whole before they pass them on, of the clients that
+    would repeat this request after a break (`fault`).
+    """
+    idempotent = request.method in IDEMPOTENT_METHODS
+    covering = [
+        each
+        for name, each in rules.repeats
+        if (idempotent and _is_the_clients(each, rules, request)) or _covers(each, name, rules, request, fault, verdict)
+    ]
+    return frozenset[str]().union(*[each.whole_answers for each in covering])
 
 
 def _covers(

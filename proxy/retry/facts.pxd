@@ -19,6 +19,7 @@ cdef class Reply:
     cdef public bint early
     cdef public object counts_as
     cdef public bint follows
+    cdef public bint whole
 
 
 cdef class Failure:

@@ -244,10 +244,10 @@ class Reply:
     trailers came, so that none need be looked up. `peeked` is the part of its body that was peeked at. `early`: it came
     before the request's last byte was sent. `counts_as`: the status that an error in a success's body counts as
     (contract, section 13). `follows`: its request was not the first on its connection; drivers set this for a 421,
-    which may be about the connection.
+    which may be about the connection. `whole`: all of its body came with its head; drivers set this too.
     """
 
-    __slots__ = ("counts_as", "early", "end", "fields", "follows", "peeked", "plain", "status", "trailers")
+    __slots__ = ("counts_as", "early", "end", "fields", "follows", "peeked", "plain", "status", "trailers", "whole")
 
     def __init__(  # noqa: PLR0913  a record of an answer
         self,
@@ -268,7 +268,7 @@ class Reply:
         self.peeked = peeked
         self.early = early
         self.counts_as = counts_as
-        self.follows = False
+        self.follows = self.whole = False
 
     @property
     def grpc_status(self) -> int | None:

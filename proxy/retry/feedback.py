@@ -75,7 +75,7 @@ def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, 
     """Report a failed attempt to its endpoint, and to the endpoint's circuit breaker."""
     if upcoming.picker is not None and flight.endpoint is not None:
         upcoming.picker.failed(flight, failure.fault, now)
-        upcoming.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now)
+        upcoming.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now, after_all=flight.reported)
 
 
 def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:

@@ -7,6 +7,9 @@ driver to collect (`actions.Peek`); the driver feeds the body to it as it comes,
 The first byte that counts is, in a stream of events, the end of the first event that no pack calls empty (its blank
 line); in any other body any byte, and so in a stream under a content coding that can't be undone here. A rule looks at
 that same event, or at a JSON body to its end. A body that cannot be JSON is delivered from its first byte.
+
+The same wait keeps an answer until it is whole (`proxy.retry.whole_answers`), whether or not its beginning is looked
+at.
 """
 
 from __future__ import annotations
@@ -17,8 +20,12 @@ from collections.abc import Iterable
 from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
 from proxy.retry.event_stream import SseReader, is_event_stream, media_type
 from proxy.retry.facts import Reply, Request, first
+from proxy.retry.instants import NEVER
 from proxy.retry.policy import Policy
+from proxy.retry.whole_answers import WholeAnswer
 
+#: Contract, section 4: bodies are peeked at up to 64 KiB.
+PEEK_LIMIT = 64 * 1024
 #: The bytes that a JSON text may begin with (RFC 8259), white space included.
 _BEGINS_JSON = frozenset(b' \t\r\n{["-0123456789tfn')
 
@@ -60,12 +67,29 @@ class BodyWait:
     """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte
     that counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
     `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
-    which must be there to the end.
+    which must be there to the end. `looks`: the beginning is waited for, and not only `kept`, the keeping of the whole
+    answer (None if it is not kept).
     """
 
-    __slots__ = ("_coding", "_decoder", "_empty", "_reader", "_whole", "began", "counted", "within")
+    __slots__ = (
+        "_coding", "_decoder", "_empty", "_reader", "_size", "_whole", "began", "counted", "kept", "looks", "over",
+        "within",
+    )  # fmt: skip
 
-    def __init__(self, reply: Reply, empty: frozenset[str], within: float | None, *, whole: bool) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        empty: frozenset[str],
+        within: float | None,
+        *,
+        whole: bool,
+        looks: bool = True,
+        kept: WholeAnswer | None = None,
+    ) -> None:
+        self.looks = looks
+        self.over = not looks  # the look
+        self.kept = kept
+        self._size = 0
         coding = self._coding = coding_of(reply.fields)
         events = is_event_stream(reply) and coding in READABLE
         self._reader = SseReader() if events else None
@@ -75,6 +99,23 @@ class BodyWait:
         self.within = within
         self.began: float | None = None
         self.counted: float | None = None
+
+    @property
+    def goes_on(self) -> float:
+        """The time (seconds) at which a kept answer goes on although it is not whole; infinite if nothing is kept."""
+        return NEVER if self.kept is None else self.kept.goes_on
+
+    def tire(self, now: float) -> bool:
+        """Keep the answer no longer if it has been kept for long enough. Returns whether the wait is over."""
+        if self.kept is not None and self.kept.is_tired(now):
+            self.give_up()
+        return self.over and self.kept is None
+
+    def give_up(self) -> None:
+        """Keep the answer no longer."""
+        if self.kept is not None:
+            self.kept.release()
+            self.kept = None
 
     @property
     def due(self) -> float | None:
@@ -93,6 +134,14 @@ class BodyWait:
 
     def feed(self, data: bytes, now: float) -> bool:
         """Take more bytes of the body, which came at `now`. Returns whether the wait for the body is over."""
+        self._size += len(data)
+        if not self.over:
+            self.over = self._look(data, now) or self._size >= PEEK_LIMIT
+        if self.kept is not None and self.kept.feed(len(data), now):
+            self.give_up()
+        return self.over and self.kept is None
+
+    def _look(self, data: bytes, now: float) -> bool:
         if self._reader is not None:
             return self._feed_events(self._reader, data, now)
         if self.counted is None:
@@ -103,8 +152,9 @@ class BodyWait:
 
     def end(self, now: float) -> None:
         """End the wait: the answer has ended, or its body is longer than what is peeked at."""
-        if self.counted is None:
+        if self.counted is None and self.looks:
             self.counted = now
+        self.give_up()
 
     def _feed_events(self, reader: SseReader, data: bytes, now: float) -> bool:
         decoder = self._decoder

@@ -32,6 +32,7 @@ from collections.abc import Iterable
 
 from proxy.retry.actions import Actions, Cancel, Launch, Peek, WakeAt
 from proxy.retry.admission import Alarm
+from proxy.retry.broken_answers import may_be_kept, may_break
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
@@ -50,7 +51,7 @@ from proxy.retry.feedback import (
     report_to_endpoint,
     report_trailers,
 )
-from proxy.retry.first_byte import BodyWait, first_byte_of
+from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
 from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, note_no
 from proxy.retry.hedged_flow import HEDGED
 from proxy.retry.instants import EPSILON, NEVER
@@ -62,12 +63,10 @@ from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import read_request_hints
 from proxy.retry.states import Delivering, Done, Flight, Flying, Next
 from proxy.retry.traffic import Traffic
+from proxy.retry.whole_answers import WholeAnswer
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
-
-#: Contract, section 4: bodies are peeked at up to 64 KiB.
-PEEK_LIMIT = 64 * 1024
 
 #: The state of the transparent retry (contract, "Safety", 1): it may be made; it may, except after a refused stream,
 #: since an attempt may have been processed; it has been made.
@@ -229,8 +228,8 @@ class Call:
         if flight is None or flight.reply is not None:
             return ()
         verdict = classify(call.policy.classify, call.request, reply, None)
-        bounded = self._first_byte is not None and self.first_byte is not None
-        if reply.status < 400 and (verdict is NEEDS_BODY or bounded):
+        waits = call.policy.answers is not None and not reply.whole
+        if reply.status < 400 and (verdict is NEEDS_BODY or waits or self.first_byte is not None):
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply
@@ -288,7 +287,11 @@ class Call:
     def woke(self, now: float) -> Actions:
         """Do what is due: the alarm has rung, or the deadline has passed."""
         call = self.so_far
-        if type(call.state) is Flying and call.deadline is not None and now >= call.deadline - EPSILON:
+        state = call.state
+        if type(state) is Flying and call.deadline is not None and now >= call.deadline - EPSILON:
+            for flight in state.flights.values():
+                if flight.body_wait is not None and flight.body_wait.over:  # an answer in time, if not yet a whole one
+                    return self.peeked(flight.attempt, b"", now)
             return self._flow.break_off(call, Outcome.DEADLINE, TOO_LATE, now)
         expected = call.expected()
         if expected is None:
@@ -442,28 +445,47 @@ class Call:
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
-        """Keep back the head of an answer below 400 if its first byte that counts, or the part of its body that a rule
-        looks at, must come first, and the attempt can still be made again; else deliver or judge the answer at once.
+        """Keep back the head of an answer below 400 if its first byte that counts, the part of its body that a rule
+        looks at, or all of it must come first, and the attempt can still be made again; else deliver or judge the
+        answer at once.
         """
         call = self.so_far
         rules, policy, request = call.policy.classify, call.policy, call.request
         tunnels = reply.status == 101 or request.method == "CONNECT"
         final = reply.early or reply.end or call.committed
-        kept = policy.mode == "enforce" and not (final or tunnels or request.is_grpc)
-        if not kept and verdict is NEEDS_BODY:
+        may_wait = policy.mode == "enforce" and not (final or tunnels or request.is_grpc)
+        if not may_wait and verdict is NEEDS_BODY:
             verdict = classify(rules, request, reply, b"")  # the body can't be looked at
         whole = verdict is NEEDS_BODY
-        if verdict is not NEEDS_BODY and not (kept and verdict.cls is _SUCCESS_CLASS):
+        if verdict is not NEEDS_BODY and not (may_wait and verdict.cls is _SUCCESS_CLASS):
             return self._answered(flight, reply, verdict, now)
+        bound, kept = self.first_byte, self._keeping(reply, now)
+        looks = whole or bound is not None
+        if not looks and kept is None:
+            assert verdict is not NEEDS_BODY  # that would be a look
+            return self._answered(flight, reply, verdict, now)
+        if looks:
+            call.upcoming.freed(flight, now)
+        else:
+            self._report_answer(flight, now)
         flight.reply = reply
-        body_wait = flight.body_wait = BodyWait(reply, rules.empty_events, self.first_byte, whole=whole)
-        call.upcoming.freed(flight, now)
-        return (Peek(flight.attempt, PEEK_LIMIT, body_wait),)
+        body_wait = flight.body_wait = BodyWait(reply, rules.empty_events, bound, whole=whole, looks=looks, kept=kept)
+        return (Peek(flight.attempt, PEEK_LIMIT if looks else 0, body_wait),)
+
+    def _keeping(self, reply: Reply, now: float) -> WholeAnswer | None:
+        """The keeping of this answer, a success, until it is whole (contract, section 15); None if it is not kept."""
+        call = self.so_far
+        policy, made = call.policy, call.attempts - call.earlier - call.spared
+        answers = policy.answers
+        if answers is None or reply.whole or call.hints.disabled or made >= policy.strategy.max_attempts:
+            return None
+        kept = may_be_kept(answers, reply) and may_break(policy, call.request)
+        return WholeAnswer(answers, reply, now) if kept else None
 
     def _answered(self, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
         """Deliver an answer whose class is success; judge any other as a failure."""
         call = self.so_far
-        attempt, state = flight.attempt, call.state
+        attempt = flight.attempt
         if not self._transparent:
             self._transparent = _PROCESSED
         call.reply = reply
@@ -472,13 +494,19 @@ class Call:
         if verdict.cls is not _SUCCESS_CLASS:
             wall = now + call.env.wall_offset
             return self._judge(failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
-        assert type(state) is Flying
         call.delivered = flight
         call.deadline = None
-        upcoming = call.upcoming
+        if not flight.reported:
+            self._report_answer(flight, now)
+        return self._flow.succeeded(call, attempt, now)
+
+    def _report_answer(self, flight: Flight, now: float) -> None:
+        """Report an attempt's answer, which is no failure, to everything that learns from it."""
+        upcoming, state = self.so_far.upcoming, self.so_far.state
+        assert type(state) is Flying
         if flight.traffic is not None or upcoming.picker is not None or upcoming.scope.hedges is not None:
             report_answer(upcoming, state, flight, now)
-        return self._flow.succeeded(call, attempt, now)
+        flight.reported = True
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
         """Grant and pay for another attempt after a failed one, or end the call."""
@@ -557,7 +585,8 @@ class Call:
             call.plan.succeeded()
         report_success(upcoming, call.attempts == call.earlier + 1, now)
         gone = call.fallbacks is not None and call.fallbacks.has_gone
-        if call.history or flight.body_wait is not None or gone or upcoming.keys is not None or upcoming.was_held:
+        looked = flight.body_wait is not None and flight.body_wait.looks
+        if call.history or looked or gone or upcoming.keys is not None or upcoming.was_held:
             call.note(flight, now, "delivered", None, call.reply)
 
 

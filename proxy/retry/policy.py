@@ -222,8 +222,9 @@ class Repeats:
     """The failures that a provider's client repeats by default, whatever the method (contract, section 4, "Repeats").
 
     `client` says where this was read: the client, its version and file. Repeated are: `statuses`, and for idempotent
-    methods also `idempotent_statuses`; `faults`; with `transient_codes`, failures that the pack's own rules class
-    transient; with `should_retry`, any failure with `x-should-retry: true`; with `retry_after`, any failure with
+    methods also `idempotent_statuses`; `faults`, and with a method among `whole_answers` an answer that broke after its
+    head, since the client reads it whole before it decides; with `transient_codes`, failures that the pack's own rules
+    class transient; with `should_retry`, any failure with `x-should-retry: true`; with `retry_after`, any failure with
     Retry-After. All of that holds only for requests that carry every one of `headers` (lower-case name, glob); if
     `keyed`, that have the policy's idempotency key or an idempotent method; and if `alone`, whose client does not retry
     by itself (`amz-sdk-request`). `within`: for how many seconds after the first attempt it holds; None: no limit.
@@ -240,6 +241,7 @@ class Repeats:
     keyed: bool = False
     alone: bool = False
     within: float | None = None
+    whole_answers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +391,18 @@ class Concurrency:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeAnswers:
+    """The bounds on answers that are kept until they are whole (contract, section 15): at most `whole` bytes of body;
+    an answer without a length for at most `pause` seconds from its head, one with a length until it has been silent for
+    `wait` seconds.
+    """
+
+    whole: int = 64 * 1024
+    pause: float = 0.05
+    wait: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class IdempotencyKey:
     """The idempotency key's field. `header` is in the user's spelling. `form`: how a key that redrive adds is written:
     `string` is a structured field's string, as the IETF draft has it (draft-ietf-httpapi-idempotency-key-header, 2.1).
@@ -513,6 +527,7 @@ class Policy:
     endpoints: tuple[EndpointShare, ...] = ()
     credentials: Credentials | None = None
     via: bool = True
+    answers: WholeAnswers | None = None
 
     @property
     def chooses(self) -> bool:

@@ -24,6 +24,7 @@ cdef class Flight:
     cdef public str held_by
     cdef public double held
     cdef public bint aside
+    cdef public bint reported
     cdef public Traffic traffic
 
     cpdef land(self, double now)

@@ -35,12 +35,13 @@ class Flight:
     reported, "" until then. `reply`: its head, while its body must be peeked at for its class, or before it may be
     delivered; `body_wait`: the wait for the body of a success. `key`: the number of the credential that it carries,
     None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the attempt's
-    end. `held`: the seconds for which the gate `held_by` held the attempt.
+    end. `held`: the seconds for which the gate `held_by` held the attempt. `reported`: its answer was reported as no
+    failure to everything that learns from it, though it may break yet.
     """
 
     __slots__ = (
         "aside", "attempt", "body_wait", "endpoint", "held", "held_by", "key", "key_why", "payment", "protocol",
-        "reply", "sent_to", "since", "traffic",
+        "reply", "reported", "sent_to", "since", "traffic",
     )  # fmt: skip
 
     def __init__(self, attempt: int, since: float, payment: Payment | None = None) -> None:
@@ -53,7 +54,7 @@ class Flight:
         self.key: int | None = None
         self.key_why = self.sent_to = self.protocol = self.held_by = ""
         self.held = 0.0
-        self.aside = False
+        self.aside = self.reported = False
         self.traffic: Traffic | None = None
 
     def land(self, now: float) -> None:

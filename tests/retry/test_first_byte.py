@@ -18,8 +18,7 @@ from proxy.config.problems import Mark, Problems
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.classification import NEEDS_BODY, classify, may_look_into
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Progress, Reply, Request, Verdict
-from proxy.retry.first_byte import BodyWait, asks_for_stream, first_byte_of
-from proxy.retry.machine import PEEK_LIMIT
+from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, asks_for_stream, first_byte_of
 from proxy.retry.policy import (
     Backoff,
     BucketRef,

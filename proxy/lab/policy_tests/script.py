@@ -109,6 +109,11 @@ def _duration(value: Any) -> float:
     return units.duration(value) if match is None else float(match[1]) * units.duration(f"1{match[2]}")
 
 
+def _cut(value: Any) -> float:
+    """Seconds from an answer's head to its break; `after` stands for right after the head."""
+    return 0.0 if value == "after" else _duration(value)
+
+
 def _size(value: Any) -> int:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]+", value) else units.size(value)
 
@@ -242,7 +247,7 @@ class _Attempt(Section):
     def read(self, tree: Any, at: Mark, path: KeyPath, report: Report) -> Any:
         if isinstance(tree, Map):
             if "fail" in tree:
-                for other in ("status", "grpc_status", "headers", "body", "trailers", "first_byte", "events"):
+                for other in ("status", "grpc_status", "headers", "body", "trailers", "first_byte", "events", "cut"):
                     if other in tree:
                         report(tree.values_at[other], (*path, other), "an attempt that fails has no answer")
             elif not {"status", "grpc_status", "events"} & set(tree) and set(tree) <= set(self.keys):
@@ -271,6 +276,7 @@ _ATTEMPT = _Attempt(
         "endpoint": Key(Word(units.word), doc="host:port of the endpoint that it is about"),
         "first_byte": Key(_DURATION),
         "events": Key(ListOf(Either(word=Word(_event_name), mapping=_EVENT))),
+        "cut": Key(Word(_cut), doc="how long after its head the answer breaks off; after: at once"),
     },
 )
 

@@ -1,0 +1,53 @@
+"""Which answers are kept until they are whole, since another attempt may follow if they break.
+
+Contract, section 15, "Whole answers". An answer is kept only if another attempt would really follow a break: nothing is
+delayed that could not be repeated.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.classification import broken_answers_of, classify_fault
+from proxy.retry.event_stream import media_type
+from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request, forwarded, is_grpc_media
+from proxy.retry.policy import Policy, WholeAnswers
+from proxy.retry.whole_answers import length_of
+
+#: Methods whose answers are kept without further conditions.
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Media types of bodies that are read while they come.
+_STREAMING = frozenset(
+    {
+        "application/json-seq",
+        "application/vnd.amazon.eventstream",
+        "application/x-ndjson",
+        "multipart/x-mixed-replace",
+        "text/event-stream",
+    }
+)
+#: The fault of an answer that broke while it was kept, as a policy classes it.
+_BROKEN = Fault(FaultKind.RESET, Progress.ANSWERED)
+
+
+def may_break(policy: Policy, request: Request) -> bool:
+    """Whether another attempt may follow if the answer to this request breaks before it is whole, and the contract lets
+    such an answer be kept: a GET, HEAD or OPTIONS, a call with an idempotency key of the app's own, or one that the
+    provider's own client repeats then. A write under a condition is none of these: its first attempt may be what
+    makes the condition fail.
+    """
+    fields, rules = request.fields, policy.classify
+    if fields.get_all("if-match") or fields.get_all("if-unmodified-since") or "*" in fields.get_all("if-none-match"):
+        return False
+    verdict = classify_fault(rules, request, _BROKEN)
+    if not verdict.cls.retryable:
+        return False
+    if request.method in _SAFE or forwarded(fields, rules.key_header):
+        return True
+    return request.method in broken_answers_of(rules, request, _BROKEN, verdict)
+
+
+def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:
+    """Whether this success is one that is kept: no stream, no upgrade, no range beyond what is kept."""
+    media = media_type(reply)
+    if media in _STREAMING or is_grpc_media(media) or reply.status == 101:
+        return False
+    return reply.status != 206 or (length_of(reply) or 0) <= answers.whole

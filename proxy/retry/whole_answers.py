@@ -1,0 +1,70 @@
+"""Answers that are kept until they are whole, so that one which breaks can be asked for again.
+
+Contract, section 15, "Whole answers". An SDK that retries by itself reads an answer to its end before it passes it to
+the app, so it survives an answer that breaks after its head. Which answers are kept here is decided in
+`proxy.retry.broken_answers`. The machine makes a `WholeAnswer` for its `proxy.retry.first_byte.BodyWait`, and the
+driver feeds the body to it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from proxy.retry.facts import Reply, first
+from proxy.retry.instants import EPSILON
+from proxy.retry.policy import WholeAnswers
+
+
+class Budget(Protocol):
+    """The bytes that may be kept in all, `total`, and those that are kept, `used` (`buffers.total`)."""
+
+    used: int
+    total: int
+
+
+class WholeAnswer:
+    """The keeping of one answer until its body is whole. `goes_on`: when the answer goes on although it is not (seconds
+    on the driver's clock); `budget`: where the kept bytes count, set by a driver that has one.
+    """
+
+    __slots__ = ("_charged", "_left", "_wait", "budget", "goes_on")
+
+    def __init__(self, answers: WholeAnswers, reply: Reply, now: float) -> None:
+        sized = length_of(reply) is not None
+        self._left = answers.whole
+        self._wait = answers.wait if sized else None
+        self._charged = 0
+        self.goes_on = now + (answers.wait if sized else answers.pause)
+        self.budget: Budget | None = None
+
+    def feed(self, size: int, now: float) -> bool:
+        """Take note of `size` more bytes, which came at `now`. Returns whether the answer goes on because of them: it
+        is longer than is kept, or there is no room for more.
+        """
+        self._left -= size
+        if self._wait is not None:
+            self.goes_on = now + self._wait
+        if self.budget is not None:
+            if self.budget.used + size > self.budget.total:
+                return True
+            self.budget.used += size
+            self._charged += size
+        return self._left < 0
+
+    def is_tired(self, now: float) -> bool:
+        """Whether the time until which the answer is kept has passed."""
+        return now >= self.goes_on - EPSILON
+
+    def release(self) -> None:
+        """Stop counting the bytes: they are not kept any more."""
+        if self.budget is not None:
+            self.budget.used -= self._charged
+        self._charged = 0
+
+
+def length_of(reply: Reply) -> int | None:
+    """The length that an answer's head names for its body; None if it names none."""
+    if reply.fields.get_all("transfer-encoding"):
+        return None
+    said = first(reply.fields, "content-length")
+    return int(said) if said is not None and said.isascii() and said.isdigit() else None
