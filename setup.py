@@ -75,6 +75,7 @@ MODULES = [
     "proxy.retry.trial",
     "proxy.retry.usual_times",
     "proxy.retry.waiting_room",
+    "proxy.retry.weather_changes",
     "proxy.server.connection",
     "proxy.server.http2",
     "proxy.server.http2_stream",

@@ -1,4 +1,5 @@
 from proxy.retry.buckets cimport Bucket
+from proxy.retry.caller cimport Caller
 from proxy.retry.facts cimport Request
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.waiting_room cimport WaitingRoom
@@ -35,7 +36,7 @@ cdef class Admission:
     cdef public object policy
     cdef public ScopeState scope
     cdef public object alarm
-    cdef public object caller
+    cdef public Caller caller
     cdef public object _late
     cdef public object endpoints
     cdef public object held_by

@@ -1,6 +1,9 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cimport cython
+
 from proxy.retry.facts cimport Request
+from proxy.retry.usual_times cimport timed_route
 
 
 cdef class Caller:
@@ -16,4 +19,8 @@ cdef class Caller:
     cdef public bint outages
     cdef public bint retries
 
+    @cython.locals(request=Request, method=str, what=str)
+    cpdef bytes lost_route(self)
+    cpdef str timed_route(self)
+    cpdef bytes credential(self)
     cpdef move(self, fields)

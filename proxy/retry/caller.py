@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.retry.cooldown import credential_of
+from proxy.retry.cooldown import ALL_CALLERS, credential_of
 from proxy.retry.facts import Fields, Request
 from proxy.retry.usual_times import timed_route
 
@@ -16,6 +16,11 @@ Name = tuple[str, bytes]
 def is_fleets(name: Name) -> bool:
     """Whether the machines of a fleet share this lane's cooldown: a route has none."""
     return not name[1].startswith(ROUTE)
+
+
+def is_credentials(name: Name) -> bool:
+    """Whether the callers of this lane share a credential."""
+    return name[1] != ALL_CALLERS and not name[1].startswith(ROUTE)
 
 
 class Caller:
@@ -38,25 +43,23 @@ class Caller:
         self._credential = self._lost_route = b""
         self.cools = self.limits = self.outages = self.retries = False
 
-    @property
     def lost_route(self) -> bytes:
         """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins
         with ROUTE.
         """
         if not self._lost_route:
             request = self.request
-            what = request.path if request.is_grpc else request.method
+            method = request.method
+            what = request.path if method == "POST" and request.is_grpc else method
             self._lost_route = ROUTE + f"{self.route} {what}".encode("utf-8", "surrogateescape")
         return self._lost_route
 
-    @property
     def timed_route(self) -> str:
         """The key under which the usual time of this call's answers is kept."""
         if not self._timed_route:
             self._timed_route = timed_route(self.route, self.request)
         return self._timed_route
 
-    @property
     def credential(self) -> bytes:
         """The name of the callers with this credential."""
         if not self._credential:

@@ -8,8 +8,6 @@ exist and a certificate that is refused are signs of neither.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from proxy.retry.facts import Class, Failure, FaultKind
 
 #: Faults of a connection that say nothing about the upstream's capacity: the RFC 9209 error types of names and TLS, of
@@ -21,21 +19,26 @@ _NO_SIGN = frozenset(
     }
 )
 _LOST_STATUS = frozenset({502, 503, 504})
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
+_THROTTLING, _TIMEOUT = Class.THROTTLING, Class.TIMEOUT
 
 
-class AttemptEnding(NamedTuple):
+class AttemptEnding:
     """How an attempt failed. `well`: its answer is no failure of the upstream's after all. `refused`: for want of
     capacity; `throttled`: its credential was; `quick`: an answer said so. `lost`: it ended without an answer of its
     own, and that counts for its "endpoint", or for its "route"; "" if it was answered. `how`: the status or the kind of
     fault, for observers.
     """
 
-    well: bool
-    refused: bool
-    throttled: bool
-    quick: bool
-    lost: str
-    how: str
+    __slots__ = ("how", "lost", "quick", "refused", "throttled", "well")
+
+    def __init__(self, well: bool, refused: bool, throttled: bool, quick: bool, lost: str, how: str) -> None:
+        self.well = well
+        self.refused = refused
+        self.throttled = throttled
+        self.quick = quick
+        self.lost = lost
+        self.how = how
 
 
 def ending_of(failure: Failure) -> AttemptEnding:
@@ -51,8 +54,8 @@ def ending_of(failure: Failure) -> AttemptEnding:
         return AttemptEnding(False, kind is FaultKind.ATTEMPT_TIMEOUT, False, False, "route", kind.value)
     status = failure.status
     how = cls.value if status is None else str(status)
-    if cls is Class.THROTTLING or status == 429:
+    if cls is _THROTTLING or status == 429:
         return AttemptEnding(False, True, True, True, "", how)
     is_lost = status in _LOST_STATUS and failure.pushback.delay is None and cls.retryable
-    is_refused = status == 503 or cls is Class.TIMEOUT
+    is_refused = status == 503 or cls is _TIMEOUT
     return AttemptEnding(not cls.retryable, is_refused, False, True, "route" if is_lost else "", how)

@@ -1,6 +1,11 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cimport cython
+
 from proxy.retry.traffic cimport Traffic
+
+
+cdef double _MINUTE
 
 
 cdef class Evidence:
@@ -12,6 +17,7 @@ cdef class Evidence:
     cdef public double _at
     cdef public long long _upto
 
+    @cython.locals(ended=cython.longlong, recent=cython.long, each=cython.longlong)
     cpdef bint refused(self, double now) except -1
     cpdef double share(self, long refused=*, long ended=*) except -1
     cpdef skip(self, double now)
@@ -20,4 +26,5 @@ cdef class Evidence:
     cpdef _fade(self, double now)
 
 
+@cython.locals(below=double, k=cython.long)
 cpdef double tail(long count, long least, double share) except -1

@@ -45,13 +45,15 @@ class Evidence:
         latest attempts were refused than chance explains.
         """
         self._count(now, 1)
-        latest = self._latest
-        latest.append(self._traffic.ended)
+        latest, ended = self._latest, self._traffic.ended
+        latest.append(ended)
         self._times.append(now)
-        recent = [each for each in latest if each > self._traffic.ended - LATEST]
-        if len(recent) < FEW:
+        if len(latest) < FEW or latest[-FEW] <= ended - LATEST:
             return False
-        return tail(min(self._traffic.ended, LATEST), len(recent), self.share(len(recent), LATEST)) < BEGINS
+        recent = 0
+        for each in latest:
+            recent += each > ended - LATEST
+        return tail(min(ended, LATEST), recent, self.share(recent, LATEST)) < BEGINS
 
     @property
     def pace(self) -> float:

@@ -1,11 +1,15 @@
 cimport cython
 
 from proxy.retry.buckets cimport Bucket
+from proxy.retry.caller cimport Caller
+from proxy.retry.ending cimport AttemptEnding, ending_of
 from proxy.retry.facts cimport Failure
+from proxy.retry.governor cimport Governor
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.call_state cimport CallState
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
+from proxy.retry.traffic cimport Traffic
 
 
 @cython.locals(bucket=Bucket)
@@ -16,4 +20,5 @@ cpdef report_success(NextAttempt upcoming, bint is_first, double now)
 @cython.locals(scope=ScopeState)
 cpdef learn(NextAttempt upcoming, bint throttled, double now)
 cpdef report_to_endpoint(NextAttempt upcoming, Flight flight, Failure failure, double now)
+cpdef report_to_governor(NextAttempt upcoming, Failure failure, Flight flight, double now, bint again)
 cpdef report_answer(NextAttempt upcoming, Flying state, Flight flight, double now)

@@ -107,9 +107,7 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
         upcoming.picker.report_to_breaker(flight, ill=False, now=now)
 
 
-def report_to_governor(
-    upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, *, again: bool
-) -> Name | None:
+def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool) -> Name | None:
     """Report to the governor how an attempt failed. `again`: another attempt of its call could not connect either.
     Returns the name of the lane whose cooldown began with it, or None.
     """

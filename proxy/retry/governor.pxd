@@ -1,10 +1,17 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cimport cython
+
 from proxy.retry.caller cimport Caller
+from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.facts cimport Request
 from proxy.retry.lane cimport Lane
 from proxy.retry.traffic cimport Traffic
-from proxy.retry.usual_times cimport UsualTimes
+from proxy.retry.usual_times cimport UsualTimes, timed_route
+from proxy.retry.weather_changes cimport WeatherWatch
+
+
+cdef double _NEVER
 
 
 cdef class Governor:
@@ -17,30 +24,47 @@ cdef class Governor:
     cdef public dict _traffics
     cdef public Lane first
     cdef public object _lanes
+    cdef public long _credentials
     cdef public object _ends
     cdef public set _holding
     cdef public double _latest
     cdef public dict _in
-    cdef public object watch
+    cdef public WeatherWatch watch
     cdef public long suspects
 
     cpdef bint holds(self, double now) except -1
     cpdef Lane lane(self, str endpoint)
     cpdef Traffic traffic_of(self, str endpoint)
+    @cython.locals(base=Lane)
     cpdef answered_well(self, attempt, Caller caller, double sent, double now)
     cpdef answered_undecided(self, str route, Request request, fields, double sent, double now)
+    @cython.locals(usual=UsualTimes)
     cpdef _note_time(self, str route, double sent, double now)
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
+    cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
+    @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane)
+    cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
+    @cython.locals(base=Lane, lane=Lane)
+    cpdef _answered(self, Caller caller, double now, bint own)
+    @cython.locals(base=Lane, lane=Lane, usual=double)
+    cpdef _refused(self, Caller caller, AttemptEnding ending, double sent, double now, bint cools)
+    @cython.locals(base=Lane, lane=Lane)
+    cpdef _lost(self, Caller caller, AttemptEnding ending, double now, bint again)
+    @cython.locals(lane=Lane)
     cpdef bint _is_lost(self, Caller caller) except -1
+    @cython.locals(lane=Lane)
     cpdef bint probe_lost(self, attempt, double now) except -1
     cpdef bint is_probe(self, attempt) except -1
     cpdef list _lanes_of(self, Caller caller)
     cpdef _refresh(self, Caller caller, double now)
     cpdef list _names_of(self, Caller caller)
+    @cython.locals(lane=Lane)
     cpdef Lane _lane(self, tuple name)
     cpdef Lane _find(self, tuple name)
     cpdef Lane _keep(self, tuple name, Lane lane)
     cpdef Lane _make(self, tuple name)
+    cpdef bint _tells_credentials_apart(self) except -1
+    @cython.locals(lane=Lane, holding=set, watch=WeatherWatch)
     cpdef _look(self, changed, double now)
     cpdef _watch(self)

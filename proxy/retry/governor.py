@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.retry.caller import Caller, Name, is_fleets
+from proxy.retry.caller import Caller, Name, is_credentials, is_fleets
 from proxy.retry.cooldown import (
     ALL_CALLERS,
     MOST_GROUPS,
@@ -46,6 +46,7 @@ class Governor:
     """
 
     __slots__ = (
+        "_credentials",
         "_ends",
         "_holding",
         "_in",
@@ -73,6 +74,7 @@ class Governor:
         self._traffics = {"": self.traffic}
         self.first = self._make(("", ALL_CALLERS))
         self._lanes: dict[Name, Lane] = {("", ALL_CALLERS): self.first}
+        self._credentials = 0  # how many of them are about callers that share a credential
         self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first, which is never forgotten
         self._holding: set[Lane] = set()  # lanes that hold calls, here or on another machine
         self._latest = -_NEVER  # the last end of a delay so far
@@ -186,7 +188,7 @@ class Governor:
         """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
         base = self.lane(caller.endpoint)
         if attempt not in self._in and not base.limit.is_on:  # nothing holds calls, or held this one
-            self._note_time(caller.timed_route, sent, now)
+            self._note_time(caller.timed_route(), sent, now)
         else:
             self._landed(attempt, caller, sent, now, well=True)
         if self.suspects or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
@@ -229,7 +231,6 @@ class Governor:
         ending: AttemptEnding,
         sent: float,
         now: float,
-        *,
         again: bool,
         cools: bool,
     ) -> None:
@@ -252,29 +253,29 @@ class Governor:
         """Whether this call's endpoint or route has an outage, or had one that held calls in vain: failures then say
         nothing about capacity.
         """
-        for group in (ALL_CALLERS, caller.lost_route):
+        for group in (ALL_CALLERS, caller.lost_route()):
             lane = self._find((caller.endpoint, group))
             if lane is not None and (lane.outage.is_on or lane.outage.in_vain):
                 return True
         return False
 
-    def _landed(self, attempt: object, caller: Caller, sent: float, now: float, *, well: bool) -> None:
+    def _landed(self, attempt: object, caller: Caller, sent: float, now: float, well: bool) -> None:
         lanes = self._in.pop(attempt, ())
-        usual = self.usual.of(caller.timed_route)
+        usual = self.usual.of(caller.timed_route())
         ratio = (now - sent) / usual if usual else 0.0
         base = self.lane(caller.endpoint)
-        touched = lanes if base in lanes else (*lanes, base)
-        if len(self._lanes) > 1:  # an attempt from before the limit of its credential began is under way no more
-            lane = self._find((caller.endpoint, caller.credential))
+        touched = (base,) if not lanes else lanes if base in lanes else (*lanes, base)
+        if self._tells_credentials_apart():  # an attempt from before its credential's limit is under way no more
+            lane = self._find((caller.endpoint, caller.credential()))
             if lane is not None and lane.limit.is_on and lane not in touched:
                 touched = (*touched, lane)
         for lane in touched:
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
         if well and not base.limit.is_on:
-            self._note_time(caller.timed_route, sent, now)
+            self._note_time(caller.timed_route(), sent, now)
         self._look(touched, now)
 
-    def _answered(self, caller: Caller, now: float, *, own: bool) -> None:
+    def _answered(self, caller: Caller, now: float, own: bool) -> None:
         """Note that an attempt was answered. `own`: by an answer of its endpoint's own; else the answer ends no outage
         of its route.
         """
@@ -285,7 +286,7 @@ class Governor:
         if was_suspected:
             self._watch()
         if own and (self.suspects or self.holds(now)):
-            lane = self._find((caller.endpoint, caller.lost_route))
+            lane = self._find((caller.endpoint, caller.lost_route()))
             if lane is not None and (lane.outage.is_suspected or lane.outage.is_on):
                 self.suspects -= lane.outage.is_suspected
                 self._watch()
@@ -294,13 +295,13 @@ class Governor:
         if over:
             self._look(over, now)
 
-    def _refused(self, caller: Caller, ending: AttemptEnding, sent: float, now: float, *, cools: bool) -> None:
+    def _refused(self, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool) -> None:
         """Note that an attempt was refused for want of capacity."""
         base = self.lane(caller.endpoint)
         lane = base
         if ending.throttled:
-            lane = self._lane((caller.endpoint, caller.credential))
-        usual = self.usual.of(caller.timed_route)
+            lane = self._lane((caller.endpoint, caller.credential()))
+        usual = self.usual.of(caller.timed_route())
         is_quick = ending.quick and (not usual or now - sent < usual)
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
@@ -311,13 +312,13 @@ class Governor:
         lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
         self._look((lane,), now)
 
-    def _lost(self, caller: Caller, ending: AttemptEnding, now: float, *, again: bool) -> None:
+    def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
         """Note that an attempt ended without an answer of its own."""
         base = self.lane(caller.endpoint)
         lane, endpoint = base, ending.lost == "endpoint"
         if not endpoint:
-            lane = self._lane((caller.endpoint, caller.lost_route))
-            last = self.usual.last(caller.timed_route)
+            lane = self._lane((caller.endpoint, caller.lost_route()))
+            last = self.usual.last(caller.timed_route())
             lane.outage.answered_at = max(lane.outage.answered_at, last)
         else:
             lane.outage.answered_at = max(lane.outage.answered_at, lane.traffic.answered_at)
@@ -360,14 +361,14 @@ class Governor:
         self._look(joined, now)
 
     def requests_wait(
-        self, caller: Caller, status: int, delay: float, *, sent: float, now: float, whole: bool
+        self, caller: Caller, status: int, delay: float, sent: float, now: float, whole: bool
     ) -> Name | None:
         """Note that an answer with this status asked for a delay (seconds), to an attempt sent at `sent`. `whole`: the
         delay holds the calls of all endpoints. Returns the name of the lane whose cooldown began, None if the answer is
         one more of a cooldown that had begun.
         """
         self._refresh(caller, now)
-        name = ("" if whole else caller.endpoint, ALL_CALLERS if status == 503 else caller.credential)
+        name = ("" if whole else caller.endpoint, ALL_CALLERS if status == 503 else caller.credential())
         lane = self._lane(name)
         lane.lasts = lane.lasts or caller.limits
         before = lane.until
@@ -481,7 +482,7 @@ class Governor:
     # -- lanes ------------------------------------------------------------------------------------------------------
 
     def _lanes_of(self, caller: Caller) -> list[tuple[Name, Lane]]:
-        """The lanes that this call is in, with their names. The credential is hashed only here."""
+        """The lanes that this call is in, with their names."""
         lanes = self._lanes
         if len(lanes) == 1:
             return [(("", ALL_CALLERS), self.first)]
@@ -491,10 +492,16 @@ class Governor:
         """Do nothing; where processes share lanes, this is overridden to read what others have published."""
 
     def _names_of(self, caller: Caller) -> list[Name]:
-        """The names of the lanes that this call would be in."""
-        groups = (caller.credential, caller.lost_route, ALL_CALLERS)
+        """The names of the lanes that this call would be in. Its credential is hashed only if a lane is about one."""
+        groups = [caller.lost_route(), ALL_CALLERS]
+        if self._tells_credentials_apart():
+            groups.insert(0, caller.credential())
         places = ("",) if not caller.endpoint else (caller.endpoint, "")
         return [(place, group) for group in groups for place in places]
+
+    def _tells_credentials_apart(self) -> bool:
+        """Whether any lane is about callers that share a credential."""
+        return self._credentials > 0
 
     def _lane(self, name: Name) -> Lane:
         """The lane with this name; made if it is new, in place of another one if there are too many."""
@@ -511,6 +518,7 @@ class Governor:
             self._forget(self._first_over())
         lane.name = name
         self._lanes[name] = lane
+        self._credentials += is_credentials(name)
         self._ends.add(name, lane.until)
         if self.fleet is not None and is_fleets(name):
             self.fleet.adopt(name, lane)
@@ -570,6 +578,7 @@ class Governor:
     def _forget(self, name: Name) -> None:
         """Forget a lane. The calls that it holds ask again, and are not in it any more."""
         lane = self._lanes.pop(name)
+        self._credentials -= is_credentials(name)
         if self.watch is not None:
             self.watch.forget(lane)
         if self.fleet is not None and is_fleets(name):
@@ -585,17 +594,19 @@ class Governor:
 
     def _look(self, changed: Sequence[Lane], now: float) -> None:
         """Update `quiet_from` after these lanes changed, and report limits and outages that begin or are over."""
-        held = bool(self._holding)
+        holding, watch = self._holding, self.watch
+        held = bool(holding)
         for lane in changed:
-            if self.watch is not None:
-                self.watch.look(lane, lane.traffic.ended, now)
+            if watch is not None:
+                watch.look(lane, lane.traffic.ended, now)
             self._latest = max(self._latest, lane.until)
-            if lane.queue or lane.elsewhere or lane.outage.is_on or (lane.outlasts and lane.limit.is_on):
-                self._holding.add(lane)
-            else:
-                self._holding.discard(lane)
-        self.quiet_from = _NEVER if self._holding else self._latest
-        if held != bool(self._holding):
+            limited = lane.limit.most < _NEVER and lane.outlasts
+            if limited or lane.queue or lane.elsewhere or lane.outage.since < _NEVER:
+                holding.add(lane)
+            elif held:
+                holding.discard(lane)
+        self.quiet_from = _NEVER if holding else self._latest
+        if held != bool(holding):
             self._watch()
 
     def _watch(self) -> None:
@@ -603,9 +614,11 @@ class Governor:
         until the usual times are known.
         """
         watched = self.suspects > 0 or self.usual.count < KNOWN or bool(self._holding)
-        for endpoint, traffic in self._traffics.items():
-            lane = self._lanes.get((endpoint, ALL_CALLERS))
-            traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+        self.traffic.is_watched = watched or self.first.outage.is_suspected
+        if len(self._traffics) > 1:
+            for endpoint, traffic in self._traffics.items():
+                lane = self._lanes.get((endpoint, ALL_CALLERS))
+                traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
 
 
 def _longest(lanes: Sequence[Lane], now: float) -> tuple[float, int]:

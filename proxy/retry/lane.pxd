@@ -5,6 +5,9 @@ from proxy.retry.outage cimport Outage
 from proxy.retry.traffic cimport Traffic
 
 
+cdef double _NEVER
+
+
 cdef class Lane:
     cdef public Traffic traffic
     cdef public tuple name
@@ -29,6 +32,11 @@ cdef class Lane:
 
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double sent, double now) except -1
+    cpdef bint refused(self, double sent, double now, long flying, bint quick, bint silent=*) except -1
+    cpdef asked_to_wait(self, double sent, double now, bint quick)
+    cpdef bint lost(self, double now, double share, bint again) except -1
+    cpdef double ask(self, waiter, double now, bint retries=*) except? -1
+    cpdef landed(self, attempt, double sent, double now, bint well, double ratio=*, double usual=*)
     cpdef started_elsewhere(self, double delay, long status, double now)
     cpdef allot(self, double places, double share, double threshold, bint elsewhere, double now)
     cpdef go_alone(self, double now)

@@ -159,7 +159,7 @@ class Lane:
             self.limit.sent(self.until, binds=True)
         return waiter is self._starter
 
-    def refused(self, sent: float, now: float, flying: int, *, quick: bool, silent: bool = False) -> bool:
+    def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
         """Note that an attempt sent at `sent` was refused for want of capacity, while `flying` attempts were under way.
         `quick`: by an answer, sooner than requests are served; `silent`: by no answer. Returns whether that begins a
         limit.
@@ -173,11 +173,11 @@ class Lane:
             self.end_limit(now)
         return False
 
-    def asked_to_wait(self, sent: float, now: float, *, quick: bool) -> None:
+    def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt sent at `sent` was refused with a delay (see `Limit.asked_to_wait`)."""
         self.limit.asked_to_wait(sent, now, quick=quick)
 
-    def lost(self, now: float, share: float, *, again: bool) -> bool:
+    def lost(self, now: float, share: float, again: bool) -> bool:
         """Note that an attempt ended without an answer (see `Outage.lost`). Returns whether an outage begins."""
         return self.outage.lost(now, share, again=again)
 
@@ -238,7 +238,7 @@ class Lane:
             now >= self.until and not self.queue and not self.outage.is_on and self.free(now) >= 1
         )
 
-    def ask(self, waiter: Waiter, now: float, *, retries: bool = False) -> float:
+    def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
         """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if it will be
         retimed. `retries`: the call has made an attempt; an outage does not delay it where no other call is held.
         """
@@ -291,7 +291,7 @@ class Lane:
         return True
 
     def landed(
-        self, attempt: object, sent: float, now: float, *, well: bool, ratio: float = 0.0, usual: float = 0.0
+        self, attempt: object, sent: float, now: float, well: bool, ratio: float = 0.0, usual: float = 0.0
     ) -> None:
         """Note that an attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the
         upstream's, and took `ratio` times the `usual` time (seconds; 0 if none is known).

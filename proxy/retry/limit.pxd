@@ -4,6 +4,9 @@ from proxy.retry.evidence cimport Evidence
 from proxy.retry.trial cimport Trial
 
 
+cdef double _NEVER
+
+
 cdef class Limit:
     cdef public Evidence evidence
     cdef public double most
@@ -34,6 +37,11 @@ cdef class Limit:
     cdef public double _slow_since
     cdef public Trial _trial
 
+    cpdef return_slowly(self, double now, bint cooldown=*)
+    cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)
+    cpdef asked_to_wait(self, double sent, double now, bint quick)
+    cpdef _slow_down(self, double now, bint quick)
+    cpdef sent(self, double now, bint binds)
     cpdef halve(self, double now)
     cpdef end(self, double now)
     cpdef bint is_over(self, long in_use, double now) except -1

@@ -106,7 +106,7 @@ class Limit:
         """Whether the limit began because attempts were refused, not because held calls return."""
         return self._trial.is_on
 
-    def return_slowly(self, now: float, *, cooldown: bool = True) -> None:
+    def return_slowly(self, now: float, cooldown: bool = True) -> None:
         """Begin with one place, since calls return that were held by a cooldown or an outage."""
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
@@ -192,7 +192,7 @@ class Limit:
             return False
         return True
 
-    def refused(self, sent: float, now: float, under_way: int, *, quick: bool, silent: bool = False) -> None:
+    def refused(self, sent: float, now: float, under_way: int, quick: bool, silent: bool = False) -> None:
         """Note that an attempt sent at `sent` was refused for want of capacity, while `under_way` attempts were under
         way. `quick`: by an answer, sooner than requests are served; `silent`: by no answer.
         """
@@ -214,7 +214,7 @@ class Limit:
         self.most = self.threshold = max(1.0, self.most / 2)
         self._cut(now)
 
-    def asked_to_wait(self, sent: float, now: float, *, quick: bool) -> None:
+    def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt sent at `sent` was refused with a delay, after which the limit is halved or begins
         again (`halve`, `return_slowly`). Sendings are spaced if the upstream refuses without a queue.
         """
@@ -240,7 +240,7 @@ class Limit:
 
     # -- pace -------------------------------------------------------------------------------------------------------
 
-    def _slow_down(self, now: float, *, quick: bool) -> None:
+    def _slow_down(self, now: float, quick: bool) -> None:
         """Space sendings, or space them more; but an upstream that serves nothing is not asked more slowly for that."""
         if not self._served if quick else now - self._served_at > _SERVES:
             return
@@ -266,7 +266,7 @@ class Limit:
             return max(_SLOWEST, self._pace_top * (1.0 - _PACE_CUT / self._pace_sure * left**3))
         return max(_SLOWEST, self._pace_top * math.exp(-left * back * _PACE_GROWTH / self._pace_sure))
 
-    def sent(self, now: float, *, binds: bool) -> None:
+    def sent(self, now: float, binds: bool) -> None:
         """Note that an attempt is sent, so that the next one follows at the pace. `binds`: more calls wait."""
         if self.pace:
             if binds:

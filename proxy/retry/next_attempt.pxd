@@ -1,5 +1,6 @@
 from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.buckets cimport Bucket
+from proxy.retry.caller cimport Caller
 from proxy.retry.facts cimport Request
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Flight, Next
@@ -13,7 +14,7 @@ cdef class NextAttempt:
     cdef public object alarm
     cdef public bint cools
     cdef public bint governs
-    cdef public object _caller
+    cdef public Caller _caller
     cdef public object paid
     cdef public object app_paid
     cdef public Bucket bucket
@@ -24,6 +25,8 @@ cdef class NextAttempt:
 
     cpdef Payment payable(self)
     cpdef Admission gates(self)
+    cpdef Caller caller(self)
+    cpdef str endpoint_of(self, Flight flight)
     cpdef replace_lost_key(self, double now)
     cpdef bint is_ungated(self, Next planned, double now) except -1
     cpdef bint choose(self, state, double now, only=*) except -1

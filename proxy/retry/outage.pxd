@@ -1,5 +1,10 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cdef double _NEVER
+cdef long _IN_A_ROW
+cdef double _OVER
+
+
 cdef class Outage:
     cdef public double since
     cdef public double answered_at
@@ -17,6 +22,8 @@ cdef class Outage:
 
     cpdef bint is_known(self, double now) except -1
     cpdef forget(self)
+    cpdef bint lost(self, double now, double share, bint again=*) except -1
+    cpdef probe_ended(self, double now, bint lost)
     cpdef bint answered(self, double now) except -1
     cpdef probes(self, probe)
     cpdef held_in_vain(self)

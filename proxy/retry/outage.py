@@ -107,7 +107,7 @@ class Outage:
         self._lost, self.probe = 0, None
         return was_on
 
-    def lost(self, now: float, share: float, *, again: bool = False) -> bool:
+    def lost(self, now: float, share: float, again: bool = False) -> bool:
         """Note that an attempt ended without an answer. `share`: the share of such attempts before; `again`: it is the
         second of its call. Returns whether an outage begins.
         """
@@ -117,8 +117,13 @@ class Outage:
         self._tried_at = now
         if self.is_on or (now - self.answered_at > _ANSWERED_WITHIN and not self.in_vain):
             return False
-        row = max(_IN_A_ROW, math.ceil(math.log(_CHANCE) / math.log(min(max(share, 1e-3), 0.99))))
-        if not (again and self._lost >= 2) and (self._lost < row or now - self._lost_from < _OVER):
+        if again and self._lost >= 2:
+            begins = True
+        elif self._lost < _IN_A_ROW or now - self._lost_from < _OVER:
+            begins = False
+        else:
+            begins = self._lost >= math.ceil(math.log(_CHANCE) / math.log(min(max(share, 1e-3), 0.99)))
+        if not begins:
             return False
         if not self.in_vain:
             self._since = self._lost_from
@@ -131,7 +136,7 @@ class Outage:
         """Note that this attempt is sent as the probe."""
         self.probe = probe
 
-    def probe_ended(self, now: float, *, lost: bool) -> None:
+    def probe_ended(self, now: float, lost: bool) -> None:
         """Note that the probe has ended. `lost`: without an answer; else it was not sent, or was cancelled."""
         self.probe = None
         self._probed_at = now

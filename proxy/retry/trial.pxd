@@ -7,6 +7,7 @@ cdef class Cohort:
     cdef public long silent
     cdef public double fastest
 
+    cpdef count(self, double ratio, bint refused, bint silent=*)
     cpdef clear(self)
 
 
@@ -20,6 +21,7 @@ cdef class Trial:
     cdef public double _share
     cdef public double _fastest
 
+    cpdef count(self, double ratio, bint before, bint refused, bint silent=*)
     cpdef begin(self, double pace, double now)
     cpdef end(self)
     cpdef double chance(self, double now) except -1

@@ -38,7 +38,7 @@ class Cohort:
         self.ended = self.refused = self.quick = self.silent = 0
         self.fastest = _NEVER
 
-    def count(self, ratio: float, *, refused: bool, silent: bool = False) -> None:
+    def count(self, ratio: float, refused: bool, silent: bool = False) -> None:
         """Count an attempt that ended."""
         self.ended += 1
         self.refused += refused
@@ -95,7 +95,7 @@ class Trial:
         """Whether the limit stays as it is until the first comparison: most of what was under way was served."""
         return self.is_on and self._is_first and self.first.ended >= _UNDER_WAY and self.first.share < _MANY
 
-    def count(self, ratio: float, *, before: bool, refused: bool, silent: bool = False) -> None:
+    def count(self, ratio: float, before: bool, refused: bool, silent: bool = False) -> None:
         """Count an attempt that ended; `before`: it was sent before the limit began."""
         (self.first if before else self.second).count(ratio, refused=refused, silent=silent)
 

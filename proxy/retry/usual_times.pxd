@@ -1,6 +1,14 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
 cimport cython
 
 from proxy.retry.facts cimport Request
+
+
+cdef double _NEVER
+cdef double _SHARE
+cdef double _STEP_FIRST
+cdef double _STEP
 
 
 cdef class RouteTime:

@@ -107,15 +107,16 @@ class WeatherWatch:
     def look(self, lane: Lane, number: int, now: float) -> None:
         """Report what has changed in this lane. `number`: that of the attempt which ended last."""
         known, limit, outage = self._known.get(lane), limit_of(lane), lane.outage
+        is_out = outage.since < _NEVER
         if known is None:
-            if limit == _NEVER and not outage.is_on:
+            if limit == _NEVER and not is_out:
                 return
             known = self._known[lane] = _Known()
-        if outage.is_on and known.outage_since == _NEVER:
+        if is_out and known.outage_since == _NEVER:
             known.outage_since = outage.since
             lost = [how for _, how in known.failures][-outage.lost_in_a_row :]
             self._tell(lane, "outage_began", "lost", known.outage_since, now, _NEVER, lost, len(lost))
-        elif not outage.is_on and known.outage_since < _NEVER:
+        elif not is_out and known.outage_since < _NEVER:
             since, known.outage_since = known.outage_since, _NEVER
             answered = "answered" if outage.answered_at >= since else "unknown"
             self._tell(lane, "outage_over", "in_vain" if outage.in_vain else answered, since, now)
@@ -158,4 +159,5 @@ def limit_of(lane: Lane) -> float:
     """The limit of this lane as it is shown: infinity for none, and while calls return from a cooldown, of which the
     cooldown is reported.
     """
-    return _NEVER if lane.limit.returns else lane.limit.most
+    limit = lane.limit
+    return _NEVER if limit.returns else limit.most

@@ -91,7 +91,7 @@ def test_an_outage_of_a_route_names_its_callers() -> None:
     for number in range(6):
         scope.fails(TIMED_OUT, 3.0 + number * 0.1)
     began = next(change for change in scope.changes if change.event == "outage_began")
-    assert began.group == scope.caller().lost_route != scope.caller("POST").lost_route
+    assert began.group == scope.caller().lost_route() != scope.caller("POST").lost_route()
     assert began.ended == (("attempt_timeout", 5),)
 
 

@@ -165,7 +165,7 @@ class SharedLane(Lane):
         return super().claim(waiter, due)
 
     @shared(1)
-    def refused(self, sent: float, now: float, flying: int, *, quick: bool, silent: bool = False) -> bool:
+    def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
         began = super().refused(sent, now, flying, quick=quick, silent=silent)
         if began:
             self._limit_seen, self._mine = self.limit.begun, self._before
@@ -198,7 +198,7 @@ class SharedLane(Lane):
         return super().sent(waiter, attempt, now)
 
     def landed(
-        self, attempt: object, sent: float, now: float, *, well: bool, ratio: float = 0.0, usual: float = 0.0
+        self, attempt: object, sent: float, now: float, well: bool, ratio: float = 0.0, usual: float = 0.0
     ) -> None:
         if attempt not in self._taken and self._is_calm(now):
             if well and sent >= self.begun:
@@ -207,7 +207,7 @@ class SharedLane(Lane):
         self._landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
 
     @shared(2)
-    def _landed(self, attempt: object, sent: float, now: float, *, well: bool, ratio: float, usual: float) -> None:
+    def _landed(self, attempt: object, sent: float, now: float, well: bool, ratio: float, usual: float) -> None:
         super().landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
 
     def free_place(self, attempt: object, sent: float, now: float) -> None:
