@@ -179,6 +179,7 @@ class DataPath:
         self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
         self.env = Env(rng, wall() - monotonic(), self.room, self._notify_circuit, self._notify_credential)
         self.env.cooldown_began = self.cooldowns.note
+        self.env.tokens_used = observer.tokens_used
         self._clock: asyncio.TimerHandle | None = None
         self._idle_scopes = IdleScopes(self.registry)
         self._guard = Guard(settings.deny_destinations)

@@ -313,7 +313,7 @@ def _provision(upstream: Upstream, registry: Registry) -> Provision:
     labels, credentials = [registry.labels(policy) for policy in upstream.policies], upstream.policy.credentials
     return Provision(
         tuple({bucket for bucket, _, _ in labels if bucket is not None}),
-        tuple({rate for _, rate, _ in labels if rate is not None}),
+        tuple({rate for _, rates, _ in labels for rate in rates}),
         0 if credentials is None else len(credentials.digests),
     )
 
@@ -426,14 +426,15 @@ def _upstream(
 
 def _policy(policy: Policy, registry: Registry) -> dict[str, Any]:
     strategy = policy.strategy
-    bucket, rate, limiter = registry.labels(policy)
+    bucket, rates, limiter = registry.labels(policy)
     return {
         "route": policy.route,
         "strategy": strategy.name,
         "kind": strategy.kind,
         "max_attempts": strategy.max_attempts,
         "bucket": bucket,
-        "rate": rate,
+        "rate": rates[0] if rates else None,
+        "rates": list(rates),
         "limiter": limiter,
         "concurrency": _concurrency(policy),
         "outage": policy.outage,

@@ -29,6 +29,7 @@ from proxy.retry.policy import (
     Repeats,
     ResetField,
     Rule,
+    UsageFields,
 )
 
 _PACKS = Path(__file__).parent / "dialects"
@@ -114,6 +115,13 @@ def built_in_names() -> list[str]:
     return sorted(path.stem for path in _PACKS.glob("*.yaml"))
 
 
+@lru_cache(maxsize=1)
+def packs_with_usage() -> list[str]:
+    """The names of the packs that come with redrive and know where answers say how many tokens they cost."""
+    packs = ((name, _PACKS / f"{name}.yaml") for name in built_in_names())
+    return [name for name, file in packs if (pack := _pack(str(file), file.read_text())[0]) and pack.usage]
+
+
 def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problems: Problems) -> tuple[Dialect, ...]:
     """Read the packs of a policy, in order. A name that ends in .yaml or .yml is a user's own file."""
     found: list[Dialect] = []
@@ -140,7 +148,7 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     if isinstance(tree, Map):
         empty = (name for name, key in PACK.keys.items() if tree.get(name, "") is None and may_be_empty(key.form))
         tree = tree.without(*empty)
-        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads"))
+        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads", "usage"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
         if isinstance(typed, dict) and "codes" in typed:
             _look_at_codes(typed["codes"], tree.values_at["codes"], problems)
@@ -178,7 +186,13 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     quota = tuple(rule({**each, "as": "fatal"}, "out of quota") for each in typed["out_of_quota"])
     empty, name, grpc = frozenset(typed["empty_events"]), typed["name"], typed["grpc"]
     reads = _reads(typed["reads"]) if "reads" in typed else None
-    return Dialect(name, tuple(rules), resets, grpc, source, stop_field, delays, repeats, empty, quota, reads)
+    usage = _usage(typed["usage"]) if "usage" in typed else None
+    return Dialect(name, tuple(rules), resets, grpc, source, stop_field, delays, repeats, empty, quota, reads, usage)
+
+
+def _usage(typed: Mapping[str, Any]) -> UsageFields:
+    paths = {key: tuple(tuple(path.split(".")) for path in each) for key, each in typed.items() if key != "media"}
+    return UsageFields(media=frozenset(typed.get("media", ())), **paths)
 
 
 def _reads(typed: Mapping[str, Any]) -> Reads:

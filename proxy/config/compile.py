@@ -79,7 +79,7 @@ def compile_tree(
         upstream.name
         for upstream in named
         for policy in upstream.policies
-        for ref in (policy.bucket, policy.rate)
+        for ref in (policy.bucket, *policy.rates)
         if ref is not None and ref.spec.store == "redis"
     )
     limits = dict(typed["limits"])

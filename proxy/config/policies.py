@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from proxy.config.classification import classify, dialects
+from proxy.config.classification import classify, dialects, packs_with_usage
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import DEFAULTS, FILLED
 from proxy.config.schema_language import already_reported
-from proxy.config.strategies import FoundBucket, Kinds
+from proxy.config.strategies import Kinds
 from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
 from proxy.retry.policy import (
     AutoLimit,
     BreakerSpec,
+    BucketRef,
     Classify,
     Concurrency,
     Credentials,
@@ -33,9 +34,11 @@ from proxy.retry.policy import (
     Policy,
     PushbackOf,
     PushbackPolicy,
+    RateSpec,
     Scope,
     Timeouts,
     WholeAnswers,
+    TokenRules,
 )
 from proxy.retry.presets import STANDARD
 from proxy.retry.routing import Endpoint, Target
@@ -126,10 +129,10 @@ class Policies:
         strategy = found if found is not None else STANDARD  # so that further errors are reported too
         if method is not None and method.hedged:
             strategy = replace(strategy, safe_methods=True)
-        buckets: dict[str, FoundBucket] = {}
-        for what, group in (("bucket", groups.get("bucket")), ("rate", groups.get("rate") or "rate")):
-            mark = tree.values_at.get(what, tree.mark)
-            buckets[what] = self._kinds.bucket(what, tree.get(what), strategy, mark, (*path, what), group)
+        mark, group = tree.values_at.get("bucket", tree.mark), groups.get("bucket")
+        bucket = self._kinds.bucket("bucket", tree.get("bucket"), strategy, mark, (*path, "bucket"), group)
+        mark, group = tree.values_at.get("rate", tree.mark), groups.get("rate") or "rate"
+        rates, rate_tree = self._kinds.rates(tree.get("rate"), strategy, mark, (*path, "rate"), group)
         typed = {name: self._typed(tree, name) for name in DEFAULTS.keys if name in tree and name not in _ELSEWHERE}
         pushback, scope = typed["pushback"], typed["scope"]
         key = IdempotencyKey(**typed["idempotency_key"])
@@ -138,15 +141,16 @@ class Policies:
         of = self._whose_word(tree, typed, place, path)
         # neither a limit nor an outage holds a call without retries, or one that does not wait for ready (section 14)
         alone = strategy.kind == "none" or (method is not None and method.fails_fast)
+        rules = self._classify(tree, method, key, path, credentials=place.credentials is not None)
         policy = Policy(
             place.upstream,
             place.route,
             strategy,
-            self._one(buckets["bucket"][0]),
-            self._one(buckets["rate"][0]),
+            self._one(bucket[0]),
+            self._one(rates[0] if rates else None),
             self._one(Scope("header", scope["header"].lower()) if isinstance(scope, dict) else Scope(scope)),
             self._one(Timeouts(**typed["timeouts"])),
-            self._classify(tree, method, key, path, credentials=place.credentials is not None),
+            rules,
             self._one(frozenset(typed["attempt_headers"])),
             self._one(key),
             self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"], of)),
@@ -163,15 +167,35 @@ class Policies:
             credentials=place.credentials,
             via=typed["via"],
             answers=self._one(_answers(typed["answers"])),
+            more_rates=self._one(rates[1:]),
+            tokens=self._tokens(typed["tokens"], rates, rules, mark, path),
         )
         self._edited(tree, key, place, path)
         self._read_fields_edited(tree, policy.classify, place, path)
         if found is None:
             return None
         shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
-        shown += [(what, ref.name if ref else None, mapping) for what, (ref, mapping) in buckets.items()]
+        shown.append(("bucket", bucket[0].name if bucket[0] else None, bucket[1]))
+        shown.append(("rate", rates[0].name if rates else None, rate_tree))
         self.trees[place.upstream, place.route] = _effective(tree, shown)
         return policy
+
+    def _tokens(
+        self, typed: dict[str, Any], rates: tuple[BucketRef, ...], rules: Classify, mark: Mark, path: KeyPath
+    ) -> TokenRules | None:
+        """The estimate of an attempt's tokens, if a rate bucket counts them; a pack must know where answers say what
+        they cost.
+        """
+        specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
+        if not specs:
+            return None
+        fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
+        if not fields and mark not in self._reported:
+            self._reported.add(mark)
+            packs = ", ".join(packs_with_usage())
+            message = f"counts tokens, which no dialect here knows how to read: add one of {packs} to dialects"
+            self._problems.add(mark, (*path, "rate"), message)
+        return self._one(TokenRules(typed["output"], typed["bytes"], min(each.burst for each in specs), fields))
 
     def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
         """Refuse a field that `headers` sets or removes if it carries credentials or the app's idempotency key: a call

@@ -164,6 +164,7 @@ BUCKET = section(
     window=Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
     rate=Key(rate, doc="rate: attempts a second, as 100/s"),
     burst=Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
+    unit=Key(one_word("attempts", "tokens"), doc="rate: what a token is: an attempt, or a language model's token"),
     when_empty=Key(one_word("wait", "reject"), doc="rate: what happens to a call when there is no token (wait)"),
     initial=Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
     store=Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),
@@ -408,6 +409,13 @@ CREDENTIALS = section(
     pick=Key(one_word("next", "first"), "next", "next takes turns; first uses the first that is usable"),
 )
 
+TOKENS = section(
+    "tokens",
+    "The estimate of an attempt's price, where a rate bucket counts a language model's tokens.",
+    output=Key(positive_number, 1024, "output tokens, where the request names no maximum and no outputs are known"),
+    bytes=Key(positive_number, 4, "bytes of a request's body for each token"),
+)
+
 _NAME_OR_BUCKET = Either(word=word, mapping=BUCKET)
 POLICY_KEYS: dict[str, Key] = {
     "verify": Key(word, True, "upstream TLS: true, false, or a CA file"),
@@ -415,7 +423,11 @@ POLICY_KEYS: dict[str, Key] = {
     "via_proxy": Key(parent_proxy, doc="a parent proxy, http://host:port, or none"),
     "strategy": Key(Either(word=word, mapping=STRATEGY), "standard", "a name, a built-in kind, or a mapping"),
     "bucket": Key(_NAME_OR_BUCKET, doc="a name, a mapping, or off; without the key the strategy's own"),
-    "rate": Key(_NAME_OR_BUCKET, doc="a bucket of kind rate, paid by every attempt, including first ones, or off"),
+    "rate": Key(
+        Either(word=word, mapping=BUCKET, list=ListOf(_NAME_OR_BUCKET, "must not be empty")),
+        doc="a bucket of kind rate, paid by every attempt, including first ones, or off; of a list all are paid",
+    ),
+    "tokens": Key(TOKENS),
     "timeouts": Key(TIMEOUTS),
     "concurrency": Key(
         Either(word=concurrency_word, mapping=CONCURRENCY),
@@ -581,6 +593,20 @@ READS = section(
     header=Key(header_globs, doc="only with these fields, by which the server must compare that one with the body"),
 )
 
+USAGE = section(
+    "usage",
+    "Where requests and answers say how many of a language model's tokens they cost: dotted paths in JSON, * for each "
+    "item of a list.",
+    maximum=Key(ListOf(word), [], "of a request: the most output tokens"),
+    choices=Key(ListOf(word), [], "of a request: how many outputs it asks for"),
+    model=Key(ListOf(word), [], "of a request: its model"),
+    media=Key(ListOf(word), [], "of a request: names of members whose strings are media, wherever they are"),
+    prompt=Key(ListOf(word), [], "of an answer, or an event of a stream: tokens of the prompt, which add up"),
+    prompt_free=Key(ListOf(word), [], "tokens among those that the provider does not count, such as cached ones"),
+    output=Key(ListOf(word), [], "tokens of the output, which add up"),
+    text=Key(ListOf(word), [], "the output's text, which stands for its tokens where numbers are missing"),
+)
+
 PACK_RULE = RuleSection(
     "pack_rule",
     RULE.doc,
@@ -613,6 +639,7 @@ PACK = section(
     ),
     repeats=REPEATS,
     reads=READS,
+    usage=USAGE,
     out_of_quota=Key(
         ListOf(OUT_OF_QUOTA),
         [],

@@ -22,7 +22,7 @@ from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant, nea
 from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import already_reported
 from proxy.config.units import guess, is_off, rate
-from proxy.config.yaml_tree import Map, adopt, lay
+from proxy.config.yaml_tree import Map, Seq, adopt, lay
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -64,7 +64,7 @@ BUCKET_KEYS: dict[str, tuple[str, ...]] = {
     ),
     "throttle": ("max_tokens", "token_ratio", "initial", "store"),
     "budget": ("percent", "min_per_second", "window", "store"),
-    "rate": ("rate", "burst", "when_empty", "initial", "store"),
+    "rate": ("rate", "burst", "unit", "when_empty", "initial", "store"),
 }
 #: The kind grpc's own spellings of backoff's keys.
 ALIASES = {"initial_backoff": "base", "max_backoff": "max", "multiplier": "multiplier", "jitter": "jitter"}
@@ -123,7 +123,7 @@ def spelled_bucket(spec: BucketSpec) -> Map:
 #: The defaults of each kind of bucket.
 _BUCKETS: dict[str, Map] = {
     **{spec.kind: spelled_bucket(spec) for spec in (QuotaSpec(), ThrottleSpec(), BudgetSpec())},
-    "rate": Map.of({"kind": "rate", "when_empty": "wait", "store": "memory"}),
+    "rate": Map.of({"kind": "rate", "unit": "attempts", "when_empty": "wait", "store": "memory"}),
 }
 #: A compiled bucket or strategy, and its whole mapping; None if there is none.
 FoundBucket = tuple[BucketRef | None, Map | None]
@@ -186,7 +186,7 @@ class Kinds:
             return None
         if what == "bucket" and below is None:
             return value
-        if what == "rate" and (below is None or is_off(below)):
+        if what == "rate" and (below is None or is_off(below) or isinstance(below, Seq)):
             whole = value.copy()
             whole.put("kind", adopt("rate"), value.mark)
             return whole
@@ -354,6 +354,31 @@ class Kinds:
         # A bucket that was laid over the strategy's own belongs to that strategy; one that was written whole is shared
         # by all policies that inherit it.
         return BucketRef(spec, group=group or ("inline" if whole else None)), tree
+
+    def rates(
+        self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str
+    ) -> tuple[tuple[BucketRef, ...], Map | None]:
+        """Compile the resolved value of the key `rate`: one bucket, or a list of buckets, all of which an attempt pays.
+        Returns them with the whole mapping of one that is alone.
+        """
+        if not isinstance(value, Seq):
+            ref, whole = self.bucket("rate", value, strategy, mark, path, group)
+            return (() if ref is None else (ref,)), whole
+        found: list[BucketRef] = []
+        for number, (each, at) in enumerate(zip(value, value.marks, strict=True)):
+            if isinstance(each, Map) and "kind" not in each:
+                if "kind" in each.keys_at:
+                    continue  # the kind was refused, which was reported
+                whole = each.copy()
+                whole.put("kind", adopt("rate"), at)
+                each = whole
+            kept_by = group if not number else f"{group}-{number + 1}"
+            ref, _ = self.bucket("rate", each, strategy, at, (*path, number), kept_by)
+            if ref is not None and ref.name is not None and any(ref.name == other.name for other in found):
+                self._problems.add(at, (*path, number), f"{ref.name} is in this list already")
+            elif ref is not None:
+                found.append(ref)
+        return tuple(found), None
 
     def _named_bucket(self, what: str, name: str, mark: Mark, path: Path) -> FoundBucket:
         ref = self.buckets.get(name)

@@ -16,6 +16,7 @@ from enum import Enum
 from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
 from proxy.retry.first_byte import BodyWait
 from proxy.retry.stream_errors import StreamWatch
+from proxy.retry.token_usage import UsageReader
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
@@ -101,7 +102,7 @@ class Attempt(Listener):
     """A sending of a request.
 
     `body_wait`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
-    `watch`: the reader of the events in the delivered stream. `cursor`: bytes of the request's body that were given to
+    `watch`: the reader of the delivered answer. `cursor`: bytes of the request's body that were given to
     the stream; `sent_at`: the time at which the last of them was given. `ended`, `fault`: how the answer ended, if it
     ended before it was delivered. `task`: the dial, while it lasts. `sent_on`: the stream that the attempt was sent on,
     set once that stream is over or has failed. `protocol`: the protocol of the attempt, if the call began without a
@@ -149,7 +150,7 @@ class Attempt(Listener):
         self.trailers: Trailers | None = None
         self.fault: Fault | None = None
         self.body_wait: BodyWait | None = None
-        self.watch: StreamWatch | None = None
+        self.watch: StreamWatch | UsageReader | None = None
 
     # -- sending --------------------------------------------------------------------------------------------------
 

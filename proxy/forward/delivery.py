@@ -12,11 +12,13 @@ from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, grp
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
+from proxy.forward.token_prices import read_usage
 from proxy.retry.actions import Answer
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import UNAVAILABLE, Fault, Outcome, Reply, grpc_status_of_http
 from proxy.retry.policy import Policy
 from proxy.retry.stream_errors import StreamWatch, watch_for_errors
+from proxy.retry.token_usage import UsageReader
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
 
@@ -97,8 +99,9 @@ class Delivery:
         ended = attempt.ended
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         self.status = head.status  # set last: an answer that could not be written does not count
-        if outcome is _SUCCESS and policy.classify.looks_below_400:
-            attempt.watch = watch_for_errors(policy.classify, Reply(head.status, head))
+        if outcome is _SUCCESS and (policy.classify.looks_below_400 or policy.tokens is not None):
+            reply = Reply(head.status, head)
+            attempt.watch = read_usage(policy, reply, watch_for_errors(policy.classify, reply))
             if attempt.watch is not None and data:
                 self._read_along(attempt.watch, data, policy)
         if ended and plan.is_grpc:
@@ -141,7 +144,7 @@ class Delivery:
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
 
-    def _read_along(self, watch: StreamWatch, data: bytes, policy: Policy) -> None:
+    def _read_along(self, watch: StreamWatch | UsageReader, data: bytes, policy: Policy) -> None:
         """Look for errors in `data`, the next forwarded bytes of a stream of events, with the reader `watch`."""
         for error in watch.feed(data):
             self.detail = f"its stream reported an error: {error}"

@@ -42,6 +42,7 @@ cdef class Exchange(AttemptOwner):
     cdef public ScopeState _scope
     cdef public Traffic _traffic
     cdef public object _verdict
+    cdef public bint _unbegun
 
     @cython.locals(prepared=PreparedRequest, connection=Connection, direct=ConnectionStream, lane=ScopeState, origin=Origin)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)

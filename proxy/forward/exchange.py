@@ -32,6 +32,7 @@ from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Sender
 from proxy.forward.streams import AppStream
 from proxy.forward.timers import Alarm
+from proxy.forward.token_prices import awaits_body, expect_price, settle_price
 from proxy.forward.upload import Upload
 from proxy.retry.actions import (
     Action,
@@ -79,8 +80,8 @@ class Exchange(AttemptOwner):
     """
 
     __slots__ = (
-        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_traffic", "_verdict", "call", "context",
-        "decided", "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
+        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_traffic", "_unbegun", "_verdict", "call",
+        "context", "decided", "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
     call: Call
@@ -111,6 +112,7 @@ class Exchange(AttemptOwner):
         self._alarm: Alarm | None = None
         self._scope = None  # this call's, or the previous call's
         self._traffic: Traffic | None = None  # counts the attempt of a call without a `Call` as under way
+        self._unbegun = False  # the `Call` has not begun: the request's body is waited for
         self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
 
     # -- from the app ---------------------------------------------------------------------------------------------
@@ -180,8 +182,13 @@ class Exchange(AttemptOwner):
         if body or not done or head.chunked:
             trailers = None if trailers is None else head.trailers_to_send(trailers)
             self.upload = Upload(app, self.context.store, body, done=done, trailers=trailers)
-        call = self._decide()
-        actions = call.start(now)
+        call, upload = self._decide(), self.upload
+        actions: Actions = ()
+        if upload is not None and awaits_body(self.plan, upload):
+            self._unbegun = True
+            upload.settle(())
+        else:
+            actions = self._begin(call, now)
         self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
         if not done and idle is not None:
             self.due = min(self.due, now + idle)
@@ -190,6 +197,24 @@ class Exchange(AttemptOwner):
         if self.due <= self.context.watch.next_tick:
             self.context.watch.sooner(self)
         self.carry_out(actions, now)
+
+    def _begin(self, call: Call, now: float) -> Actions:
+        """Begin the `Call`. What its attempts cost is estimated by the request's body, where tokens are counted."""
+        self._unbegun = False
+        if self.plan.policy.tokens is not None:
+            expect_price(call, self.plan, self._scope, self._replay, self.upload, now)
+        return call.start(now)
+
+    def _begin_when_whole(self, upload: Upload) -> None:
+        """Begin the `Call` once the body that its price depends on is whole, or as much of it as is kept."""
+        if self._unbegun and not awaits_body(self.plan, upload):
+            now = monotonic()
+            self.notify(now, self._begin_late, (now,))
+            if not self.over and self.call.so_far.deadline is not None:
+                self.due_by(self.call.so_far.deadline)
+
+    def _begin_late(self, call: Call, now: float) -> Actions:
+        return self._begin(call, now)
 
     def decider(self) -> Call:
         """Return the call's `Call`. If none exists yet, make it in the state that the call has reached: attempt 1 is in
@@ -240,6 +265,7 @@ class Exchange(AttemptOwner):
             self.delivery.pipe.write(data)
         elif self.upload is not None and not self.over:
             self.upload.append(data)
+            self._begin_when_whole(self.upload)
             self._pump(self.upload)
 
     def app_ended(self, trailers: Trailers | None) -> None:
@@ -251,6 +277,7 @@ class Exchange(AttemptOwner):
             self.upload.end(None if trailers is None else self.plan.head.trailers_to_send(trailers))
             if self.journey is not None:
                 self.journey.trailers_came(self.upload)
+            self._begin_when_whole(self.upload)
             self._pump(self.upload)
 
     def app_gone(self) -> None:
@@ -535,6 +562,8 @@ class Exchange(AttemptOwner):
                 attempt.stream = None
             if attempt.stream is not None or attempt.task is not None:
                 attempt.drop()
+        if self.plan.policy.tokens is not None:
+            settle_price(call, self.flights, outcome, now)
         no_place = outcome is _OVERLOADED and call.so_far.found_no_place
         given_up = gave_up(self.plan.policy, outcome, call.so_far.attempts, no_place)
         if self.journey is not None:
@@ -791,6 +820,8 @@ def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
     plan = exchange.plan = journey.go_on(before.so_far.attempts, exchange.upload)
     exchange._scope = exchange.context.registry.scope(plan.policy, plan.request, now)
     call = exchange._decide()
+    if plan.policy.tokens is not None:
+        expect_price(call, plan, exchange._scope, exchange._replay, exchange.upload, now)
     actions = call.go_on(before, now)
     exchange.due_by(NEVER if call.so_far.deadline is None else call.so_far.deadline)
     if plan.policy.timeouts.idle is not None:

@@ -143,6 +143,12 @@ class Observer(Protocol):
         """
         ...
 
+    def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
+        """Take the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
+        expected in all (contract, section 16).
+        """
+        ...
+
     def app_repeated(self, policy: Policy) -> None:
         """Count a call that ends now and may be the app's unannounced retry of a call that was given up."""
         ...

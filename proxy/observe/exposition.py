@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, Series, Wires
+from proxy.observe.metrics import BOUNDS, GE, RATIOS, Durations, Metrics, Series, Wires
 from proxy.retry.facts import Outcome
 from proxy.wire.first_bytes import HTTP1, HTTP2
 
@@ -107,6 +107,9 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
     yield made("redrive_retries", "Retries by what they were for.", lambda series: series.reasons.items(), "reason")
     once = "Retries by their number, each in exactly one class (gRPC A6)."
     yield made("redrive_retry_attempts", once, lambda series: zip(GE, series.ge, strict=True), "ge")
+    cost = "A language model's tokens that calls cost, where a rate bucket counts them."
+    yield made("redrive_tokens", cost, lambda series: series.tokens.items(), "kind")
+    yield _estimates(every)
     denied: Counter[tuple[str, str]] = Counter()
     for series in every:
         denied.update({(series.upstream, why.value): count for why, count in series.denied.items()})
@@ -130,6 +133,21 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         lambda series: (("yes", series.app_retries), ("no", series.likely_app_retries)),
         "sure",
     )
+
+
+def _estimates(every: list[Series]) -> Any:
+    """The histogram of what answers cost in a language model's tokens, as a multiple of what was expected."""
+    from prometheus_client.core import HistogramMetricFamily
+
+    help_ = "Tokens that an answer cost, as a multiple of what was expected."
+    family = HistogramMetricFamily("redrive_token_estimate_ratio", help_, labels=LABELS)
+    upto = [*(str(bound) for bound in RATIOS), "+Inf"]
+    for series in every:
+        if series.estimate_ratios:
+            counts = accumulate(series.estimate_ratios[slot] for slot in range(len(upto)))
+            buckets = list(zip(upto, counts, strict=True))
+            family.add_metric([series.upstream, series.route], buckets=buckets, sum_value=series.estimate_ratio_sum)
+    return family
 
 
 def _gauges(gauges: Gauges) -> Iterator[Any]:

@@ -28,6 +28,9 @@ cdef class Series:
     cdef public long long app_retries
     cdef public long long likely_app_retries
     cdef public long long stream_errors
+    cdef public object tokens
+    cdef public object estimate_ratios
+    cdef public double estimate_ratio_sum
     cdef public double backoff_seconds
     cdef public Durations call_seconds
     cdef public Durations attempt_seconds

@@ -121,20 +121,26 @@ def _slot(seconds: float) -> int:
     return slot
 
 
+#: The bounds of the histogram of what an answer cost, as a multiple of what was expected (contract, section 16).
+RATIOS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
+
+
 class Series:
     """Everything that is counted for one pair of upstream and route.
 
     `at_once` counts the calls that succeeded with their first attempt, by status // 100; `outcomes` and `results` do
     not include them, and they are added when those are read. `grpc`: gRPC calls by the status that the app got.
+    `tokens`: a language model's tokens, by kind; `estimate_ratios`: how often each of RATIOS was the first that what an
+    answer cost did not exceed, as a multiple of its estimate.
     `fallbacks`: calls that went on from here to another upstream, by that upstream and by the outcome that they would
     have had. An attempt is counted for the upstream that it went to, everything else for the upstream at which the call
     began.
     """
 
     __slots__ = (
-        "app_retries", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied", "fallbacks",
-        "first_byte_seconds", "ge", "grpc", "hedges", "likely_app_retries", "outcomes", "reasons", "results",
-        "retries_failed", "route", "stream_errors", "transparent", "upstream",
+        "app_retries", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied", "estimate_ratio_sum",
+        "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges", "likely_app_retries", "outcomes",
+        "reasons", "results", "retries_failed", "route", "stream_errors", "tokens", "transparent", "upstream",
     )  # fmt: skip
 
     def __init__(self, upstream: str, route: str) -> None:
@@ -150,6 +156,9 @@ class Series:
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.stream_errors = 0
+        self.tokens: Tally[str] = Tally()
+        self.estimate_ratios: Tally[int] = Tally()
+        self.estimate_ratio_sum = 0.0
         self.backoff_seconds = 0.0
         self.call_seconds = Durations()
         self.attempt_seconds = Durations()
@@ -171,6 +180,11 @@ class Series:
                 setattr(self, name, [a + b for a, b in zip(mine, counted, strict=True)])
             elif name not in ("upstream", "route"):
                 setattr(self, name, mine + counted)
+
+    def add_estimate(self, ratio: float) -> None:
+        """Count what an answer cost, as a multiple of what was expected."""
+        self.estimate_ratios[bisect_left(RATIOS, ratio)] += 1
+        self.estimate_ratio_sum += ratio
 
     @property
     def calls(self) -> int:

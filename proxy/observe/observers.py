@@ -90,6 +90,14 @@ class Observers:
         line = f"{where}: an error came in a stream that had already begun to go to the app: {error}"
         self._notify("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
 
+    def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
+        """Count the tokens of a language model that a call has cost."""
+        series = self.metrics.series(policy)
+        series.tokens["prompt"] += round(prompt)
+        series.tokens["output"] += round(output)
+        if expected > 0:
+            series.add_estimate((prompt + output) / expected)
+
     def _may_notify(self) -> bool:
         """Whether fewer than MOST notices were given within this second. Whatever is left out of the notices is still
         counted.

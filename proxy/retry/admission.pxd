@@ -18,6 +18,7 @@ cdef class Payment:
     cdef public object _hedges
     cdef public double _hedged_at
     cdef public tuple _tokens
+    cdef public object estimate
     cdef public object _under_way
     cdef public object _place
 
@@ -45,6 +46,7 @@ cdef class Admission:
     cdef public bint cooled
     cdef public tuple cooling
     cdef public bint found_no_place
+    cdef public object estimate
     cdef public object _deadline
     cdef public object _held_since
     cdef public object _met_before

@@ -23,9 +23,11 @@ from proxy.retry.facts import Outcome, Request
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.policy import Concurrency, Policy
+from proxy.retry.rates import Rates
 from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.registry import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate, Waiter
+from proxy.retry.token_estimate import Estimate
 from proxy.retry.waiting_room import WaitingRoom
 
 #: The outcome of a call that the governor refuses to hold, by what would hold it.
@@ -43,8 +45,8 @@ class Payment:
     """
 
     __slots__ = (
-        "_hedged_at", "_hedges", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice", "limit",
-        "owed", "price", "room", "upstream",
+        "_hedged_at", "_hedges", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice",
+        "estimate", "limit", "owed", "price", "room", "upstream",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str) -> None:
@@ -61,7 +63,8 @@ class Payment:
             None  # the hedges among which this attempt counts, if it does; `_hedged_at` is the instant
         )
         self._hedged_at = 0.0
-        self._tokens: tuple[TokenGate, ...] = ()
+        self._tokens: tuple[TokenGate | Rates, ...] = ()
+        self.estimate: Estimate | None = None  # what was paid to rate buckets that count tokens, until it is settled
         self._under_way: Places | None = None  # the places of which the attempt has one
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
@@ -141,16 +144,28 @@ class Payment:
             self._hedges, self._hedged_at = hedges, at
         return True
 
-    def pass_gate(self, gate: TokenGate, waiter: Waiter, now: float) -> float:
-        """Take one token of the gate (a rate bucket or the adaptive limiter) for this attempt, unless it has one of
-        that gate already. Returns a time not after `now` if the token is taken, else the time to ask again.
+    def pass_gate(self, gate: TokenGate | Rates, waiter: Admission, now: float) -> float:
+        """Take what this attempt costs at the gate (that of rate buckets, or of the adaptive limiter), unless it has
+        paid there already. Returns a time not after `now` if that is taken, else the time to ask again.
         """
         if gate in self._tokens:
             return now
         at = gate.ask(waiter, now)
         if at <= now:
             self._tokens = (*self._tokens, gate)
+            if type(gate) is Rates:
+                self.estimate = waiter.estimate
         return at
+
+    def settle(self, unused: float, now: float) -> None:
+        """Put back tokens of the estimate that the attempt did not use, or take those that it used beyond it. Once for
+        each attempt.
+        """
+        if self.estimate is not None:
+            self.estimate = None
+            for gate in self._tokens:
+                if type(gate) is Rates:
+                    gate.settle(now, unused)
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
         """Take a place under the concurrency limit, unless the attempt has one. Returns as `Places.ask` does."""
@@ -201,8 +216,11 @@ class Payment:
         """
         self.land(now)
         for gate in self._tokens:
-            gate.bucket.give_back(now)
-        self._tokens = ()
+            if type(gate) is Rates:
+                gate.give_back(now, 0.0 if self.estimate is None else self.estimate.price)
+            else:
+                gate.give_back(now)
+        self._tokens, self.estimate = (), None
         if self._hedges is not None:
             self._hedges.give_back(self._hedged_at)
             self._hedges = None
@@ -215,7 +233,8 @@ class Admission:
     holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
     `held_attempt`. `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown,
     or has a place of it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status
-    that began it. `found_no_place`: no place among the attempts under way became free for it.
+    that began it. `found_no_place`: no place among the attempts under way became free for it. `estimate`: what
+    an attempt costs at rate buckets that count tokens, None if there are none.
     """
 
     __slots__ = (
@@ -232,6 +251,7 @@ class Admission:
         "cooled",
         "cooling",
         "endpoints",
+        "estimate",
         "found_no_place",
         "held",
         "held_attempt",
@@ -256,6 +276,7 @@ class Admission:
         self.alarm = alarm
         self.caller = caller
         self.endpoints = endpoints
+        self.estimate: Estimate | None = None
         self.held_by = ""
         self.held = 0.0
         self.held_attempt = 0
@@ -272,6 +293,11 @@ class Admission:
         self._late: float | None = None  # how long it may wait in an outage for which it comes late
         self._cooled_before = 0.0  # seconds for which it held the call in all, before that
         self._patience = NEVER  # until when the cooldown may hold it; then the call is answered
+
+    @property
+    def tokens(self) -> float:
+        """The attempt's price in a language model's tokens."""
+        return 0.0 if self.estimate is None else self.estimate.price
 
     @property
     def comes_late(self) -> bool:
@@ -313,7 +339,7 @@ class Admission:
             at = payment.pass_gate(scope.rate, self, now)
             if at > now:
                 if at == REJECTED:
-                    return at, Outcome.RATE_LIMITED, scope.rate.bucket.withheld() or "rate"
+                    return at, Outcome.RATE_LIMITED, scope.rate.withheld() or "rate"
                 return at, None, "rate"
         if scope.limiter is not None and not (first and not self.policy.strategy.delay_first):
             at = payment.pass_gate(scope.limiter, self, now)

@@ -62,14 +62,14 @@ class CubicLimiter(TokenBucket):
         """Seconds until `tokens` tokens will be there; 0 while the limiter is off."""
         return super().wait(now, tokens) if self.enabled else 0.0
 
-    def take(self, now: float) -> bool:
+    def take(self, now: float, price: float = 1.0) -> bool:
         """Take one token for a send; False if there is none. Free while the limiter is off."""
-        return super().take(now) if self.enabled else True
+        return super().take(now, price) if self.enabled else True
 
-    def give_back(self, now: float) -> None:
+    def give_back(self, now: float, tokens: float = 1.0) -> None:
         """Put back a token that was taken and not used."""
         if self.enabled:
-            super().give_back(now)
+            super().give_back(now, tokens)
 
     def reserve(self, now: float) -> float:
         """Take a token in advance. Returns the seconds until the token has been refilled; later reservations wait

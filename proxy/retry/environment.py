@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from proxy.retry.backoff import Chance
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.endpoint_picker import CircuitChanged
+from proxy.retry.policy import Policy
 from proxy.retry.waiting_room import WaitingRoom
 
 
@@ -18,7 +19,9 @@ class Env:
     The wall clock is `now + wall_offset` (seconds since the epoch). `circuit_changed` is called when a call opens or
     closes a circuit breaker, with the upstream, the endpoint, whether the breaker is open, and the seconds until a
     probe may be sent; `credential_aside` when a credential is put aside, with the upstream and the credential's number,
-    from 1; `cooldown_began` when an answer begins a cooldown.
+    from 1; `cooldown_began` when an answer begins a cooldown; `tokens_used` when a call is settled that was
+    paid in a language model's tokens, with its policy, the tokens of its prompt and of its output, and the tokens that
+    were expected in all.
     """
 
     rng: Chance
@@ -27,3 +30,4 @@ class Env:
     circuit_changed: CircuitChanged = lambda upstream, endpoint, is_open, left: None
     credential_aside: Callable[[str, int], None] = lambda upstream, key: None
     cooldown_began: Callable[[CooldownBegan], None] = lambda began: None
+    tokens_used: Callable[[Policy, float, float, float], None] = lambda policy, prompt, output, expected: None

@@ -61,7 +61,10 @@ from proxy.retry.policy import Policy, Strategy
 from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import read_request_hints
+from proxy.retry.settlement import settle_delivered, settle_failed
 from proxy.retry.states import Delivering, Done, Flight, Flying, Next
+from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
 from proxy.retry.whole_answers import WholeAnswer
 
@@ -143,6 +146,16 @@ class Call:
         picks.
         """
         self.so_far.upcoming.carry(keys)
+
+    def expects(self, estimate: Estimate) -> None:
+        """Note what each attempt is expected to cost in a language model's tokens, before the call begins."""
+        self.so_far.upcoming.estimate = estimate
+
+    def used(self, usage: TokenUsage, now: float) -> None:
+        """Settle what the attempt whose answer went to the app has paid in tokens, by what the answer says."""
+        flight = self.so_far.delivered
+        if flight is not None and flight.payment is not None:
+            settle_delivered(self.so_far.upcoming, flight.payment, usage, now)
 
     def forget_alarm(self) -> None:
         """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
@@ -517,6 +530,8 @@ class Call:
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(failure.fault or call.reply, failure.verdict)
         flight.land(now)
+        if flight.payment is not None and flight.payment.estimate is not None:
+            settle_failed(flight.payment, failure, now)
         if flight.endpoint is not None:
             report_to_endpoint(call.upcoming, flight, failure, now)
         on = goes_on(call, failure)

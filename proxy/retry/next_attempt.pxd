@@ -15,6 +15,8 @@ cdef class NextAttempt:
     cdef public bint cools
     cdef public bint governs
     cdef public Caller _caller
+    cdef public object estimate
+    cdef public object _caller
     cdef public object paid
     cdef public object app_paid
     cdef public Bucket bucket

@@ -19,6 +19,7 @@ from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, c
 from proxy.retry.registry import ScopeState
 from proxy.retry.states import Flight, Next, State
 from proxy.retry.token_bucket import REJECTED
+from proxy.retry.token_estimate import Estimate
 
 _THROTTLING = Class.THROTTLING
 #: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner.
@@ -33,7 +34,7 @@ class NextAttempt:
     gates know it, None until one was asked; `picker`: picks its endpoints, if the core chooses them; `keys`: picks its
     credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the last retry that
     was sent had paid, None if it paid nothing; `app_paid`: the tokens that a call which is an app's own retry was
-    charged.
+    charged. `estimate`: what an attempt costs at rate buckets that count a language model's tokens.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class NextAttempt:
         "bucket",
         "cools",
         "env",
+        "estimate",
         "governs",
         "keys",
         "paid",
@@ -78,6 +80,7 @@ class NextAttempt:
         self.picker: EndpointPicker | None = None
         self.payment: Payment | None = None
         self.admission: Admission | None = None
+        self.estimate: Estimate | None = None
         if scope.endpoints is not None:
             endpoints = scope.endpoints.of(request.authority)
             self.picker = EndpointPicker(endpoints, policy.upstream, env.circuit_changed)
@@ -101,6 +104,7 @@ class NextAttempt:
             admission = self.admission = Admission(
                 self.request, self.policy, self.scope, self.alarm, self.caller(), endpoints
             )
+            admission.estimate = self.estimate
         return admission
 
     def caller(self) -> Caller:

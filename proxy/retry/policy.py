@@ -75,17 +75,58 @@ class BudgetSpec:
 
 @dataclass(frozen=True, slots=True)
 class RateSpec:
-    """A classic token bucket on attempts, including first ones. `rate`: tokens a second; `burst`: tokens."""
+    """A classic token bucket on attempts, including first ones. `rate`: tokens a second; `burst`: tokens. `unit`: what
+    a token is: an attempt, or a token of a language model (contract, section 16).
+    """
 
     rate: float
     burst: float
     when_empty: Literal["wait", "reject"] = "wait"
     initial: float | None = None
     store: Literal["memory", "redis"] = "memory"
+    unit: Literal["attempts", "tokens"] = "attempts"
     kind: Literal["rate"] = "rate"
 
 
 BucketSpec = QuotaSpec | ThrottleSpec | BudgetSpec | RateSpec
+
+
+#: A path into a JSON document: names of members, and "*" for each item of a list.
+JsonPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFields:
+    """The places where a provider's requests and answers say how many of a language model's tokens they cost.
+
+    Of a request: `maximum`, the most output tokens; `choices`, how many outputs it asks for; `model`; `media`, the
+    members whose strings are media wherever they stand: a name, or two with a dot, of which the first is that of the
+    object that it is in. Of an answer, or of an event of a stream: `prompt` and `output`, numbers
+    of tokens that add up; `prompt_free`, tokens within `prompt` that the provider does not count (cached input);
+    `text`, the output's text. All but `media` are JSON paths.
+    """
+
+    maximum: tuple[JsonPath, ...] = ()
+    choices: tuple[JsonPath, ...] = ()
+    model: tuple[JsonPath, ...] = ()
+    media: frozenset[str] = frozenset()
+    prompt: tuple[JsonPath, ...] = ()
+    prompt_free: tuple[JsonPath, ...] = ()
+    output: tuple[JsonPath, ...] = ()
+    text: tuple[JsonPath, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """The estimate of an attempt's price in a language model's tokens (contract, section 16). `output`: output tokens
+    if the request names no maximum; `bytes`: bytes of text for each token; `burst`: the most tokens that a bucket
+    holds, above which no maximum counts; `fields`: those of the policy's packs.
+    """
+
+    output: float = 1024
+    bytes: float = 4
+    burst: float = 1.0
+    fields: tuple[UsageFields, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +313,7 @@ class Dialect:
     empty_events: frozenset[str] = frozenset()  # names of events that say nothing yet (section 13, "First byte")
     out_of_quota: tuple[Rule, ...] = ()  # answers after which a key is unusable for a while; they decide no class
     reads: Reads | None = None  # POSTs that are repeated as GETs are
+    usage: UsageFields | None = None  # where its requests and answers say how many tokens they cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,8 +542,10 @@ class EndpointShare:
 class Policy:
     """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
 
-    `endpoints`: those of the target, in its order, if the core chooses among them; else the driver takes turns. `via`:
-    requests and answers carry a Via of ours; without it a field of our own reveals loops.
+    `rate` and `more_rates`: the rate buckets, all of which each attempt pays; `tokens`: the price of an attempt in a
+    language model's tokens, if one of them counts those. `endpoints`: those of the target, in its order, if the core
+    chooses among them; else the driver takes turns. `via`: requests and answers carry a Via of ours; without it a field
+    of our own reveals loops.
     """
 
     upstream: str
@@ -528,6 +572,13 @@ class Policy:
     credentials: Credentials | None = None
     via: bool = True
     answers: WholeAnswers | None = None
+    more_rates: tuple[BucketRef, ...] = ()
+    tokens: TokenRules | None = None
+
+    @property
+    def rates(self) -> tuple[BucketRef, ...]:
+        """Every rate bucket of the policy, in the order of the configuration."""
+        return () if self.rate is None else (self.rate, *self.more_rates)
 
     @property
     def chooses(self) -> bool:

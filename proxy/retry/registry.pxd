@@ -9,7 +9,8 @@ from proxy.retry.traffic cimport Traffic
 cdef class ScopeState:
     cdef public str value
     cdef public Bucket bucket
-    cdef public object rate_bucket
+    cdef public tuple rates
+    cdef public object outputs
     cdef public object pacing
     cdef public Governor governor
     cdef public Traffic traffic

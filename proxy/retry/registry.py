@@ -24,7 +24,9 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
+from proxy.retry.output_sizes import OutputSizes
 from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, RateSpec, Strategy
+from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import STEP, TokenGate
 from proxy.retry.weather_changes import Report, WeatherWatch
 
@@ -66,7 +68,7 @@ class KeyFields:
 
 class ScopeState:
     """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
-    None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate bucket and of the adaptive
+    None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate buckets and of the adaptive
     strategy; `places` is the limit on attempts under way. `endpoints` is set if the core chooses among them. `ungated`:
     the scope has none of these gates, so that only the governor, or an endpoint's circuit breaker, could hold a call.
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
@@ -76,14 +78,14 @@ class ScopeState:
 
     __slots__ = (
         "_authority", "_epoch", "_policy", "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter",
-        "marked", "pacing", "places", "rate", "rate_bucket", "seen", "traffic", "ungated", "value", "who",
+        "marked", "outputs", "pacing", "places", "rate", "rates", "seen", "traffic", "ungated", "value", "who",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a table of what calls share
         self,
         value: str,
         bucket: Bucket | None,
-        rate_bucket: RateBucket | None,
+        rates: tuple[RateBucket, ...],
         pacing: CubicLimiter | None,
         governor: Governor,
         seen: SeenKeys,
@@ -95,7 +97,7 @@ class ScopeState:
     ) -> None:
         self.value = value
         self.bucket = bucket
-        self.rate_bucket = rate_bucket
+        self.rates = rates
         self.pacing = pacing
         self.governor = governor
         self.traffic = governor.traffic
@@ -109,8 +111,11 @@ class ScopeState:
         self._policy: Policy | None = None  # the policy it was looked up for, if no header field was needed for that
         self._authority: str | None = None  # the only host whose requests it is for; None: any
         self._epoch = 0  # the registry's epoch at that look-up
+        self.outputs: OutputSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
-        self.rate: TokenGate | None = None if rate_bucket is None else rate_bucket.gate
+        self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate
+        if len(rates) > 1 or (rates and rates[0].spec.unit == "tokens"):
+            self.rate = Rates(tuple((each.gate, each.spec.unit == "tokens") for each in rates))
         self.limiter: TokenGate | None = None if pacing is None else pacing.gate
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
 
@@ -302,6 +307,7 @@ class Registry:
         self._breakers: OrderedDict[Key, CircuitBreaker] = OrderedDict()
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
         self._rosters: dict[str, Roster] = {}
+        self._outputs: dict[str, OutputSizes] = {}
         self.weather_changed: Report | None = None
         self._holds_none = False
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
@@ -418,8 +424,11 @@ class Registry:
         if specs is None:
             specs = self._in_force[upstream] = {}
             for policy in self._policies_of(upstream):
-                for which, ref in (("bucket", policy.bucket), ("rate", policy.rate)):
-                    if ref is not None and ref.name is None:
+                refs = [("rate", ref) for ref in policy.rates]
+                if policy.bucket is not None:
+                    refs.append(("bucket", policy.bucket))
+                for which, ref in refs:
+                    if ref.name is None:
                         specs[which, *_key(ref, (upstream, self._definition(policy), ""))[:2]] = ref.spec
         return specs.get((role, *key[:2]))
 
@@ -502,13 +511,14 @@ class Registry:
                     yield _label(key), policy.strategy, hedges
                     break
 
-    def labels(self, policy: Policy) -> tuple[str | None, str | None, str | None]:
-        """The labels of a policy's bucket, of its rate bucket and of its limiter; None for each that it does not
-        have.
+    def labels(self, policy: Policy) -> tuple[str | None, tuple[str, ...], str | None]:
+        """The labels of a policy's bucket, of its rate buckets and of its limiter; None for a bucket or a limiter that
+        it does not have.
         """
         own = (policy.upstream, self._definition(policy), "")
-        bucket, rate = (None if ref is None else _label(_key(ref, own)) for ref in (policy.bucket, policy.rate))
-        return bucket, rate, _label(own) if policy.strategy.paced else None
+        bucket = None if policy.bucket is None else _label(_key(policy.bucket, own))
+        rates = tuple(_label(_key(ref, own)) for ref in policy.rates)
+        return bucket, rates, _label(own) if policy.strategy.paced else None
 
     # -- making ----------------------------------------------------------------------------------------------------
 
@@ -530,7 +540,7 @@ class Registry:
         keys = KeyRing(credentials, self.roster(policy.upstream), lane)
         endpoints = self._endpoints(policy) if policy.chooses else None
         governor, seen = self._place(policy.upstream, value)
-        return ScopeState(value, bucket, None, None, governor, seen, endpoints=endpoints, keys=keys)
+        return ScopeState(value, bucket, (), None, governor, seen, endpoints=endpoints, keys=keys)
 
     def _gated(
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
@@ -540,7 +550,7 @@ class Registry:
         identify the caller, if it is a credential of the policy.
         """
         own = (policy.upstream, self._definition(policy), kept_by)
-        rate = None if policy.rate is None else self._rate(_key(policy.rate, own), policy.rate.spec, now)
+        rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
         # One governor for all credentials: its lanes hold one after a 429, and all after a 503 (section 5).
         governor, seen = self._place(policy.upstream, value)
@@ -549,7 +559,10 @@ class Registry:
         if limit is not None and policy.mode == "enforce":  # the other modes hold no call
             places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
-        return ScopeState(value, bucket, rate, limiter, governor, seen, hedges, places, endpoints, who=who)
+        state = ScopeState(value, bucket, rates, limiter, governor, seen, hedges, places, endpoints, who=who)
+        if policy.tokens is not None:
+            state.outputs = self._outputs.setdefault(policy.upstream, OutputSizes())
+        return state
 
     def _endpoints(self, policy: Policy) -> EndpointGroup:
         """The endpoints that all policies of an upstream share: a route has none of its own."""

@@ -59,21 +59,23 @@ class TokenBucket:
             return 0.0
         return short / self.rate if self.rate > 0 and self.capacity >= 1 else math.inf
 
-    def take(self, now: float) -> bool:
-        """Take one token; False if there is none."""
-        if TokenBucket.wait(self, now) > 0:
+    def take(self, now: float, price: float = 1.0) -> bool:
+        """Take `price` tokens; False if there are too few. A price above the capacity is granted from a full bucket,
+        and taken whole: what is missing is a debt, which later tokens pay (contract, section 16).
+        """
+        if TokenBucket.wait(self, now, min(price, self.capacity)) > 0:
             return False
-        self._level -= 1
+        self._level -= price
         return True
 
     def withheld(self) -> str:
         """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
         return ""
 
-    def give_back(self, now: float) -> None:
-        """Put back one token that was not used."""
+    def give_back(self, now: float, tokens: float = 1.0) -> None:
+        """Put back tokens that were not used. A negative number takes more, for what was used beyond the price."""
         self._refill(now)
-        self._level = min(self.capacity, self._level + 1)
+        self._level = min(self.capacity, self._level + tokens)
 
     def _refill(self, now: float) -> None:
         if now > self._at:
@@ -90,7 +92,8 @@ class Waiter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class TokenGate:
-    """The queue for a rate bucket or an adaptive limiter: one token an attempt, in order of arrival.
+    """The queue for a rate bucket or an adaptive limiter, in order of arrival. `queue`: each waiter with the tokens
+    that its attempt costs, one unless the bucket counts something else than attempts.
 
     `asking`: the bucket is kept outside this process and has been asked; until it answers, no call is rejected.
     """
@@ -98,20 +101,43 @@ class TokenGate:
     bucket: TokenBucket
     rejects: bool = False
     asking: bool = False
-    queue: dict[Waiter, None] = field(default_factory=dict)
+    queue: dict[Waiter, float] = field(default_factory=dict)
 
-    def ask(self, waiter: Waiter, now: float) -> float:
-        """Take one token for the waiter and return `now`; else return the time to ask again, or REJECTED."""
-        queue = self.queue
-        if (not queue or waiter is next(iter(queue))) and self.bucket.take(now):
-            queue.pop(waiter, None)
+    def ask(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
+        """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED."""
+        if self.is_first(waiter) and self.take(waiter, now, price):
             return now
+        return self.join(waiter, now, price)
+
+    def is_first(self, waiter: Waiter) -> bool:
+        """Whether no other waiter is before this one."""
+        queue = self.queue
+        return not queue or waiter is next(iter(queue))
+
+    def take(self, waiter: Waiter, now: float, price: float) -> bool:
+        """Take the price for the first waiter, which leaves the queue; False if there are too few tokens."""
+        if not self.bucket.take(now, price):
+            return False
+        self.queue.pop(waiter, None)
+        return True
+
+    def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
+        """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED."""
+        queue = self.queue
         if self.rejects and not self.asking:
             queue.pop(waiter, None)
             return REJECTED
-        queue[waiter] = None
-        place = next(place for place, other in enumerate(queue, start=1) if other is waiter)
-        return max(now + self.bucket.wait(now, place), now + STEP)
+        queue[waiter] = price
+        before = 0.0
+        for other, others in queue.items():
+            if other is waiter:
+                break
+            before += others
+        return max(now + self.bucket.wait(now, before + min(price, self.bucket.capacity)), now + STEP)
+
+    def give_back(self, now: float, price: float = 1.0) -> None:
+        """Put back the price of an attempt that is not sent."""
+        self.bucket.give_back(now, price)
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from the queue; those after it move up."""
@@ -121,9 +147,15 @@ class TokenGate:
 
     def retime(self, now: float) -> None:
         """Move the alarms of all waiters, since tokens now accrue faster or slower."""
-        for place, other in enumerate(list(self.queue), start=1):
-            other.retime(now + self.bucket.wait(now, place))
+        before, most = 0.0, self.bucket.capacity
+        for other, price in list(self.queue.items()):
+            other.retime(now + self.bucket.wait(now, before + min(price, most)))
+            before += price
 
-    def seconds_left(self, now: float) -> float:
-        """Seconds that a new caller would wait for a token."""
-        return self.bucket.wait(now, len(self.queue) + 1)
+    def seconds_left(self, now: float, price: float = 1.0) -> float:
+        """Seconds that a new caller would wait for its tokens."""
+        return self.bucket.wait(now, sum(self.queue.values()) + min(price, self.bucket.capacity))
+
+    def withheld(self) -> str:
+        """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
+        return self.bucket.withheld()

@@ -37,6 +37,7 @@ BEYOND = (
     "is missing: write",
     "unknown key for the kind",
     "there is no dialect called",
+    "there is no bucket called",
     "has no scheme",
     "is not an HTTP status",
     "there is no upstream",

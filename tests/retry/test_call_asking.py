@@ -232,8 +232,8 @@ class TestHedging:
             >> granted(5, at=1.2)
         )
         assert bucket_of(book).level(2) == 5
-        assert book.scope.rate_bucket is not None
-        assert book.scope.rate_bucket.level(1.2) == 2  # the token of the hedge that was not sent
+        assert book.scope.rates
+        assert book.scope.rates[0].level(1.2) == 2  # the token of the hedge that was not sent
 
     def test_a_failure_while_the_question_is_out_asks_no_other(self) -> None:
         assert (

@@ -249,14 +249,14 @@ class Ledger:
         class Counted(type(bucket)):  # type: ignore[misc]
             __slots__ = ()
 
-            def take(self, now: float) -> bool:
-                granted = take(self, now)
+            def take(self, now: float, price: float = 1.0) -> bool:
+                granted = take(self, now, price)
                 ledger.rate[ledger.current] += granted
                 return bool(granted)
 
-            def give_back(self, now: float) -> None:
+            def give_back(self, now: float, tokens: float = 1.0) -> None:
                 ledger.rate[ledger.current] -= 1
-                give_back(self, now)
+                give_back(self, now, tokens)
 
         bucket.__class__ = Counted
 

@@ -293,7 +293,7 @@ def test_a_denied_hedge_gives_back_its_own_price_and_no_other() -> None:
 def test_a_denied_attempt_gives_back_its_token_of_the_rate() -> None:
     rated = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), name="pace"))
     call = play(rated, start(), denied(1, at=0.0))
-    assert call.so_far.upcoming.scope.rate_bucket is not None and call.so_far.upcoming.scope.rate_bucket.level(0.0) == 1
+    assert call.so_far.upcoming.scope.rates and call.so_far.upcoming.scope.rates[0].level(0.0) == 1
 
 
 def test_a_hedge_that_waits_when_the_body_outgrows_its_buffer_says_so() -> None:

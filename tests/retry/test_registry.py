@@ -103,8 +103,8 @@ def test_the_state_of_the_call_before_is_forgotten_with_its_scope(monkeypatch: p
 def test_a_scope_is_ready_while_no_gate_would_hold_an_attempt() -> None:
     rated = Registry().scope(replace(POLICY, rate=BucketRef(RateSpec(1.0, 1.0))), asked(), 0.0)
     assert rated.is_ready(0.0)
-    assert rated.rate_bucket is not None
-    rated.rate_bucket.take(0.0)
+    assert rated.rates
+    rated.rates[0].take(0.0)
     assert [rated.is_ready(now) for now in (0.0, 0.5, 1.0)] == [False, False, True]
 
     paced = Registry().scope(replace(POLICY, strategy=ADAPTIVE, rate=None), asked(), 0.0)

@@ -79,7 +79,7 @@ class Sidecar:
 
     def bucket(self, spec: BucketSpec, name: str = "fleet") -> Any:
         scope = self.registry.scope(policy_of(spec, name), REQUEST, self.now)
-        return scope.rate_bucket if spec.kind == "rate" else scope.bucket
+        return scope.rates[0] if spec.kind == "rate" else scope.bucket
 
     async def trip(self, *, later: float = 0.0) -> None:
         """One round trip, with all that is due by then."""

@@ -81,6 +81,7 @@ class RecordingObserver:
     refusals: list[CallRecord] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     stream_errors: list[tuple[str, str]] = field(default_factory=list)
+    tokens: list[tuple[int, int]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def call_ended(self, call: CallRecord) -> None:
@@ -99,6 +100,9 @@ class RecordingObserver:
 
     def stream_failed(self, policy: Policy, error: str) -> None:
         self.stream_errors.append((policy.upstream, error))
+
+    def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
+        self.tokens.append((round(prompt), round(output)))
 
     def app_repeated(self, policy: Policy) -> None:
         self.repeated.append(policy.upstream)

@@ -122,6 +122,17 @@ def bucket(ref: BucketRef | None) -> str:
     return f"{ref.name or 'its own'}: {store(ref.spec)}"
 
 
+def tokens(policy: Policy) -> str:
+    """The estimate of an attempt's price in a language model's tokens, in words; "" if no bucket counts them."""
+    rules = policy.tokens
+    if rules is None:
+        return ""
+    return (
+        f"an attempt costs its body, {rules.bytes:g} bytes a token, and the output's maximum, {rules.output:g} where "
+        "the request names none and too few outputs of its model are known; what its answer used is what is paid"
+    )
+
+
 def in_trouble(policy: Policy) -> str:
     """The handling of calls while the upstream is overloaded or away (contract, section 14), in words; "" if it is
     handled like any other failure.

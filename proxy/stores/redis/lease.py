@@ -387,16 +387,16 @@ class RedisRate(LeasedBucket, RateBucket):
         pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self._has_heard else short
         return max(REPORT_PAUSE, (short - pool) / self.rate if self.rate > 0 else 0.0)
 
-    def take(self, now: float) -> bool:
-        """Take one token of the lease; whether it had one."""
+    def take(self, now: float, price: float = 1.0) -> bool:
+        """Take the price, one token unless it says otherwise, from the lease; whether the lease had it."""
         self._used_at = now
         if self.store.out:
-            if self.store.withholds() or not self._own.take(now):
+            if self.store.withholds() or not self._own.take(now, price):
                 return False
-            self.lease.changed -= 1
+            self.lease.changed -= price
             return True
-        if self.lease.has(1.0, now):
-            self._spend(1.0, now)
+        if self.lease.has(price, now):
+            self._spend(price, now)
             if self.lease.left < self.reserve:
                 self._soon(now)
             return True
@@ -405,12 +405,12 @@ class RedisRate(LeasedBucket, RateBucket):
             self._soon(now)
         return False
 
-    def give_back(self, now: float) -> None:
+    def give_back(self, now: float, tokens: float = 1.0) -> None:
         if self.store.out:
-            self._own.give_back(now)
-            self.lease.changed += 1
+            self._own.give_back(now, tokens)
+            self.lease.changed += tokens
             return
-        self.lease.changed += self.lease.put_back(1.0)
+        self.lease.changed += self.lease.put_back(tokens)
         self._soon(now + PROMPT)
 
     def _awaited(self) -> float:

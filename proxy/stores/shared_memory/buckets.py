@@ -127,11 +127,11 @@ class SharedLimiter(CubicLimiter):
     reserve = exclusive(CubicLimiter.reserve)
     learn = exclusive(CubicLimiter.learn)
 
-    def take(self, now: float) -> bool:
+    def take(self, now: float, price: float = 1.0) -> bool:
         """Take one token for an attempt; free while the limiter is off, which it is until the first throttling in any
         worker.
         """
-        return (not self.enabled and not self.record.peek()) or self._take(now)
+        return (not self.enabled and not self.record.peek()) or self._take(now, price)
 
 
 class SharedSeen(SeenKeys):

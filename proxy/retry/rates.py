@@ -1,0 +1,92 @@
+"""Several rate buckets that one attempt pays together: all of them, or none (contract, section 16).
+
+An attempt costs one token of a bucket that counts attempts, and its estimate of a bucket that counts a language model's
+tokens (`proxy.retry.token_estimate`). A waiter stands in the queues of all gates at once, and joins them in one step,
+so the first to come is the first everywhere, and no two waiters can wait for each other.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from proxy.retry.token_bucket import REJECTED, STEP, TokenGate, Waiter
+
+
+class Payer(Waiter, Protocol):
+    """A waiter that says what its attempt costs."""
+
+    @property
+    def tokens(self) -> float:
+        """The attempt's price in a language model's tokens."""
+
+
+class Rates:
+    """The gates of several rate buckets, or of one that counts tokens. `gates`: each with whether it counts tokens."""
+
+    __slots__ = ("gates",)
+
+    def __init__(self, gates: tuple[tuple[TokenGate, bool], ...]) -> None:
+        self.gates = gates
+
+    def ask(self, waiter: Payer, now: float) -> float:
+        """Take the attempt's price from all buckets and return `now`; else take nothing, and return the time to ask
+        again, or REJECTED.
+        """
+        prices = [(gate, waiter.tokens if counts else 1.0) for gate, counts in self.gates]
+        if all(_has(gate, waiter, price, now) for gate, price in prices) and self._take(waiter, prices, now):
+            return now
+        latest = now + STEP
+        for gate, price in prices:
+            if _has(gate, waiter, price, now):
+                gate.queue[waiter] = price  # this bucket has the tokens, so that it rejects no call
+                continue
+            at = gate.join(waiter, now, price)
+            if at == REJECTED:
+                self.leave(waiter, now)
+                return REJECTED
+            latest = max(latest, at)
+        return latest
+
+    def _take(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> bool:
+        """Take every price, or none: another process may take the tokens of a shared bucket first."""
+        taken: list[tuple[TokenGate, float]] = []
+        for gate, price in prices:
+            if not gate.bucket.take(now, price):
+                for earlier, paid in taken:
+                    earlier.bucket.give_back(now, paid)
+                return False
+            taken.append((gate, price))
+        for gate, _ in prices:
+            gate.queue.pop(waiter, None)
+        return True
+
+    def give_back(self, now: float, price: float = 0.0) -> None:
+        """Put back what an attempt with this price in tokens has paid, since it is not sent."""
+        for gate, counts in self.gates:
+            gate.give_back(now, price if counts else 1.0)
+
+    def settle(self, now: float, unused: float) -> None:
+        """Put back tokens that an attempt has paid and not used. A negative number takes what it used beyond them."""
+        for gate, counts in self.gates:
+            if counts and unused:
+                gate.bucket.give_back(now, unused)
+                if gate.queue:
+                    gate.retime(now)
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """Remove the waiter from all queues; those after it move up."""
+        for gate, _ in self.gates:
+            gate.leave(waiter, now)
+
+    def seconds_left(self, now: float) -> float:
+        """Seconds that a new caller would wait, if its attempt cost one token of each bucket."""
+        return max(gate.seconds_left(now) for gate, _ in self.gates)
+
+    def withheld(self) -> str:
+        """Why a bucket gives no token at the moment although its level may suffice; "" if the levels alone decide."""
+        return next((why for gate, _ in self.gates if (why := gate.withheld())), "")
+
+
+def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:
+    """Whether the waiter is first in the queue, and the bucket has what an attempt with this price needs to begin."""
+    return gate.is_first(waiter) and gate.bucket.wait(now, min(price, gate.bucket.capacity)) <= 0

@@ -1,0 +1,47 @@
+"""The settlement of an attempt's price in a language model's tokens, at its end (contract, section 16, "Settled").
+
+The price was an estimate. What the answer says that it cost is what is paid: the rest comes back, and more is taken.
+Tokens alone come back, never the attempt.
+
+Law: each attempt is settled once. Without the upstream's word nothing comes back that it may have spent.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.admission import Payment
+from proxy.retry.facts import Failure, Progress
+from proxy.retry.next_attempt import NextAttempt
+from proxy.retry.token_usage import TokenUsage
+
+#: The statuses of requests that cost no token: the key was refused, or the limit was reached.
+_FREE = frozenset({401, 429})
+
+
+def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
+    """Settle an attempt that failed: all tokens come back if it was not processed, those of the output if it was
+    answered with an error, and none after any other end, since the upstream may have worked.
+    """
+    estimate, fault, status = payment.estimate, failure.fault, failure.status
+    if estimate is None:
+        return
+    if status in _FREE or (fault is not None and fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)):
+        payment.settle(estimate.price, now)
+    elif fault is None and status is not None and status >= 400:
+        payment.settle(estimate.output, now)
+    else:
+        payment.settle(0.0, now)
+
+
+def settle_delivered(upcoming: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
+    """Settle the attempt whose answer went to the app, and learn how long that model's outputs are."""
+    estimate, rules, outputs = payment.estimate, upcoming.policy.tokens, upcoming.scope.outputs
+    if estimate is None or rules is None:
+        return
+    output = usage.output
+    if output is None and usage.text is not None:
+        output = min(usage.text / rules.bytes, estimate.output)
+    if usage.output is not None and outputs is not None:
+        outputs.add(estimate.model, usage.output, now)
+    prompt = estimate.prompt if usage.prompt is None else usage.prompt
+    payment.settle(estimate.price - prompt - (estimate.output if output is None else output), now)
+    upcoming.env.tokens_used(upcoming.policy, prompt, estimate.output if output is None else output, estimate.price)

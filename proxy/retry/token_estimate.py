@@ -1,0 +1,96 @@
+"""The price of an attempt in a language model's tokens, estimated before it is sent (contract, section 16, "Tokens").
+
+The prompt is the request's body, so many bytes a token; a medium (an image, a sound, a file) costs MEDIUM_TOKENS
+whatever its bytes. The output is the maximum that the request names, times the number of outputs that it asks for;
+without a maximum it is what nine of ten outputs of that model did not exceed lately, else a default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.retry.json_paths import values_at, whole_number
+from proxy.retry.output_sizes import OutputSizes
+from proxy.retry.policy import JsonPath, TokenRules
+
+#: Contract, section 16: the tokens of a medium, and the most outputs of one request.
+MEDIUM_TOKENS, MOST_CHOICES = 1000, 128
+
+#: How a string that is a medium begins (RFC 2397).
+_DATA = "data:"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The tokens that an attempt is expected to cost. `model`: the model that the request names, "" for none."""
+
+    prompt: float
+    output: float
+    model: str = ""
+
+    @property
+    def price(self) -> float:
+        """The tokens of the whole attempt."""
+        return self.prompt + self.output
+
+
+def estimate(
+    rules: TokenRules, body: Iterable[bytes] | None, size: int, outputs: OutputSizes | None, now: float
+) -> Estimate:
+    """The estimate for a request. `body`: its body, None if that is not kept; `size`: the bytes of it that have come;
+    `outputs`: those of the upstream.
+    """
+    whole = None if body is None else b"".join(body)
+    document = None if whole is None else _parsed(whole)
+    model = ""
+    media_bytes = media = 0
+    most: int | None = None
+    if document is not None:
+        model = next((each for each in _found(rules, document, "model") if isinstance(each, str)), "")
+        media, media_bytes = _media(document, frozenset().union(*(fields.media for fields in rules.fields)))
+        named = [number for each in _found(rules, document, "maximum") if (number := whole_number(each)) is not None]
+        if named:
+            choices = [number for each in _found(rules, document, "choices") if (number := whole_number(each))]
+            most = int(min(max(named), rules.burst)) * min(max(choices, default=1), MOST_CHOICES)
+    prompt = max(0, (size if whole is None else len(whole)) - media_bytes) / rules.bytes + media * MEDIUM_TOKENS
+    if most is not None:
+        return Estimate(prompt, most, model)
+    expected = None if outputs is None else outputs.expected(model, now)
+    return Estimate(prompt, rules.output if expected is None else expected, model)
+
+
+def _parsed(body: bytes) -> Any:
+    """The body as JSON; None if it is not JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _found(rules: TokenRules, document: Any, what: str) -> Iterable[Any]:
+    """The values at every path that the packs have for `what`."""
+    for fields in rules.fields:
+        paths: tuple[JsonPath, ...] = getattr(fields, what)
+        for path in paths:
+            yield from values_at(document, path)
+
+
+def _media(document: Any, names: frozenset[str]) -> tuple[int, int]:
+    """The number of strings in the document that are media, by the names of their member and of the one that it is in,
+    or since they begin with `data:`, and their bytes.
+    """
+    count = size = 0
+    waiting: list[tuple[str, str, Any]] = [("", "", document)]
+    while waiting:
+        outer, name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend((name, inner, each) for inner, each in value.items())
+        elif isinstance(value, list):
+            waiting.extend((outer, name, each) for each in value)
+        elif isinstance(value, str) and (f"{outer}.{name}" in names or name in names or value.startswith(_DATA)):
+            count += 1
+            size += len(value.encode("utf-8", "surrogatepass"))
+    return count, size

@@ -1,0 +1,160 @@
+"""How many of a language model's tokens an answer says that it cost (contract, section 16, "Settled").
+
+The answer goes to the app as it came; a `UsageReader` reads it as it passes. In a stream of events the last event that
+has a number counts, since providers count up. In JSON the numbers often stand at the end of a long document: of a body
+that is not kept whole, the end is searched for the member that has them. Without numbers the output is estimated by its
+text.
+
+Law: the memory is bounded by KEPT bytes of a body and one event; a content coding other than gzip and deflate is not
+read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
+from proxy.retry.event_stream import SseReader, is_event_stream
+from proxy.retry.facts import Reply
+from proxy.retry.json_paths import values_at, whole_number
+from proxy.retry.policy import JsonPath, TokenRules, UsageFields
+from proxy.retry.stream_errors import StreamWatch
+
+#: The most bytes of a body's end that are kept to be searched.
+KEPT = 64 * 1024
+
+
+@dataclass(slots=True)
+class TokenUsage:
+    """The tokens that an answer cost; None where it does not say so. `text`: the bytes of its output's text, None if
+    that can't be read.
+    """
+
+    prompt: float | None = None
+    output: float | None = None
+    text: int | None = None
+
+
+class UsageReader:
+    """A reader of one answer's body, for the tokens that it cost. `watch`: another reader of the same bytes, which is
+    asked for what it finds.
+    """
+
+    __slots__ = ("_decoder", "_events", "_fields", "_readable", "_tail", "_text", "_usage", "_whole", "watch")
+
+    def __init__(self, rules: TokenRules, reply: Reply, watch: StreamWatch | None = None) -> None:
+        coding = coding_of(reply.fields)
+        self.watch = watch
+        self._fields = rules.fields
+        self._readable = coding in READABLE
+        self._decoder = Decoder(coding) if coding and self._readable else None
+        self._events = SseReader() if is_event_stream(reply) else None
+        self._usage = TokenUsage()
+        self._text = 0
+        self._tail = b""
+        self._whole = True  # the tail is the whole body
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take the next bytes of the answer's body. Returns what `watch` finds in them."""
+        found = [] if self.watch is None else self.watch.feed(data)
+        if not self._readable:
+            return found
+        if self._decoder is not None:
+            data = self._decoder.feed(data, 16 * DECODED)
+            self._readable = not self._decoder.over
+        if self._events is not None:
+            for event in self._events.feed(data):
+                self._read(event.data)
+        else:
+            self._tail += data
+            if len(self._tail) > 2 * KEPT:
+                self._tail, self._whole = self._tail[-KEPT:], False
+        return found
+
+    def _read(self, data: bytes) -> None:
+        """Read the data of an event."""
+        if not data.startswith(b"{"):
+            return
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        self._learn(document)
+        self._text += _text_of(self._fields, document)
+
+    def _learn(self, document: Any) -> None:
+        """Take over the numbers of tokens that a document has."""
+        usage = self._usage
+        for fields in self._fields:
+            prompt, output = _sum(document, fields.prompt), _sum(document, fields.output)
+            if prompt is not None:
+                usage.prompt = max(0.0, prompt - (_sum(document, fields.prompt_free) or 0.0))
+            if output is not None:
+                usage.output = output
+
+    def ended(self, *, whole: bool) -> TokenUsage:
+        """The tokens that the answer cost, as far as its bytes so far say. `whole`: it has come whole."""
+        usage = self._usage
+        if self._events is None and self._readable:
+            self._read_tail()
+        usage.text = self._text if whole and self._readable else None
+        return usage
+
+    def _read_tail(self) -> None:
+        """Read a body that is no stream of events, or its end."""
+        tail, self._tail = self._tail, b""
+        if self._whole:
+            try:
+                document = json.loads(tail)
+            except (ValueError, RecursionError):
+                self._readable = False
+                return
+            documents = document if isinstance(document, list) else [document]
+            for each in documents:  # Gemini's stream without SSE is a list
+                self._learn(each)
+                self._text += _text_of(self._fields, each)
+            self._readable = any(True for fields in self._fields for path in fields.text for _ in _at(documents, path))
+            return
+        self._readable = False
+        for fields in self._fields:
+            for name in {path[0] for path in (*fields.prompt, *fields.output)}:
+                part = _last_member(tail, name)
+                if part is not None:
+                    self._learn({name: part})
+
+
+def _at(documents: Iterable[Any], path: JsonPath) -> Iterable[Any]:
+    for each in documents:
+        yield from values_at(each, path)
+
+
+def _last_member(text: bytes, name: str) -> Any:
+    """The value of the last member with this name in the end of a JSON text; None if it can't be read."""
+    mark = json.dumps(name).encode()
+    at = text.rfind(mark)
+    if at < 0:
+        return None
+    rest = text[at + len(mark) :].decode("utf-8", "replace").lstrip()
+    if not rest.startswith(":"):
+        return None
+    try:
+        return json.JSONDecoder().raw_decode(rest[1:].lstrip())[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _sum(document: Any, paths: tuple[JsonPath, ...]) -> float | None:
+    """The sum of the whole numbers at the paths; None if there is none."""
+    found = [
+        number for path in paths for each in values_at(document, path) if (number := whole_number(each)) is not None
+    ]
+    return float(sum(found)) if found else None
+
+
+def _text_of(fields: tuple[UsageFields, ...], document: Any) -> int:
+    """The bytes of the output's text that a document has."""
+    texts = (each for one in fields for path in one.text for each in values_at(document, path))
+    return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts if isinstance(each, str))

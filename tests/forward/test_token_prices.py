@@ -1,0 +1,135 @@
+"""Calls that are paid in a language model's tokens: the price waits for the body, and is settled by the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from support.front import App, Front, request, to
+from support.scripted import Upstream, answer
+
+from proxy.config.classification import dialects
+from proxy.config.problems import Mark, Problems
+from proxy.retry.facts import Class
+from proxy.retry.policy import BucketRef, Classify, RateSpec, TokenRules
+
+DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
+(OPENAI,) = dialects(["openai"], [Mark("", 0, 0)], (), Problems())
+assert OPENAI.usage is not None
+RULES = TokenRules(output=100, burst=1000, fields=(OPENAI.usage,))
+RATE = BucketRef(RateSpec(1e-6, 1000.0, unit="tokens"), "tpm")
+PAID: dict[str, Any] = {
+    "rate": RATE,
+    "tokens": RULES,
+    "classify": Classify(statuses={429: Class.THROTTLING}, dialects=(OPENAI,)),
+}
+
+
+def says(prompt: int, output: int) -> bytes:
+    return json.dumps({"usage": {"prompt_tokens": prompt, "completion_tokens": output}}).encode()
+
+
+def asks(maximum: int, size: int = 400) -> bytes:
+    body = json.dumps({"model": "m", "max_tokens": maximum, "prompt": ""}).encode()
+    return body[:-2] + b"x" * (size - len(body)) + body[-2:]
+
+
+def level(front: Front) -> float:
+    (bucket,) = [each.bucket for each in front.path.registry.shared(0.0) if each.label == "tpm"]
+    return round(bucket.level(0.0), 1)
+
+
+@asynccontextmanager
+async def paying(*steps: bytes, **changes: Any) -> AsyncIterator[tuple[Upstream, Front, App]]:
+    """An upstream that is paid in tokens, and an app that calls it."""
+    async with (
+        Upstream(*steps) as upstream,
+        Front(to("llm", upstream.url, **{**PAID, **changes})) as front,
+        front.app() as app,
+    ):
+        yield upstream, front, app
+
+
+async def test_the_answer_settles_what_was_paid() -> None:
+    async with paying(answer(200, says(30, 7), DATE, "Content-Type: application/json")) as (_upstream, front, app):
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 200
+        await front.observed.until(1)
+        assert level(front) == 1000 - 37
+        assert (await app.ask("GET", "/llm/models")).status == 200  # a request without a body has a price, too
+        await front.observed.until(2)
+        assert level(front) == 1000 - 74
+
+
+async def test_a_body_that_trickles_in_is_priced_when_it_is_whole() -> None:
+    async with paying(answer(200, b"no json", DATE)) as (upstream, front, app):
+        body = asks(500)
+        head = request("POST", "/llm/x", f"Content-Length: {len(body)}", host=app.authority)
+        app.send(head + body[:100])
+        for start in range(100, len(body), 100):
+            assert not upstream.requests
+            app.send(body[start : start + 100])
+        assert (await app.read("POST")).status == 200
+        assert upstream.requests[0].body == body
+        await front.observed.until(1)
+        assert level(front) == 1000 - 600  # nothing says what it cost: what was paid stays
+
+
+async def test_a_stream_is_settled_by_its_last_event() -> None:
+    events = b"".join(
+        b"data: %s\n\n" % json.dumps(each).encode()
+        for each in (
+            {"choices": [{"delta": {"content": "hi"}}]},
+            {"usage": {"prompt_tokens": 1, "completion_tokens": 2}},
+        )
+    )
+    async with paying(answer(200, events, DATE, "Content-Type: text/event-stream")) as (_upstream, front, app):
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).body == events
+        await front.observed.until(1)
+        assert level(front) == 1000 - 3
+
+
+async def test_what_fails_gives_back_what_it_can_not_have_used() -> None:
+    steps = (
+        answer(429, b"", DATE, "Retry-After: 0"),  # all of it comes back
+        answer(200, says(100, 100), DATE),
+        answer(400, b"{}", DATE),  # the output comes back
+        answer(401, b"{}", DATE),  # all of it
+    )
+    async with paying(*steps) as (_upstream, front, app):
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).one("x-attempt-count") == "2"
+        await front.observed.until(1)
+        assert level(front) == 1000 - 200
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 400
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 401
+        await front.observed.until(3)
+        assert level(front) == 1000 - 200 - 100
+
+
+async def test_a_call_that_does_not_fit_is_refused_where_the_bucket_rejects() -> None:
+    rejects = BucketRef(RateSpec(1e-6, 1000.0, when_empty="reject", unit="tokens"), "tpm")
+    async with paying(answer(200, b"", DATE), rate=rejects) as (upstream, _front, app):
+        assert (await app.ask("POST", "/llm/x", body=asks(800))).status == 200
+        refused = await app.ask("POST", "/llm/x", body=asks(800))
+        assert refused.status == 503 and "rate_limited" in (refused.one("proxy-status") or "")
+        assert len(upstream.requests) == 1
+
+
+async def test_all_buckets_of_a_list_are_paid() -> None:
+    requests = BucketRef(RateSpec(1e-6, 2.0, when_empty="reject"), "rpm")
+    async with paying(answer(200, says(10, 10), DATE), rate=requests, more_rates=(RATE,)) as (_upstream, front, app):
+        statuses = [(await app.ask("POST", "/llm/x", body=asks(100))).status for _ in range(3)]
+        assert statuses == [200, 200, 503]
+        await front.observed.until(3)
+        levels = {each.label: round(each.bucket.level(0.0)) for each in front.path.registry.shared(0.0)}
+        del levels["llm/standard"]
+        assert levels == {"rpm": 0, "tpm": 960}
+
+
+async def test_an_app_that_waits_for_100_continue_is_not_kept_waiting() -> None:
+    async with paying(answer(200, says(1, 1), DATE)) as (upstream, _front, app):
+        app.send(request("POST", "/llm/x", "Expect: 100-continue", "Content-Length: 4", host=app.authority))
+        await upstream.until(1)
+        app.send(b"body")
+        assert (await app.read("POST")).status == 200

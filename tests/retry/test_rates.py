@@ -1,0 +1,110 @@
+"""Several rate buckets that an attempt pays together, and buckets that count a language model's tokens."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.retry.buckets import RateBucket
+from proxy.retry.policy import RateSpec
+from proxy.retry.rates import Rates
+from proxy.retry.token_bucket import REJECTED
+
+
+class Call:
+    """A waiter with a price."""
+
+    def __init__(self, tokens: float) -> None:
+        self.tokens = tokens
+        self.at: float | None = None
+
+    def retime(self, at: float) -> None:
+        self.at = at
+
+
+def made(*specs: RateSpec) -> tuple[Rates, list[RateBucket]]:
+    buckets = [RateBucket(spec) for spec in specs]
+    return Rates(tuple((each.gate, each.spec.unit == "tokens") for each in buckets)), buckets
+
+
+def test_all_are_paid_or_none() -> None:
+    rates, (requests, tokens) = made(RateSpec(1.0, 2.0), RateSpec(10.0, 100.0, unit="tokens"))
+    assert rates.ask(Call(80.0), 0.0) == 0.0
+    assert (requests.level(0.0), tokens.level(0.0)) == (1.0, 20.0)
+    waits = Call(50.0)
+    assert rates.ask(waits, 0.0) == 3.0
+    assert (requests.level(0.0), tokens.level(0.0)) == (1.0, 20.0)
+    assert rates.ask(waits, 3.0) == 3.0
+    assert (requests.level(3.0), tokens.level(3.0)) == (1.0, 0.0)
+
+
+def test_the_first_to_come_is_the_first_at_every_bucket() -> None:
+    rates, (_, tokens) = made(RateSpec(1.0, 1.0), RateSpec(10.0, 100.0, unit="tokens"))
+    assert rates.ask(Call(95.0), 0.0) == 0.0
+    large, small = Call(100.0), Call(1.0)
+    assert rates.ask(large, 0.0) == 9.5
+    assert rates.ask(small, 0.0) > 9.5  # the small one would fit, and does not overtake
+    assert rates.ask(small, 1.0) > 1.0
+    assert rates.ask(large, 9.5) == 9.5
+    assert tokens.level(9.5) == 0.0
+    rates.leave(small, 9.5)
+    assert rates.seconds_left(9.5) > 0
+
+
+def test_a_price_above_the_burst_needs_a_full_bucket_and_leaves_a_debt() -> None:
+    rates, (tokens,) = made(RateSpec(10.0, 100.0, unit="tokens"))
+    large = Call(250.0)
+    assert rates.ask(large, 0.0) == 0.0
+    after = Call(10.0)
+    assert rates.ask(after, 0.0) == 16.0  # 150 of debt, and its own ten
+    assert tokens.level(15.0) == 0.0
+    assert rates.ask(after, 16.0) == 16.0
+
+
+def test_a_bucket_that_rejects_rejects_only_what_it_can_not_pay() -> None:
+    rates, _ = made(RateSpec(1.0, 1.0), RateSpec(10.0, 100.0, when_empty="reject", unit="tokens"))
+    assert rates.ask(Call(60.0), 0.0) == 0.0
+    waits = Call(40.0)
+    assert rates.ask(waits, 0.0) == 1.0  # for the bucket of requests, which lets calls wait
+    rejected = Call(90.0)
+    assert rates.ask(rejected, 0.0) == REJECTED
+    assert rates.ask(waits, 1.0) == 1.0
+
+
+def test_what_is_not_used_comes_back_and_what_was_used_beyond_is_taken() -> None:
+    rates, (requests, tokens) = made(RateSpec(0.001, 5.0), RateSpec(0.001, 100.0, unit="tokens"))
+    assert rates.ask(Call(60.0), 0.0) == 0.0
+    rates.settle(0.0, 20.0)
+    assert (requests.level(0.0), tokens.level(0.0)) == (4.0, 60.0)
+    rates.settle(0.0, -80.0)
+    assert tokens.level(0.0) == 0.0
+    assert rates.ask(Call(1.0), 0.0) > 1000  # the debt has no floor
+
+
+def test_settling_moves_the_alarms_of_those_that_wait() -> None:
+    rates, _ = made(RateSpec(10.0, 100.0, unit="tokens"))
+    assert rates.ask(Call(100.0), 0.0) == 0.0
+    waits = Call(50.0)
+    assert rates.ask(waits, 0.0) == 5.0
+    rates.settle(0.0, 40.0)
+    assert waits.at == 1.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 200), st.floats(-100, 200), st.floats(0, 3)), max_size=30))
+def test_tokens_are_conserved(calls: list[tuple[float, float, float]]) -> None:
+    """Never more is granted than was there and accrued, apart from the debt of the last call."""
+    rate, burst = 10.0, 100.0
+    rates, _ = made(RateSpec(rate, burst, unit="tokens"))
+    now = used = 0.0
+    for price, unused, pause in calls:
+        call = Call(price)
+        at = rates.ask(call, now)
+        while at > now:
+            now = at
+            at = rates.ask(call, now)
+        assert used + min(price, burst) <= burst + rate * now + 1e-3
+        used += price
+        rates.settle(now, min(unused, price))
+        used -= min(unused, price)
+        used = max(used, rate * now)  # what would overflow the bucket is lost
+        now += pause

@@ -1,0 +1,170 @@
+"""The price of an attempt in a language model's tokens: expected before it is sent, and settled by its answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from proxy.config.classification import dialects
+from proxy.config.problems import Mark, Problems
+from proxy.retry.facts import MappingFields, Reply
+from proxy.retry.output_sizes import FEWEST, MODELS, WINDOW, OutputSizes
+from proxy.retry.policy import TokenRules
+from proxy.retry.token_estimate import Estimate, estimate
+from proxy.retry.token_usage import KEPT, TokenUsage, UsageReader
+
+
+def rules(pack: str, **more: Any) -> TokenRules:
+    problems = Problems()
+    (dialect,) = dialects([pack], [Mark("", 0, 0)], (), problems)
+    assert dialect.usage is not None and not problems.fatal
+    return TokenRules(fields=(dialect.usage,), **{"burst": 10_000, **more})
+
+
+def expected(pack: str, document: Any, outputs: OutputSizes | None = None, **more: Any) -> Estimate:
+    body = json.dumps(document).encode()
+    return estimate(rules(pack, **more), (body[:5], body[5:]), len(body), outputs, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("pack", "document", "output"),
+    [
+        ("openai", {"max_tokens": 100}, 100),
+        ("openai", {"max_tokens": 100, "max_completion_tokens": 300}, 300),
+        ("openai", {"max_output_tokens": 50}, 50),
+        ("openai", {"max_tokens": 100, "n": 3}, 300),
+        ("openai", {"max_tokens": 1, "n": 5000}, 128),
+        ("openai", {"max_tokens": 0}, 0),
+        ("openai", {"max_tokens": 20_000}, 10_000),
+        ("openai", {"max_tokens": 20_000, "n": 2}, 20_000),
+        ("openai", {"max_tokens": -1}, 1024),
+        ("openai", {"max_tokens": 10.5}, 1024),
+        ("openai", {"max_tokens": True}, 1024),
+        ("openai", {"max_tokens": "100"}, 1024),
+        ("openai", {}, 1024),
+        ("anthropic", {"max_tokens": 64}, 64),
+        ("google", {"generationConfig": {"maxOutputTokens": 10, "candidateCount": 2}}, 20),
+        ("azure", {"max_completion_tokens": 7}, 7),
+    ],
+)
+def test_the_output_is_the_maximum_that_the_request_names(pack: str, document: Any, output: float) -> None:
+    assert expected(pack, document).output == output
+
+
+def test_the_prompt_is_the_body() -> None:
+    body = b'{"model": "m", "max_tokens": 0}'
+    assert estimate(rules("openai", bytes=2), (body,), len(body), None, 0.0) == Estimate(len(body) / 2, 0, "m")
+    assert estimate(rules("openai"), None, 400, None, 0.0) == Estimate(100, 1024)
+    assert estimate(rules("openai"), (b"no json",), 7, None, 0.0) == Estimate(7 / 4, 1024)
+
+
+@pytest.mark.parametrize(
+    ("pack", "content"),
+    [
+        ("openai", {"image_url": {"url": "https://x.test/a.png"}}),
+        ("openai", {"anything": "data:image/png;base64," + "A" * 4000}),
+        ("openai", {"input_audio": {"data": "A" * 4000, "format": "wav"}}),
+        ("anthropic", {"source": {"type": "base64", "data": "A" * 4000}}),
+        ("google", {"inlineData": {"mimeType": "image/png", "data": "A" * 4000}}),
+    ],
+)
+def test_a_medium_costs_the_same_whatever_its_bytes(pack: str, content: Any) -> None:
+    price = expected(pack, {"messages": [{"content": [content, {"text": "data"}]}]})
+    assert 1000 < price.prompt < 1040
+
+
+def test_outputs_of_the_model_stand_for_a_maximum_that_is_not_named() -> None:
+    outputs = OutputSizes()
+    for tokens in range(1, FEWEST):
+        outputs.add("m", tokens, 0.0)
+    assert expected("openai", {"model": "m"}, outputs).output == 1024
+    outputs.add("m", 20, 0.0)
+    assert expected("openai", {"model": "m"}, outputs).output == 18
+    assert expected("openai", {"model": "other"}, outputs).output == 1024
+    assert outputs.expected("m", WINDOW + 1) is None
+
+
+def test_a_hundred_models_are_kept_apart_and_the_rest_together() -> None:
+    outputs = OutputSizes()
+    for number in range(MODELS):
+        outputs.add(f"m{number}", 1.0, 0.0)
+    for number in range(FEWEST):
+        outputs.add(f"more{number}", 7.0, 1.0)
+    assert outputs.expected("more0", 1.0) == outputs.expected("unknown", 1.0) == 7.0
+    outputs.add("new", 1.0, WINDOW + 0.5)  # the first hundred are forgotten
+    for _ in range(FEWEST):
+        outputs.add("new", 2.0, WINDOW + 0.5)
+    assert outputs.expected("new", WINDOW + 0.5) == 2.0
+
+
+def read(pack: str, body: bytes, *fields: tuple[str, str], whole: bool = True, piece: int = 7) -> TokenUsage:
+    reader = UsageReader(rules(pack), Reply(200, MappingFields(fields)))
+    for start in range(0, len(body), piece):
+        assert reader.feed(body[start : start + piece]) == []
+    return reader.ended(whole=whole)
+
+
+EVENTS = ("Content-Type", "text/event-stream")
+
+
+def events(*documents: Any) -> bytes:
+    return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in documents) + b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("pack", "document", "usage"),
+    [
+        ("openai", {"usage": {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}}, (5, 6)),
+        ("openai", {"usage": {"input_tokens": 5, "output_tokens": 6}}, (5, 6)),
+        ("anthropic", {"usage": {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 6}}, (5, 6)),
+        ("anthropic", {"usage": {"input_tokens": 5, "cache_creation_input_tokens": 90, "output_tokens": 6}}, (95, 6)),
+        (
+            "google",
+            {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 6, "thoughtsTokenCount": 4}},
+            (5, 10),
+        ),
+        ("azure", {"usage": {"prompt_tokens": 5, "completion_tokens": 6}}, (5, 6)),
+        ("openai", {"usage": {"prompt_tokens": -5, "completion_tokens": "6"}}, (None, None)),
+        ("openai", {"usage": None}, (None, None)),
+    ],
+)
+def test_a_json_answer_says_what_it_cost(pack: str, document: Any, usage: tuple[float | None, float | None]) -> None:
+    found = read(pack, json.dumps(document).encode())
+    assert (found.prompt, found.output) == usage
+    packed = read(pack, gzip.compress(json.dumps(document).encode()), ("Content-Encoding", "gzip"))
+    assert (packed.prompt, packed.output) == usage
+
+
+def test_the_end_of_a_long_answer_is_enough() -> None:
+    document = {
+        "choices": [{"message": {"content": "x" * 4 * KEPT}}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 9},
+    }
+    found = read("openai", json.dumps(document).encode(), piece=10_000)
+    assert (found.prompt, found.output, found.text) == (3, 9, None)
+
+
+def test_the_last_event_that_has_numbers_counts() -> None:
+    stream = events(
+        {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}},
+        {"type": "content_block_delta", "delta": {"text": "hello"}},
+        {"type": "message_delta", "usage": {"output_tokens": 15}},
+        {"type": "message_stop"},
+    )
+    assert read("anthropic", stream, EVENTS) == TokenUsage(25, 15, 5)
+    assert read("anthropic", stream, EVENTS, whole=False) == TokenUsage(25, 15, None)
+
+
+def test_without_numbers_the_text_is_counted() -> None:
+    stream = events(*({"choices": [{"delta": {"content": text}}]} for text in ("Hé", "llo", "")), {"choices": []})
+    assert read("openai", stream, EVENTS) == TokenUsage(None, None, 6)
+    assert read("openai", b'{"choices": [{"message": {"content": "Hello"}}]}') == TokenUsage(None, None, 5)
+
+
+def test_what_can_not_be_read_says_nothing() -> None:
+    assert read("openai", b"<html>") == TokenUsage()
+    assert read("openai", b'{"usage": {"prompt_tokens": 1}}', ("Content-Encoding", "br")) == TokenUsage()
+    assert read("openai", b'{"id": 1}') == TokenUsage()
