@@ -37,8 +37,8 @@ from proxy.retry.policy import (
     RateSpec,
     Scope,
     Timeouts,
-    WholeAnswers,
     TokenRules,
+    WholeAnswers,
 )
 from proxy.retry.presets import STANDARD
 from proxy.retry.routing import Endpoint, Target

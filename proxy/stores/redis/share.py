@@ -62,14 +62,15 @@ class Turns:
             left += self._pause * math.ceil(tokens - 1)
         return 0.0 if left <= 1e-9 else left
 
-    def take(self, now: float) -> bool:
-        """Take the token if its turn has come; False if it has not."""
+    def take(self, now: float, price: float = 1.0) -> bool:
+        """Take the price if the turn has come; False if it has not. A price above one token takes later turns, too."""
         if self.wait(now) > 0:
             return False
-        self._due += self._pause
+        self._due += self._pause * math.ceil(price)
         return True
 
-    def give_back(self, now: float) -> None:
-        """Put a token back that was not used, if it could still be taken."""
-        if self._due - self._pause + self._lasts >= now:
-            self._due -= self._pause
+    def give_back(self, now: float, tokens: float = 1.0) -> None:
+        """Put tokens back that were not used, if they could still be taken. A negative number takes later turns."""
+        turns = self._pause * math.ceil(tokens)
+        if self._due - turns + self._lasts >= now:
+            self._due -= turns
