@@ -160,6 +160,7 @@ class Policies:
             self._one(self._target(tree, typed, place.endpoints, path)),
             circuit_breaker=breaker,
             endpoints=self._one(place.shares if breaker is not None or len(place.shares) > 1 else ()),
+            balance=typed["balance"],
             fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
             concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
             limit=None if alone else self._one(_auto_limit(typed["concurrency"])),

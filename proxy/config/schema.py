@@ -442,6 +442,11 @@ POLICY_KEYS: dict[str, Key] = {
         {"whole": "64KiB", "pause": "50ms", "wait": "1s"},
         "keep an answer until it is whole, so that one that breaks is asked for again; or off",
     ),
+    "balance": Key(
+        one_word("turns", "least"),
+        "turns",
+        "which of several endpoints an attempt goes to: by turns, or where the fewest attempts are under way",
+    ),
     "classify": Key(CLASSIFY),
     "dialects": Key(
         ListOf(word),
@@ -518,7 +523,7 @@ ENDPOINT = section(
     "One of several endpoints.",
     url=Key(endpoint, required=True),
     weight=Key(whole(1, 100), 1, "its share of the turns"),
-    priority=Key(whole(0), 0, "0 first; a higher number while all lower ones refuse connections or are open"),
+    priority=Key(whole(0), 0, "0 first; a higher number while all lower ones refuse, are open, cool or are out"),
 )
 
 UPSTREAM = replace(

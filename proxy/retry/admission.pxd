@@ -16,6 +16,7 @@ cdef class Payment:
     cdef public object choice
     cdef public double _taken_at
     cdef public object _hedges
+    cdef public object _load
     cdef public double _hedged_at
     cdef public tuple _tokens
     cdef public object estimate

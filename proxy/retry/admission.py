@@ -6,8 +6,9 @@ among the attempts that may be under way. Whatever is held there is left again b
 Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place in the
 waiting room, a hedge within `extra`, the place of a breaker's probe) is either sent with the attempt or given back,
 exactly once, and nothing is taken if anything refuses. The place of an attempt is given back in any case: when it is
-not sent, or when its flight ends (`land`). A bucket that is kept outside this process is asked; its answer counts while
-it is waited for, and tokens that it grants too late go back to it.
+not sent, or when its flight ends (`land`); until then its endpoint counts it as under way, too. A bucket that is kept
+outside this process is asked; its answer counts while it is waited for, and tokens that it grants too late go back to
+it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Payment:
     """
 
     __slots__ = (
-        "_hedged_at", "_hedges", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice",
+        "_hedged_at", "_hedges", "_load", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice",
         "estimate", "limit", "owed", "price", "room", "upstream",
     )  # fmt: skip
 
@@ -66,6 +67,7 @@ class Payment:
         self._tokens: tuple[TokenGate | Rates, ...] = ()
         self.estimate: Estimate | None = None  # what was paid to rate buckets that count tokens, until it is settled
         self._under_way: Places | None = None  # the places of which the attempt has one
+        self._load: Places | None = None  # the count in which the attempt is under way to its endpoint
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str) -> bool:
@@ -183,13 +185,34 @@ class Payment:
         places, self._under_way = self._under_way, None
         if places is not None:
             places.give_back(now)
+        load, self._load = self._load, None
+        if load is not None:
+            load.give_back(now)
 
-    def choose(self, endpoints: Endpoints, avoid: Collection[int], now: float, only: int | None = None) -> bool:
+    def fly(self, load: Places, now: float) -> None:
+        """Count the attempt as under way to its endpoint, in `load`, until it lands; an attempt that goes to another
+        endpoint than before is not under way to that one any more.
+        """
+        if self._load is not None:
+            self._load.give_back(now)
+        load.enter(now)
+        self._load = load
+
+    def choose(
+        self,
+        endpoints: Endpoints,
+        avoid: Collection[int],
+        now: float,
+        only: int | None = None,
+        *,
+        least: bool = False,
+    ) -> bool:
         """Choose the attempt's endpoint, in place of an earlier choice; False if the circuit breakers of all endpoints
-        are open. `avoid`: the endpoints to use only if no other is left; `only`: the endpoint that was chosen already.
+        are open. `avoid`: the endpoints to use only if no other is left; `only`: the endpoint that was chosen already;
+        `least`: the one with the fewest attempts under way.
         """
         self.forgo_choice(now)
-        self.choice = endpoints.choose(avoid, now, only)
+        self.choice = endpoints.choose(avoid, now, only, least=least)
         return self.choice is not None
 
     def forgo_choice(self, now: float) -> None:

@@ -71,6 +71,11 @@ class Places:
         self._changed(now)
         return min(until, self._next_look(others, now)) if is_first else until
 
+    def enter(self, now: float) -> None:
+        """Take a place without asking for one: the places are not limited, and only counted."""
+        self.in_use += 1
+        self._changed(now)
+
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from the queue, if it is in it."""
         if self.queue.pop(waiter, None) is not None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.retry.admission import Payment
-from proxy.retry.endpoints import Endpoints
+from proxy.retry.concurrency import Places
+from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Fault, FaultKind
+from proxy.retry.policy import Policy
 from proxy.retry.states import Flight, Flying, State
 
 #: Called when a breaker opens or closes: upstream, endpoint, whether it is open, seconds until a probe may be sent.
@@ -19,13 +21,16 @@ CircuitChanged = Callable[[str, str, bool, float], None]
 
 
 class EndpointPicker:
-    """Picks the endpoints of one call's attempts among `endpoints`, and reports to those how the attempts ended."""
+    """Picks the endpoints of one call's attempts among `endpoints`, and reports to those how the attempts ended.
+    `policy`: the call's policy.
+    """
 
-    __slots__ = ("_circuit_changed", "_failed_at", "_upstream", "endpoints")
+    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_upstream", "endpoints")
 
-    def __init__(self, endpoints: Endpoints, upstream: str, circuit_changed: CircuitChanged) -> None:
+    def __init__(self, endpoints: Endpoints, policy: Policy, circuit_changed: CircuitChanged) -> None:
         self.endpoints = endpoints
-        self._upstream = upstream
+        self._least = policy.balance == "least"
+        self._upstream = policy.upstream
         self._circuit_changed = circuit_changed
         self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
 
@@ -33,7 +38,11 @@ class EndpointPicker:
         """Choose the endpoint of the next attempt, which is `only` if that is given; False if every breaker is open.
         `state` is the call's.
         """
-        return payment.choose(self.endpoints, self._avoided(state), now, only)
+        return payment.choose(self.endpoints, self._avoided(state), now, only, least=self._least)
+
+    def load(self, index: int) -> Places | None:
+        """The count of the attempts under way to an endpoint; None if they are not counted."""
+        return self.endpoints.loads[index]
 
     @property
     def several(self) -> bool:
@@ -54,7 +63,7 @@ class EndpointPicker:
         held = {index: waits(self.label(index)) for index in able}
         free = [index for index in able if held[index] <= 0]
         if free:
-            return self.endpoints.best(free, self._avoided(state), now)
+            return self.endpoints.best(free, self._avoided(state), now, least=self._least)
         return min(able, key=lambda index: held[index])
 
     def is_left(self, now: float, waits: Callable[[str], float]) -> bool:
@@ -68,13 +77,16 @@ class EndpointPicker:
         """
         choice = payment.choice if payment is not None else None
         if choice is None:
-            choice = self.endpoints.choose_any(self._avoided(state), now)
+            choice = self.endpoints.choose_any(self._avoided(state), now, least=self._least)
         self.endpoints.took(choice)
         return choice.index
 
-    def take_again(self, flight: Flight, state: State, fault: Fault, now: float) -> int | None:
+    def take_again(
+        self, flight: Flight, state: State, fault: Fault, now: float, waits: Callable[[str], float]
+    ) -> int | None:
         """The endpoint of an attempt that is sent again because its first sending was not processed: another one, or
-        the same if no other is left. None if the driver chooses.
+        the same if no other is left. None if the driver chooses. `waits` says of the endpoint with a label for how many
+        seconds it would hold the call.
         """
         if flight.endpoint is None:
             return None
@@ -82,7 +94,12 @@ class EndpointPicker:
         refused = self.failed(flight, fault, now)
         avoid = self._avoided(state)
         before = None if flight.payment is None else flight.payment.choice
-        choice = endpoints.choose_any(avoid, now) if before is None else endpoints.choose(avoid, now)
+        if before is None:
+            choice: Choice | None = endpoints.choose_any(avoid, now, least=self._least)
+        else:
+            free = [index for index in endpoints.able(now) if waits(self.label(index)) <= 0] if self.several else ()
+            only = endpoints.best(free, avoid, now, least=self._least) if free else None
+            choice = endpoints.choose(avoid, now, only, least=self._least)
         if choice is None or (choice.index == flight.endpoint and not choice.probe):
             return flight.endpoint
         if before is not None and flight.payment is not None:

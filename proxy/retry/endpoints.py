@@ -9,6 +9,9 @@ endpoint whose breaker is due for a probe comes first; else endpoints take turns
 Turns are smooth weighted round-robin (nginx): each endpoint in play gains its weight, the one with the most is taken
 and pays the sum, so that 3 to 1 goes a a b a. A retry takes no turn: else, with two endpoints, every call would begin
 with the one that fails.
+
+Under `balance: least` the endpoint with the fewest attempts under way for its weight is taken, over all workers, and
+endpoints with equally few take turns. An attempt is under way until its answer's last byte, or until it has failed.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from proxy.retry.circuit_breaker import CircuitBreaker
+from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.penalty import FIRST, Penalty
 from proxy.retry.policy import EndpointShare
 
@@ -26,6 +30,8 @@ MOST_PLACES = 1000
 
 #: Returns the breaker of the endpoint with this label, or None.
 BreakerOf = Callable[[str], CircuitBreaker | None]
+#: Returns the count of attempts under way to the endpoint with this label, or None if they are not counted.
+LoadOf = Callable[[str], Places | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -60,12 +66,14 @@ class Choice:
 
 class Endpoints:
     """The endpoints of one upstream, or the one endpoint that a request's authority stands for if the upstream has
-    none; shared by all calls of a process.
+    none; shared by all calls of a process. `loads`: for each endpoint, the count of its attempts under way, None if
+    nothing asks for it.
     """
 
     def __init__(self, shares: Sequence[EndpointShare]) -> None:
         self.shares = shares
         self.breakers: list[CircuitBreaker | None] = [None] * len(shares)
+        self.loads: list[Places | None] = [None] * len(shares)
         self._standing = [0] * len(
             shares
         )  # each endpoint's balance: what it gained by its weight less what its turns cost
@@ -81,10 +89,12 @@ class Endpoints:
             return 0.0
         return min(breaker.seconds_left(now) for breaker in self.breakers if breaker is not None)
 
-    def choose(self, avoid: Collection[int], now: float, only: int | None = None) -> Choice | None:
+    def choose(
+        self, avoid: Collection[int], now: float, only: int | None = None, *, least: bool = False
+    ) -> Choice | None:
         """Choose the endpoint of an attempt, and enter its breaker, as a probe if one is due; None if every breaker is
         open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight; `only`: the endpoint
-        that was chosen already, by what holds calls.
+        that was chosen already, by what holds calls; `least`: the endpoint with the fewest attempts under way.
         """
         if len(self.breakers) == 1:  # there is nothing to choose
             (breaker,) = self.breakers
@@ -92,7 +102,7 @@ class Endpoints:
             return None if probe is None else Choice(0, self.shares[0].label, breaker, probe)
         able = self.able(now) if only is None else [only]
         while able:
-            index, here = self._best(able, avoid, now)
+            index, here = self._best(able, avoid, now, least)
             breaker = self.breakers[index]
             probe = 0 if breaker is None else breaker.enter(now)
             if probe is not None:
@@ -104,13 +114,13 @@ class Endpoints:
         """The endpoints whose circuit breakers let a call pass."""
         return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
 
-    def best(self, able: Sequence[int], avoid: Collection[int], now: float) -> int:
+    def best(self, able: Sequence[int], avoid: Collection[int], now: float, *, least: bool = False) -> int:
         """The endpoint to use, of those in `able`. `avoid`: endpoints to use only if no other is left."""
-        return self._best(able, avoid, now)[0]
+        return self._best(able, avoid, now, least)[0]
 
-    def choose_any(self, avoid: Collection[int], now: float) -> Choice:
+    def choose_any(self, avoid: Collection[int], now: float, *, least: bool = False) -> Choice:
         """Choose as `choose` does, without asking the breakers (`mode: observe` and `off`)."""
-        index, here = self._best(range(len(self.shares)), avoid, now)
+        index, here = self._best(range(len(self.shares)), avoid, now, least)
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
 
     def took(self, choice: Choice) -> None:
@@ -146,9 +156,10 @@ class Endpoints:
             if share.label == label:
                 self._elsewhere[index] = now + min(seconds, FIRST) if seconds > 0 else 0.0
 
-    def _best(self, able: Sequence[int], avoid: Collection[int], now: float) -> tuple[int, Sequence[int]]:
+    def _best(self, able: Sequence[int], avoid: Collection[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
         """The endpoint to use, of those in `able` (whose breakers let a call pass), and the endpoints among which it
-        takes a turn. `avoid`: endpoints to use only if no other is left.
+        takes a turn. `avoid`: endpoints to use only if no other is left; `least`: those with the fewest attempts under
+        way are taken.
         """
         shares = self.shares
         well = [index for index in able if self._penalties[index].until <= now and self._elsewhere[index] <= now]
@@ -160,7 +171,21 @@ class Endpoints:
             breaker = self.breakers[index]
             if breaker is not None and breaker.is_open:
                 return index, ()  # a probe is due, and takes no turn
+        if least and len(others) > 1:
+            others = here = self._least(others, now)
         return max(others, key=lambda index: self._standing[index] + shares[index].weight), here
+
+    def _least(self, able: Sequence[int], now: float) -> list[int]:
+        """The endpoints of `able` that have the fewest attempts under way for their weight, in all workers."""
+        under_way: dict[int, float] = {}
+        for index in able:
+            load = self.loads[index]
+            count = 0 if load is None else load.total(now)[0]
+            if load is not None and count >= UNLIMITED:  # the workers' memory has no room for this count
+                count = load.in_use
+            under_way[index] = count / self.shares[index].weight
+        fewest = min(under_way.values())
+        return [index for index in able if under_way[index] == fewest]
 
 
 class EndpointGroup:
@@ -172,12 +197,13 @@ class EndpointGroup:
         self._named = Endpoints(shares) if shares else None
         self._asked: OrderedDict[str, Endpoints] = OrderedDict()
         self._breaker_of: BreakerOf = lambda label: None
+        self._load_of: LoadOf = lambda label: None
 
-    def renew(self, breaker_of: BreakerOf) -> None:
-        """Look the circuit breakers of all endpoints up again by `breaker_of`, for a new generation of the
-        configuration.
+    def renew(self, breaker_of: BreakerOf, load_of: LoadOf) -> None:
+        """Look the circuit breakers of all endpoints, and the counts of their attempts, up again by `breaker_of` and
+        `load_of`, for a new generation of the configuration.
         """
-        self._breaker_of = breaker_of
+        self._breaker_of, self._load_of = breaker_of, load_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)
 
@@ -207,3 +233,5 @@ class EndpointGroup:
 
     def _fit(self, endpoints: Endpoints) -> None:
         endpoints.breakers = [self._breaker_of(share.label) for share in endpoints.shares]
+        if len(endpoints.shares) > 1:
+            endpoints.loads = [self._load_of(share.label) for share in endpoints.shares]

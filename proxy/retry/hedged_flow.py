@@ -145,12 +145,13 @@ class HedgedFlow(SequentialFlow):
             return ()
         if bucket is not None and not bucket.affords(planned.price, now):
             return self.no_more(call, Outcome.BUCKET_EMPTY, now)
+        only = upcoming.prefer(call.state, now)
         at, no, why = upcoming.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
         if no is Outcome.OVERLOADED and flies:
             return self._pass_over(call, now)
         if no is None and at > now and call.deadline is not None and at > call.deadline + EPSILON:
             no = Outcome.DEADLINE
-        if no is None and at <= now and not upcoming.choose(call.state, now):
+        if no is None and at <= now and not upcoming.choose(call.state, now, only):
             no = Outcome.CIRCUIT_OPEN
         if no is not None:
             return self.no_more(call, no, now, "" if why in GATES else why)

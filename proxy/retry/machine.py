@@ -444,7 +444,7 @@ class Call:
     def _send_again(self, flight: Flight, fault: Fault, now: float) -> Actions:
         """Make the transparent retry: send the same attempt again on a fresh connection."""
         call = self.so_far
-        keys, picker = call.upcoming.keys, call.upcoming.picker
+        keys = call.upcoming.keys
         self._transparent = _USED
         call.note(flight, now, "transparent").record_fault(fault)
         if call.fallbacks is not None:
@@ -452,7 +452,7 @@ class Call:
         flight.since = now
         if keys is not None and fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             keys.bind()
-        endpoint = None if picker is None else picker.take_again(flight, call.state, fault, now)
+        endpoint = call.upcoming.take_again(flight, call.state, fault, now)
         return (Launch(flight.attempt, fresh=True, endpoint=endpoint, key=flight.key),)
 
     # -- judgement --------------------------------------------------------------------------------------------------

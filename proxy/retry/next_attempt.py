@@ -12,7 +12,7 @@ from proxy.retry.caller import Caller
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
-from proxy.retry.facts import Class, Failure, Outcome, Request
+from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
@@ -83,7 +83,7 @@ class NextAttempt:
         self.estimate: Estimate | None = None
         if scope.endpoints is not None:
             endpoints = scope.endpoints.of(request.authority)
-            self.picker = EndpointPicker(endpoints, policy.upstream, env.circuit_changed)
+            self.picker = EndpointPicker(endpoints, policy, env.circuit_changed)
 
     @property
     def was_held(self) -> bool:
@@ -153,7 +153,7 @@ class NextAttempt:
         """
         return self.picker is None or self.picker.choose(self.payable(), state, now, only)
 
-    def _prefer(self, state: State, now: float) -> int | None:
+    def prefer(self, state: State, now: float) -> int | None:
         """Choose the endpoint whose lanes the call asks, if the core chooses among several and calls are held."""
         picker, governor = self.picker, self.scope.governor
         if picker is None or not picker.several or not governor.holds(now):
@@ -189,7 +189,7 @@ class NextAttempt:
         once, and its endpoint is chosen. `first`: it is the call's first at this upstream.
         """
         payment, keys = self.payable(), self.keys
-        only = self._prefer(state, now)
+        only = self.prefer(state, now)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
         if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now):
@@ -250,6 +250,7 @@ class NextAttempt:
                 flight.held, flight.held_by = admission.held, admission.held_by
         if self.picker is not None:
             flight.endpoint = self.picker.take(payment, state, now)
+            self._count(flight, now)
         if self.governs:
             picker, scope = self.picker, self.scope
             several = picker is not None and picker.several
@@ -259,6 +260,30 @@ class NextAttempt:
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
         return flight
+
+    def take_again(self, flight: Flight, state: State, fault: Fault, now: float) -> int | None:
+        """The endpoint of an attempt that is sent again because its first sending was not processed; None if the driver
+        chooses.
+        """
+        picker, governor = self.picker, self.scope.governor
+        if picker is None:
+            return None
+
+        def waits(label: str) -> float:
+            return governor.wait_at(self.gates(), self.caller(), label, now) if governor.holds(now) else 0.0
+
+        endpoint = picker.take_again(flight, state, fault, now, waits)
+        self._count(flight, now)
+        return endpoint
+
+    def _count(self, flight: Flight, now: float) -> None:
+        """Count the attempt as under way to its endpoint, if endpoints are chosen by that."""
+        assert self.picker is not None  # it chose the endpoint
+        load = None if flight.endpoint is None else self.picker.load(flight.endpoint)
+        if load is not None:
+            if flight.payment is None:
+                flight.payment = Payment(None, self.env.waiting, self.policy.upstream)
+            flight.payment.fly(load, now)
 
     def learn_patience(self, now: float) -> None:
         """If the governor holds the call, report to it that the call's app has left (contract, section 14, "An app's

@@ -18,6 +18,7 @@ Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
 Mode = Literal["enforce", "observe", "off"]
 UnsafeMethods = Literal["never", "unprocessed", "provider", "always"]
 PushbackOf = Literal["endpoint", "upstream"]
+Balance = Literal["turns", "least"]
 OutageMode = Literal["hold", "fail"]
 CooldownMode = Literal["wait", "reject", "off"]
 
@@ -569,6 +570,7 @@ class Policy:
     outage: OutageMode = "fail"
     circuit_breaker: BreakerSpec | None = None
     endpoints: tuple[EndpointShare, ...] = ()
+    balance: Balance = "turns"
     credentials: Credentials | None = None
     via: bool = True
     answers: WholeAnswers | None = None

@@ -51,6 +51,7 @@ cdef class Registry:
     cdef public object _in_force
     cdef public object _limiters
     cdef public object _limits
+    cdef public object _loads
     cdef public dict last_used
     cdef public object _named
     cdef public object _outdated

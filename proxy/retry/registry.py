@@ -8,7 +8,6 @@ predecessor's share of the capacity.
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from proxy.retry.hedges import Hedges
 from proxy.retry.output_sizes import OutputSizes
 from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, RateSpec, Strategy
 from proxy.retry.rates import Rates
+from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import STEP, TokenGate
 from proxy.retry.weather_changes import Report, WeatherWatch
 
@@ -34,9 +34,6 @@ from proxy.retry.weather_changes import Report, WeatherWatch
 MOST_SCOPES = 10_000
 #: The most scopes of all upstreams whose last use is noted.
 _MOST_USED = 4 * MOST_SCOPES
-#: Contract, section 5: remembered keys are bounded.
-MOST_KEYS = 10_000
-KEY_SECONDS = 600.0
 
 #: The key of a bucket or limiter: (upstream, definition, scope value), or ("", name) for a named one.
 Key = tuple[object, ...]
@@ -206,32 +203,6 @@ class Shared:
     bucket: Bucket | RateBucket
 
 
-class SeenKeys:
-    """The idempotency keys and invocation ids of the last ten minutes, hashed: a key seen again marks an app's own
-    retry.
-    """
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
-
-    def again(self, key: str, now: float) -> bool:
-        """Remember the idempotency key or invocation id. Returns whether it was known already."""
-        digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).digest()
-        while self._seen and next(iter(self._seen.values())) < now - KEY_SECONDS:
-            self._seen.popitem(last=False)
-        known = self._seen.pop(digest, None) is not None
-        self._seen[digest] = now
-        if len(self._seen) > MOST_KEYS:
-            self._seen.popitem(last=False)
-        return known
-
-    def is_over(self, now: float) -> bool:
-        """Whether all keys that were remembered have expired."""
-        return not self._seen or next(reversed(self._seen.values())) < now - KEY_SECONDS
-
-
 class Factory:
     """Makes the objects that the registry keeps. Its methods' parameter `before` is the object that this process has
     had under the key so far, None for none.
@@ -277,6 +248,10 @@ class Factory:
         """
         return Places(most)
 
+    def load(self, key: Key) -> Places:
+        """The count of the attempts under way to the endpoint of this key (upstream, endpoint's label)."""
+        return Places(UNLIMITED)
+
     def roster(self, upstream: str) -> Roster:
         """The credentials of this upstream: whose turn it is, and which are put aside."""
         return Roster()
@@ -306,6 +281,7 @@ class Registry:
         self._under_way: OrderedDict[Key, Places] = OrderedDict()
         self._breakers: OrderedDict[Key, CircuitBreaker] = OrderedDict()
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
+        self._loads: OrderedDict[Key, Places] = OrderedDict()
         self._rosters: dict[str, Roster] = {}
         self._outputs: dict[str, OutputSizes] = {}
         self.weather_changed: Report | None = None
@@ -575,8 +551,18 @@ class Registry:
             _keep(self._groups, key, group)
         if key not in self._renewed:
             self._renewed.add(key)
-            group.renew(lambda label: None if spec is None else self._breaker((upstream, label), spec))
+            balanced = any(each.balance == "least" for each in (policy, *self._policies_of(upstream)))
+            group.renew(
+                lambda label: None if spec is None else self._breaker((upstream, label), spec),
+                lambda label: self._load((upstream, label)) if balanced else None,
+            )
         return group
+
+    def _load(self, key: Key) -> Places:
+        """The count of the attempts under way to an endpoint. `key`: upstream, endpoint's label."""
+        if key not in self._loads:
+            _keep(self._loads, key, self._factory.load(key))
+        return self._loads[key]
 
     def _breaker(self, key: Key, spec: BreakerSpec) -> CircuitBreaker:
         before = self._breakers.get(key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from proxy.retry.facts import Request, first
 from proxy.retry.policy import Policy
-from proxy.retry.registry import SeenKeys
+from proxy.retry.seen_keys import SeenKeys
 
 #: The contract's durations, and bare seconds.
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)?")

@@ -24,7 +24,8 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
-from proxy.retry.registry import Factory, Key, SeenKeys, Spec
+from proxy.retry.registry import Factory, Key, Spec
+from proxy.retry.seen_keys import SeenKeys
 from proxy.transport.clock import monotonic
 
 if TYPE_CHECKING:
@@ -172,6 +173,10 @@ class Fleet(Factory):
     def places(self, key: Key, most: int) -> Places:
         """Return the limit on attempts under way of this key, which allows `most` at once."""
         return self._factory.places(key, most)
+
+    def load(self, key: Key) -> Places:
+        """Return the count of the attempts under way to the endpoint of this key."""
+        return self._factory.load(key)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         """Return the memory of the idempotency keys and invocation ids that were seen at this upstream under this scope

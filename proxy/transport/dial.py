@@ -2,7 +2,9 @@
 
 The address that was checked is the one that is connected to; a name is never given to the kernel. Addresses of both
 families race (RFC 8305): the next starts when the one before has failed or been silent for 250 ms, the first to connect
-wins and the others are closed. Every error raised here happened before any byte of a request was sent.
+wins and the others are closed. An address at which a dial has failed lately (its TLS, say, or the time was out) is
+tried after the others of its name, so that a retry begins with another one. Every error raised here happened before any
+byte of a request was sent.
 """
 
 from __future__ import annotations
@@ -11,19 +13,24 @@ import asyncio
 import base64
 import re
 import socket
+from collections import OrderedDict
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from proxy.retry.routing import Endpoint, Reach
+from proxy.transport.clock import monotonic
 from proxy.transport.egress_guard import Guard
 from proxy.transport.faults import DeniedError, ParentRefusedError
-from proxy.transport.resolver import Resolver
+from proxy.transport.resolver import KEPT, Resolver
 from proxy.transport.tls import Contexts, place_of
 
 #: RFC 8305 section 5: Connection Attempt Delay.
 HEAD_START = 0.25
+#: Seconds for which an address at which a dial has failed is tried after the others of its name; as long as an endpoint
+#: that refuses is passed over at most (`proxy.retry.penalty`).
+AVOIDED = 60.0
 
 _TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 #: The most bytes of a parent's answer to CONNECT; a longer one counts as none.
@@ -66,6 +73,7 @@ class Dialer:
         self.resolver = resolver
         self.guard = guard
         self.contexts = contexts
+        self._failed: OrderedDict[tuple[str, int], float] = OrderedDict()  # when a dial last failed at each address
 
     async def open(self, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, tunnel: bool = False) -> None:
         """Connect a protocol to the endpoint, with TLS if its scheme is https and this is no blind `tunnel`.
@@ -74,15 +82,42 @@ class Dialer:
         cases. Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
         """
         unix, secure = endpoint.unix, endpoint.scheme == "https" and not tunnel
-        sock = await self._race(*await self._places(endpoint, way)) if unix is None else await self._unix(unix)
+        sock = await self._connect(endpoint, way) if unix is None else await self._unix(unix)
+        place = _peer(sock) if unix is None else None
         try:
             if way.parent is not None and unix is None and (secure or tunnel or way.http2):
                 await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
             context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
             name = place_of(endpoint, way.parent) if secure else None
             await self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
+            if place is not None:
+                self._failed.pop(place, None)
         except BaseException:
+            self.failed_at(place)
             sock.close()
+            raise
+
+    def failed_at(self, place: tuple[str, int] | None) -> None:
+        """Note that a dial to this address and port has failed: other addresses of its name are tried before it for a
+        while. None: it is not known which address it was.
+        """
+        if place is not None:
+            self._failed[place] = monotonic()
+            self._failed.move_to_end(place)
+            if len(self._failed) > KEPT:
+                self._failed.popitem(last=False)
+
+    async def _connect(self, endpoint: Endpoint, way: Way) -> socket.socket:
+        """Connect to the endpoint, or to the parent proxy that leads there. Raises DeniedError or OSError."""
+        addresses, port = await self._places(endpoint, way)
+        if len(addresses) > 1 and self._failed:
+            now = monotonic()
+            last = {each: self._failed.get((each, port), 0.0) for each in addresses}
+            addresses = sorted(addresses, key=lambda each: last[each] if now - last[each] < AVOIDED else 0.0)
+        try:
+            return await self._race(addresses, port)
+        except BaseException:  # each of them has failed, or the time was out, which the first has had most of
+            self.failed_at((addresses[0], port))
             raise
 
     async def _places(self, endpoint: Endpoint, way: Way) -> tuple[list[str], int]:
@@ -140,6 +175,15 @@ def parent_credentials(parent: str) -> bytes:
         return b""
     pair = f"{unquote(place.username)}:{unquote(place.password or '')}".encode()
     return b"Proxy-Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+
+
+def _peer(sock: socket.socket) -> tuple[str, int] | None:
+    """The address and port that the socket is connected to; None if it is not connected any more."""
+    try:
+        name = sock.getpeername()
+    except OSError:
+        return None
+    return str(name[0]), int(name[1])
 
 
 def _place(address: str, port: int) -> AddrInfoType:

@@ -304,7 +304,7 @@ class Pool(Keeper):
                 connection = dialled.made if isinstance(dialled, Greeting) else dialled
                 assert connection is not None  # its handshake is done
                 if isinstance(connection, UpstreamConnection):
-                    await connection.settled()
+                    await self._settled(connection)
         except BaseException:
             dialled.unwanted()
             raise
@@ -317,6 +317,18 @@ class Pool(Keeper):
                 raise NoPlaceError
             origin.shared.append(connection)
         return connection
+
+    async def _settled(self, connection: UpstreamConnection) -> None:
+        """Wait until the upstream has said what its HTTP/2 connection allows. Raises as `UpstreamConnection.settled`
+        does.
+        """
+        try:
+            await connection.settled()
+        except BaseException:
+            transport = connection.transport
+            peer = None if transport is None else transport.get_extra_info("peername")
+            self.dialer.failed_at(peer[:2] if isinstance(peer, tuple) else None)
+            raise
 
     def dial_failed(self, origin: Origin, error: BaseException) -> Fault:
         """Return the fault that an error raised by `open` stands for, and note in the origin's health that its endpoint

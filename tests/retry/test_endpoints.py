@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playbook import ANY, Playbook, app_gone, ended, fault, reply, start, wake
+from playbook import ANY, Event, FixedDraws, Playbook, app_gone, ended, fault, reply, start, wake
 
-from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.circuit_breaker import CircuitBreaker
+from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
@@ -31,6 +32,7 @@ POLICY = Policy(
         faults={FaultKind.CONNECT_FAILURE: Class.TRANSIENT, FaultKind.RESET: Class.TRANSIENT},
     ),
 )
+REQUEST = Request("GET", "u.test", "/")
 HEDGED = Strategy("hedging", "hedging", 3, Backoff(0, 0), hedging_delay=1.0, non_fatal=frozenset({503}))
 
 
@@ -75,6 +77,93 @@ def test_each_has_its_weight_of_every_round_of_turns(weights: list[int]) -> None
 def test_a_retry_takes_no_turn() -> None:
     endpoints = Endpoints(shares((1, 0), (1, 0)))
     assert [next_of(endpoints), next_of(endpoints, avoid=(0,)), next_of(endpoints)] == [0, 1, 1]
+
+
+def happens(call: Call, event: Event) -> Actions:
+    return event.happen(call, event.at)
+
+
+def loaded(*counts: int, weights: tuple[int, ...] = ()) -> Endpoints:
+    """Endpoints with so many attempts under way."""
+    endpoints = Endpoints(shares(*((weight, 0) for weight in weights or (1,) * len(counts))))
+    endpoints.loads = [Places(UNLIMITED) for _ in counts]
+    for load, count in zip(endpoints.loads, counts, strict=True):
+        for _ in range(count):
+            load.enter(0.0)
+    return endpoints
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights", "index"),
+    [((2, 1, 3), (1, 1, 1), 1), ((4, 2), (3, 1), 0), ((5, 2), (3, 1), 0), ((7, 2), (3, 1), 1)],
+)
+def test_least_takes_the_endpoint_with_the_fewest_under_way_for_its_weight(
+    counts: tuple[int, ...], weights: tuple[int, ...], index: int
+) -> None:
+    choice = loaded(*counts, weights=weights).choose((), 0.0, least=True)
+    assert choice is not None and choice.index == index
+
+
+def test_least_lets_those_with_equally_few_take_turns() -> None:
+    endpoints, taken = loaded(0, 5, 0), []
+    for _ in range(4):
+        choice = endpoints.choose((), 0.0, least=True)
+        assert choice is not None
+        endpoints.took(choice)
+        taken.append(choice.index)
+    assert taken == [0, 2, 0, 2]
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.integers(0, 50)), min_size=2, max_size=6), st.data())
+def test_least_is_never_beaten(known: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Law: of the endpoints that are left, none has fewer attempts under way for its weight than the one taken."""
+    endpoints = loaded(*(count for _, count in known), weights=tuple(weight for weight, _ in known))
+    avoid = data.draw(st.lists(st.integers(0, len(known) - 1), max_size=len(known)))
+    choice = endpoints.choose(avoid, 0.0, least=True)
+    assert choice is not None
+    left = [index for index in range(len(known)) if index not in avoid] or range(len(known))
+    assert choice.index in left
+    ratios = [known[index][1] / known[index][0] for index in left]
+    assert known[choice.index][1] / known[choice.index][0] == min(ratios)
+
+
+def test_attempts_are_counted_until_they_end_however_they_end() -> None:
+    counted = policy((1, 0), (1, 0), balance="least")
+    registry = Registry()
+    scope = registry.scope(counted, REQUEST)
+    assert scope.endpoints is not None
+    loads = scope.endpoints.of("").loads
+
+    def under_way() -> list[int]:
+        return [load.total(0.0)[0] for load in loads if load is not None]
+
+    one, two, three = (Call(REQUEST, counted, scope, Env(FixedDraws(1.0))) for _ in range(3))
+    assert one.start(0.0) == (Launch(1, endpoint=0),)
+    assert two.start(0.0) == (Launch(1, endpoint=1),)
+    assert three.start(0.0) == (Launch(1, endpoint=1),)
+    assert under_way() == [1, 2]
+    happens(one, reply(1, 200, at=1.0))
+    assert under_way() == [1, 2]  # the answer's body is still coming
+    happens(one, ended(1, at=2.0))
+    assert under_way() == [0, 2]
+    happens(two, reply(1, 503, at=2.0))
+    assert under_way() == [0, 1]  # it has failed, and its call waits
+    assert happens(two, wake(2.2))[-1] == Launch(2, endpoint=0)  # where it has not failed
+    assert under_way() == [1, 1]
+    happens(two, app_gone(2.3))
+    happens(three, fault(1, FaultKind.CONNECT_FAILURE, at=2.4))  # sent again at once, elsewhere
+    assert under_way() == [1, 0]
+    happens(three, app_gone(2.5))
+    assert under_way() == [0, 0]
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_least_holds_in_the_other_modes_too(mode: str) -> None:
+    scope = Registry().scope(counted := policy((1, 0), (1, 0), balance="least", mode=mode), REQUEST)
+    one, two, three = (Call(REQUEST, counted, scope, Env(FixedDraws(1.0))) for _ in range(3))
+    assert [*one.start(0.0), *two.start(0.0)] == [Launch(1, endpoint=0), Launch(1, endpoint=1)]
+    happens(two, app_gone(0.1))
+    assert three.start(0.2) == (Launch(1, endpoint=1),)
 
 
 def test_a_higher_priority_only_while_all_of_the_lower_are_passed_over() -> None:

@@ -10,8 +10,8 @@ import pytest
 from proxy.retry.facts import Class, Request
 from proxy.retry.policy import BreakerSpec, Classify, EndpointShare, IdempotencyKey, Policy, Rule, Timeouts
 from proxy.retry.presets import HEDGING, STANDARD
-from proxy.retry.registry import KEY_SECONDS, MOST_KEYS, SeenKeys
 from proxy.retry.request_hints import may_start_undecided
+from proxy.retry.seen_keys import KEY_SECONDS, MOST_KEYS, SeenKeys
 
 POLICY = Policy("a", "", STANDARD, None)
 PLAIN = Request("GET", "a.test", "/", plain=True)

@@ -16,8 +16,9 @@ from support.front import NONE, CutError, Front, to
 from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
+from proxy.retry.routing import Endpoint
 from proxy.transport import faults
-from proxy.transport.dial import Dialer
+from proxy.transport.dial import Dialer, Way
 from proxy.transport.egress_guard import Guard
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
@@ -229,6 +230,56 @@ async def test_addresses_race_and_the_one_that_answers_wins(monkeypatch: pytest.
         reply = await app.ask("GET", f"http://two.test:{upstream.port}/")  # nobody listens on ::1
         assert reply.body == b"ok"
         assert reply.one("x-attempt-count") == "1"
+
+
+async def test_a_retry_after_a_failed_dial_begins_with_another_address(
+    monkeypatch: pytest.MonkeyPatch, authority: Authority
+) -> None:
+    """One address of the name accepts connections, and ends the handshake of TLS; the other serves."""
+
+    async def both(self: Resolver, host: str) -> tuple[str, ...]:
+        return ("127.0.0.1", "127.0.0.2") if host == "two.test" else (host,)
+
+    dialled = []
+
+    def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dialled.append(writer)
+        writer.transport.abort()
+
+    monkeypatch.setattr(Resolver, "addresses", both)
+    closing = answer(200, b"ok", "Connection: close")
+    async with Upstream(closing, tls=authority.server, host="127.0.0.2") as upstream:
+        broken = await asyncio.start_server(ends, "127.0.0.1", upstream.port)
+        target = {"verify": False}
+        url = f"https://two.test:{upstream.port}"
+        async with broken, Front(to("api", url, target=target, strategy=NONE)) as front, front.app() as app:
+            for _ in range(3):
+                reply = await app.ask("GET", "/api/")
+                assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "1")
+        assert len(dialled) == 1  # the transparent retry began with the other, and so did later calls
+        assert len(upstream.requests) == 3
+
+
+async def test_where_all_addresses_have_failed_the_one_that_failed_first_is_tried_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    dialer = Dialer(loop, Resolver(loop, 30.0), Guard(), Contexts())
+    asked: list[list[str]] = []
+
+    async def race(addresses: list[str], port: int) -> socket.socket:
+        asked.append(addresses)
+        raise ConnectionRefusedError
+
+    async def three(host: str) -> tuple[str, ...]:
+        return ("192.0.2.1", "192.0.2.2", "192.0.2.3")
+
+    monkeypatch.setattr(dialer, "_race", race)
+    monkeypatch.setattr(dialer.resolver, "addresses", three)
+    for _ in range(4):
+        with pytest.raises(ConnectionRefusedError):
+            await dialer.open(Endpoint("http", "three.test", 80), Way(named=True), asyncio.Protocol())
+    assert [each[0] for each in asked] == ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.1"]
 
 
 async def test_a_name_that_resolves_to_a_denied_address_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:

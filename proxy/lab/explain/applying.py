@@ -50,7 +50,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("route", f"{policy.route}{_at(settings, policy.upstream, policy.route)}" if policy.route else no_route),
         ("protocol", _protocol(chosen, ask)),
         ("sent to", _endpoints(chosen, by_prefix=by_prefix)),
-        ("turns", wording.turns(policy.endpoints)),
+        ("turns", wording.turns(policy.endpoints, policy.balance)),
         ("breaker", "" if policy.circuit_breaker is None else wording.breaker(policy.circuit_breaker)),
         ("strategy", wording.strategy(policy.strategy)),
         ("bucket", wording.bucket(policy.bucket)),

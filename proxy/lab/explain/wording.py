@@ -15,6 +15,7 @@ from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
 from proxy.retry.policy import (
     Backoff,
+    Balance,
     BreakerSpec,
     BucketRef,
     BucketSpec,
@@ -95,15 +96,17 @@ def backoff(made: Backoff) -> str:
     return text
 
 
-def turns(endpoints: Sequence[EndpointShare]) -> str:
+def turns(endpoints: Sequence[EndpointShare], balance: Balance) -> str:
     """The order in which endpoints get the calls, in words; "" if they simply take turns."""
+    least = "the fewest attempts under way" if balance == "least" and len(endpoints) > 1 else ""
     if all(each.weight == 1 and each.priority == 0 for each in endpoints):
-        return ""
+        return least
     levels: dict[int, list[str]] = {}
     for each in endpoints:
         levels.setdefault(each.priority, []).append(f"{each.label} ({each.weight})")
     first, *later = (" and ".join(levels[priority]) for priority in sorted(levels))
-    return "; ".join([f"{first}, by weight", *(f"while all of these are passed over: {each}" for each in later)])
+    how = f"{least} for its weight" if least else "by weight"
+    return "; ".join([f"{first}, {how}", *(f"while all of these are passed over: {each}" for each in later)])
 
 
 def breaker(made: BreakerSpec) -> str:

@@ -27,7 +27,8 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.registry import MOST_SCOPES, Factory, Key, SeenKeys
+from proxy.retry.registry import MOST_SCOPES, Factory, Key
+from proxy.retry.seen_keys import SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of, space
 from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.cooldown import RedisCooldown, read
@@ -142,6 +143,9 @@ class RedisFactory(Factory):
 
     def places(self, key: Key, most: int) -> Places:
         return self.inner.places(key, most)  # each machine's own
+
+    def load(self, key: Key) -> Places:
+        return self.inner.load(key)  # each machine's own
 
     def roster(self, upstream: str) -> Roster:
         """The credentials of this upstream: one that is put aside is put aside in the whole fleet."""

@@ -13,7 +13,7 @@ import math
 from proxy.retry.buckets import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.registry import KEY_SECONDS, SeenKeys
+from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
 

@@ -68,6 +68,7 @@ class SharedPlaces(Places):
         self._slot = -1
 
     ask = exclusive(Places.ask)
+    enter = exclusive(Places.enter)
     leave = exclusive(Places.leave)
     give_back = exclusive(Places.give_back)
     total = exclusive(Places.total)

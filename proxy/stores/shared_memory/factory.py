@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.concurrency import Places
+from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.registry import Factory, Key, SeenKeys, Spec
+from proxy.retry.registry import Factory, Key, Spec
+from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import buckets, circuit_breaker, lane, ring, scope
 from proxy.stores.shared_memory.concurrency import SharedPlaces
@@ -142,6 +143,9 @@ class SharedFactory(Factory):
     def places(self, key: Key, most: int) -> Places:
         self.made.append(("places", key, None))
         return SharedPlaces(self.memory, self.row, digest("places", key), most)
+
+    def load(self, key: Key) -> Places:
+        return SharedPlaces(self.memory, self.row, digest("load", key), UNLIMITED)
 
     def roster(self, upstream: str) -> Roster:
         def attach(value: str) -> Number:
