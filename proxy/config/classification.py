@@ -23,6 +23,7 @@ from proxy.retry.policy import (
     BodyDelay,
     Classify,
     Dialect,
+    ErrorWords,
     EventRule,
     IdempotencyKey,
     Reads,
@@ -148,7 +149,7 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     if isinstance(tree, Map):
         empty = (name for name, key in PACK.keys.items() if tree.get(name, "") is None and may_be_empty(key.form))
         tree = tree.without(*empty)
-        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads", "usage"))
+        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads", "usage", "errors"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
         if isinstance(typed, dict) and "codes" in typed:
             _look_at_codes(typed["codes"], tree.values_at["codes"], problems)
@@ -187,12 +188,25 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     empty, name, grpc = frozenset(typed["empty_events"]), typed["name"], typed["grpc"]
     reads = _reads(typed["reads"]) if "reads" in typed else None
     usage = _usage(typed["usage"]) if "usage" in typed else None
-    return Dialect(name, tuple(rules), resets, grpc, source, stop_field, delays, repeats, empty, quota, reads, usage)
+    errors = _errors(typed["errors"]) if "errors" in typed else None
+    read = (stop_field, delays, repeats, empty, quota, reads)
+    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors)
 
 
 def _usage(typed: Mapping[str, Any]) -> UsageFields:
     paths = {key: tuple(tuple(path.split(".")) for path in each) for key, each in typed.items() if key != "media"}
     return UsageFields(media=frozenset(typed.get("media", ())), **paths)
+
+
+def _errors(typed: Mapping[str, Any]) -> ErrorWords:
+    return ErrorWords(
+        json=_by_path(typed.get("json", {})),
+        fields=tuple(typed.get("header", {}).items()),
+        words=tuple((_all(each["status"]) or frozenset(), each["word"]) for each in typed.get("words", ())),
+        xml=tuple(
+            (frozenset(each.get("services", ())), tuple(each["root"].split("."))) for each in typed.get("xml", ())
+        ),
+    )
 
 
 def _reads(typed: Mapping[str, Any]) -> Reads:

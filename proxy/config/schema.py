@@ -612,6 +612,38 @@ USAGE = section(
     text=Key(ListOf(word), [], "the output's text, which stands for its tokens where numbers are missing"),
 )
 
+ERRORS = section(
+    "errors",
+    "How the provider words an error, for answers of redrive's own. In texts, {message}, {word}, {outcome}, {status} "
+    "and {type} (the page that explains the outcome) are replaced.",
+    json=Key(MapOf(word), {}, "dotted.path: text, in a JSON body, beside the members of problem+json"),
+    header=Key(MapOf(word, key=addresses.header_name), {}, "name: text"),
+    words=Key(
+        ListOf(
+            section(
+                "error_word",
+                "The provider's word for errors with some statuses; the first match wins.",
+                status=Key(several(status, NOTHING_MATCHES), required=True),
+                word=Key(word, required=True),
+            )
+        ),
+        [],
+        "what {word} is",
+    ),
+    xml=Key(
+        ListOf(
+            section(
+                "error_xml",
+                "Requests with an AWS signature to which the answer is XML.",
+                services=Key(ListOf(word), [], "services of the signature; without any, all to which a form is sent"),
+                root=Key(word, required=True, doc="dotted names of the elements around Code and Message"),
+            )
+        ),
+        [],
+        "the first match wins; every other request gets JSON",
+    ),
+)
+
 PACK_RULE = RuleSection(
     "pack_rule",
     RULE.doc,
@@ -645,6 +677,7 @@ PACK = section(
     repeats=REPEATS,
     reads=READS,
     usage=USAGE,
+    errors=ERRORS,
     out_of_quota=Key(
         ListOf(OUT_OF_QUOTA),
         [],

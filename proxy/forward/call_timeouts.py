@@ -35,9 +35,9 @@ class CallTimeouts:
         exceeded neither.
         """
         if now >= self._attempt_due(attempt):
-            return faults.attempt_timeout()
+            return faults.attempt_timeout(self._timeouts.attempt)
         if now >= self._first_byte_due(attempt):
-            return faults.first_byte_timeout(answered=attempt.waits)
+            return faults.first_byte_timeout(self._timeouts.first_byte, answered=attempt.waits)
         return None
 
     @property

@@ -157,9 +157,7 @@ class Delivery:
         grpc = call.request.is_grpc
         self.detail = action.detail
         before = attempt_results(call.history) if journey is not None and journey.since else ""
-        self.status, lines, body = answer_of(
-            action, call.policy, attempts=call.attempts, grpc=grpc, before=before, no_place=call.found_no_place
-        )
+        self.status, lines, body = answer_of(action, call, before)
         self.grpc_status = grpc_status_of_answer(action) if grpc else None
         self.bytes_out = len(body)
         self.app.answer(self.status, lines, body)

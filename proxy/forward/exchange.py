@@ -713,7 +713,9 @@ class Exchange(AttemptOwner):
         standing = _timeouts_of(self).standing_still()
         self.moved = now  # what is begun in its place has its own time
         if standing is not None:
-            self.failed(standing, faults.idle_timeout(answered=standing.state is DELIVERING))
+            self.failed(
+                standing, faults.idle_timeout(self.plan.policy.timeouts.idle, answered=standing.state is DELIVERING)
+            )
         else:
             detail = "the request's body did not arrive"
             gone = Outcome.CLIENT_GONE

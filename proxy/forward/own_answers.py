@@ -1,7 +1,7 @@
 """The proxy's own answers: problem+json (RFC 9457), or a trailers-only answer for a gRPC call.
 
 One renderer makes all of them. Their texts are safe to show: no secrets, and nothing of the request except the name of
-the upstream.
+the upstream and the endpoint that was asked. `proxy.forward.error_words` says the same in the words of the client.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from proxy.forward.error_words import Worded, as_text, as_xml, with_words, words_of
 from proxy.forward.headers import CallEnd, Changes, answer_fields, attempt_results, via_line
 from proxy.observe import masking
 from proxy.retry.actions import Answer
 from proxy.retry.call_state import CallState
-from proxy.retry.facts import UNAVAILABLE, Outcome, grpc_status_of_http
+from proxy.retry.facts import UNAVAILABLE, Outcome, Request, grpc_status_of_http
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import SHUT_DOWN
 from proxy.wire.head import RequestHead, ResponseHead
@@ -32,6 +34,7 @@ _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502
 class OwnAnswer:
     """An answer of the proxy's own. `retry_after`: seconds for a Retry-After field, which only a 429 or 503 gets;
     `grpc_status`: the status for a gRPC call, if it is not the one that `status` maps to; `changes`: further fields.
+    `request`: the request that is answered, and `policy` its policy: they say in whose words the error is told.
     """
 
     status: int
@@ -44,6 +47,8 @@ class OwnAnswer:
     changes: Changes | None = None
     retry_after: float | None = None
     grpc_status: int | None = None
+    request: Request | None = None
+    policy: Policy | None = None
 
     def render(self) -> tuple[int, bytes, bytes]:
         """Return (status, field lines, body), as an app's stream takes them."""
@@ -58,7 +63,19 @@ class OwnAnswer:
                 ("grpc-message", percent_encoded(f"{self.title}: {self.detail}" if self.detail else self.title)),
             ]
             return 200, _text(lines), b""
-        members = {
+        worded = self._worded()
+        lines[:0] = [("Content-Type", worded.media), *worded.fields]
+        return self.status, _text(lines), worded.body
+
+    @property
+    def message(self) -> str:
+        """The reason in one line, for a client that shows one."""
+        times = "not sent" if not self.attempts else "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"redrive: {self.detail or self.title} ({times}, {self.outcome.value})"
+
+    def _worded(self) -> Worded:
+        """Return the error as the client reads it."""
+        members: dict[str, Any] = {
             "type": problem_type(self.status, self.outcome),
             "status": self.status,
             "title": self.title,
@@ -67,8 +84,17 @@ class OwnAnswer:
             "attempts": self.attempts,
             "outcome": self.outcome.value,
         }
-        lines.insert(0, ("Content-Type", "application/problem+json"))
-        return self.status, _text(lines), json.dumps(members).encode() + b"\n"
+        fields: tuple[tuple[str, str], ...] = ()
+        if self.request is not None and self.policy is not None:
+            told, words = as_text(self.request, self.message), words_of(self.policy)
+            if words is not None and told is None:
+                values = {key: members[key] for key in ("type", "status", "outcome")}
+                values |= {"message": self.message, "word": words.word(self.status)}
+                told = as_xml(words, self.request, members, values)
+                fields = with_words(words, members, values)
+            if told is not None:
+                return told
+        return Worded("application/problem+json", json.dumps(members).encode() + b"\n", fields)
 
 
 def problem_type(status: int, outcome: Outcome) -> str:
@@ -88,19 +114,31 @@ def grpc_status_of_answer(action: Answer) -> int:
     return own_grpc_status(action.status) if action.grpc_status is None else action.grpc_status
 
 
-def answer_of(
-    action: Answer, policy: Policy, *, attempts: int, grpc: bool, before: str = "", no_place: bool = False
-) -> tuple[int, bytes, bytes]:
-    """Return (status, field lines, body) of the proxy's own answer for a call that ends by `action`, after `attempts`
-    attempts. `grpc`: whether the call is a gRPC call; `before`: the results of its attempts, if they were made at
-    several upstreams. `no_place`: the call found no place among the attempts that may be under way.
+def answer_of(action: Answer, call: CallState, before: str = "") -> tuple[int, bytes, bytes]:
+    """Return (status, field lines, body) of the proxy's own answer for a call that ends by `action`. `before`: the
+    results of its attempts, if they were made at several upstreams.
     """
-    end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=no_place)
-    end.detail = f"{before}; {action.detail}" if before else action.detail
-    answer = OwnAnswer(action.status, action.title, action.detail, action.outcome, policy.upstream, attempts, grpc)
+    policy, attempts, grpc = call.policy, call.attempts, call.request.is_grpc
+    end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=call.found_no_place)
+    detail = action.detail if before else _with_place(action.detail, call)
+    end.detail = f"{before}; {detail}" if before else detail
+    answer = OwnAnswer(action.status, action.title, detail, action.outcome, policy.upstream, attempts, grpc)
+    answer.request, answer.policy = call.request, policy
     answer.changes = answer_fields(policy, None, end)
     answer.retry_after, answer.grpc_status = action.retry_after, grpc_status_of_answer(action)
     return answer.render()
+
+
+def _with_place(detail: str, call: CallState) -> str:
+    """Return the reason of an answer with the endpoint that its last attempt went to, if that attempt gave it."""
+    last = call.history[-1] if call.history else None
+    if last is None or not last.endpoint or last.detail != detail:
+        return detail
+    if detail == "the connection was refused":
+        return f"{detail} by {last.endpoint}"
+    if detail.startswith("no connection"):
+        return f"{detail} to {last.endpoint}"
+    return f"{detail} from {last.endpoint}" if detail.startswith("no ") else f"{detail} ({last.endpoint})"
 
 
 def given_up_answer(call: CallState, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:

@@ -300,6 +300,26 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorWords:
+    """How a provider words an error, for the proxy's own answers.
+
+    `json`: (path, template) of members in a JSON body; `fields`: (name, template) of header fields. A template may use
+    {message}, {word}, {outcome}, {status}, {type}. `words`: (statuses, word), of which the first that has the status
+    gives {word}. `xml`: (services, elements around the error), for requests with an AWS signature for one of these
+    services; without services for any that sends a form.
+    """
+
+    json: tuple[tuple[tuple[str, ...], str], ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
+    words: tuple[tuple[frozenset[int], str], ...] = ()
+    xml: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = ()
+
+    def word(self, status: int) -> str:
+        """Return the provider's word for an error with this status; "" if it has none."""
+        return next((word for statuses, word in self.words if status in statuses), "")
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How a provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
 
@@ -315,6 +335,7 @@ class Dialect:
     out_of_quota: tuple[Rule, ...] = ()  # answers after which a key is unusable for a while; they decide no class
     reads: Reads | None = None  # POSTs that are repeated as GETs are
     usage: UsageFields | None = None  # where its requests and answers say how many tokens they cost
+    errors: ErrorWords | None = None  # how the proxy's own answers are worded
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,26 +125,36 @@ def malformed(detail: str) -> Fault:
     return Fault(FaultKind.RESET, Progress.ANSWERED, detail=detail, error="http_protocol_error")
 
 
-def attempt_timeout() -> Fault:
-    """The fault of an attempt without a final head within `timeouts.attempt`."""
-    detail = "the upstream did not answer within the attempt's time"
+def attempt_timeout(within: float | None = None) -> Fault:
+    """The fault of an attempt without a final head within `timeouts.attempt`, which is `within` seconds."""
+    detail = f"no answer within {_time(within)}timeouts.attempt{_closed(within)}"
     progress, error = Progress.UNKNOWN, "http_response_timeout"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error=error, by_attempt=True)
 
 
-def first_byte_timeout(*, answered: bool) -> Fault:
-    """The fault of an attempt without a byte of a body that counts within `timeouts.first_byte`. `answered`: the head
-    had arrived.
+def first_byte_timeout(within: float | None = None, *, answered: bool) -> Fault:
+    """The fault of an attempt without a byte of a body that counts within `timeouts.first_byte`, which is `within`
+    seconds. `answered`: the head had arrived.
     """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
-    detail = "no byte of the answer's body that counts arrived within first_byte"
+    detail = f"no {'event' if answered else 'answer'} within {_time(within)}timeouts.first_byte{_closed(within)}"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error="http_response_timeout")
 
 
-def idle_timeout(*, answered: bool) -> Fault:
-    """The fault of an attempt on which nothing moved for longer than `timeouts.idle`. `answered`: the head had
-    arrived.
+def idle_timeout(within: float | None = None, *, answered: bool) -> Fault:
+    """The fault of an attempt on which nothing moved for longer than `timeouts.idle`, which is `within` seconds.
+    `answered`: the head had arrived.
     """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
     error = "connection_read_timeout" if answered else "http_response_timeout"
-    return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail="nothing moved for longer than the idle time", error=error)
+    detail = f"no byte moved for {_time(within)}timeouts.idle{_closed(within)}"
+    return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error=error)
+
+
+def _time(within: float | None) -> str:
+    """Return the time of a timeout before its name, as in `20s (`; "" if the time is not known."""
+    return "" if within is None else f"{round(within, 3):g}s ("
+
+
+def _closed(within: float | None) -> str:
+    return "" if within is None else ")"

@@ -34,5 +34,5 @@ async def test_a_retry_that_is_sent_as_an_attempt_times_out_has_its_own_timeout(
         assert upstream.connections == 3
         assert front.observed.outcomes[3] is Outcome.ATTEMPTS_EXHAUSTED
         assert [record.detail for record in front.observed.calls[3]["history"]] == [
-            "the upstream did not answer within the attempt's time"
+            "no answer within 0.05s (timeouts.attempt)"
         ] * 3

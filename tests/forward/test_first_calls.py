@@ -96,7 +96,8 @@ async def test_a_post_that_meets_a_500_or_a_reset_is_sent_once() -> None:
 
 
 async def test_a_refused_connection_is_502_with_a_problem() -> None:
-    async with Front(to("api", f"http://127.0.0.1:{free_port()}")) as front, front.app() as app:
+    port = free_port()
+    async with Front(to("api", f"http://127.0.0.1:{port}")) as front, front.app() as app:
         reply = await app.ask("POST", "/api/x", body=b"1")
         assert reply.status == 502
         assert reply.one("content-type") == "application/problem+json"
@@ -105,14 +106,14 @@ async def test_a_refused_connection_is_502_with_a_problem() -> None:
         assert problem == {
             "status": 502,
             "title": "Bad gateway",
-            "detail": "the connection was refused",
+            "detail": f"the connection was refused by 127.0.0.1:{port}",
             "upstream": "api",
             "attempts": 3,
             "outcome": "attempts_exhausted",
         }
         assert reply.one("proxy-status") == (
             "redrive; error=connection_refused; attempts=3; outcome=attempts_exhausted; "
-            'details="the connection was refused"'
+            f'details="the connection was refused by 127.0.0.1:{port}"'
         )
         assert reply.one("x-should-retry") == "false"
 

@@ -118,7 +118,7 @@ async def test_a_stream_that_stalls_before_anything_that_counts_is_given_up_and_
             await upstream.gone.wait()
         first = front.observed.calls[0]["history"][0]
     assert (first.fault, first.detail) == (
-        FaultKind.ATTEMPT_TIMEOUT, "no byte of the answer's body that counts arrived within first_byte",
+        FaultKind.ATTEMPT_TIMEOUT, f"no event within {SOON.first_byte:g}s (timeouts.first_byte)",
     )  # fmt: skip
 
 

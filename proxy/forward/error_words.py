@@ -1,0 +1,95 @@
+"""The proxy's own answers in the words of the client that reads them: a provider's SDK, an AWS SDK that reads XML, git.
+
+A dialect pack says how its provider words an error (`errors`), so that the provider's SDK shows our reason as it shows
+the provider's own. The members of problem+json stay beside it. Two kinds of client read no JSON: AWS SDKs of services
+whose answers are XML get XML, and git, which shows only text/plain (http.c, show_http_message), gets one line of text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.sax.saxutils import escape
+
+from proxy.retry.facts import Request, first
+from proxy.retry.policy import ErrorWords, Policy
+
+_FORM = "application/x-www-form-urlencoded"
+
+
+class Worded:
+    """An error of the proxy's own as its client reads it: the media type and bytes of the body, and further fields."""
+
+    __slots__ = ("body", "fields", "media")
+
+    def __init__(self, media: str, body: bytes, fields: tuple[tuple[str, str], ...] = ()) -> None:
+        self.media = media
+        self.body = body
+        self.fields = fields
+
+
+def words_of(policy: Policy) -> ErrorWords | None:
+    """Return the words of the first dialect of a policy that has any."""
+    return next((dialect.errors for dialect in policy.classify.dialects if dialect.errors is not None), None)
+
+
+def as_text(request: Request, message: str) -> Worded | None:
+    """Return the message as text for git, which shows no other; None for every other client."""
+    if not (first(request.fields, "user-agent") or "").startswith("git/"):
+        return None
+    return Worded("text/plain; charset=utf-8", message.encode() + b"\n")
+
+
+def as_xml(words: ErrorWords, request: Request, members: dict[str, Any], values: dict[str, Any]) -> Worded | None:
+    """Return an error as XML for a client that signed its request for a service whose answers are XML; None for every
+    other client. `members`: those of problem+json; `values`: what the words' templates may use.
+    """
+    if not words.xml:
+        return None
+    service = _service(first(request.fields, "authorization") or "")
+    if not service:
+        return None
+    form = (first(request.fields, "content-type") or "").startswith(_FORM)
+    for services, root in words.xml:
+        if service in services or (not services and form):
+            inside = {"Code": values["word"], "Message": values["message"], **members}
+            body = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in inside.items())
+            for name in reversed(root):
+                body = f"<{name}>{body}</{name}>"
+            text = f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
+            return Worded("application/xml", text.encode(), _fields(words, values))
+    return None
+
+
+def _service(authorization: str) -> str:
+    """Return the service in the scope of an AWS signature (`Credential=KEY/DATE/REGION/SERVICE/aws4_request`), "" if
+    there is none.
+    """
+    if not authorization.startswith("AWS4-"):
+        return ""
+    scope = authorization.partition("Credential=")[2].partition(",")[0].split("/")
+    return scope[-2] if len(scope) > 4 and scope[-1].strip() == "aws4_request" else ""
+
+
+def with_words(words: ErrorWords, members: dict[str, Any], values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Add to `members`, those of problem+json, the provider's; return the fields that go with them. A member that
+    problem+json has already stays as it is.
+    """
+    for path, template in words.json:
+        place = members
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
+        place.setdefault(path[-1], _filled(template, values))
+    return _fields(words, values)
+
+
+def _fields(words: ErrorWords, values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(_filled(template, values))) for name, template in words.fields)
+
+
+def _filled(template: str, values: dict[str, Any]) -> Any:
+    """Fill a template. One that is a single value, as "{status}", keeps that value's type."""
+    if template[:1] == "{" and template[1:-1] in values and template[-1:] == "}":
+        return values[template[1:-1]]
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", str(value))
+    return template
