@@ -16,7 +16,6 @@ cdef class NextAttempt:
     cdef public bint governs
     cdef public Caller _caller
     cdef public object estimate
-    cdef public object _caller
     cdef public object paid
     cdef public object app_paid
     cdef public Bucket bucket
