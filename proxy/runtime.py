@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from proxy.config.key_files import current_key
 from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
@@ -180,6 +181,7 @@ class DataPath:
         self.env = Env(rng, wall() - monotonic(), self.room, self._notify_circuit, self._notify_credential)
         self.env.cooldown_began = self.cooldowns.note
         self.env.tokens_used = observer.tokens_used
+        self.env.read_key_file = current_key
         self._clock: asyncio.TimerHandle | None = None
         self._idle_scopes = IdleScopes(self.registry)
         self._guard = Guard(settings.deny_destinations)

@@ -14,10 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from proxy.config import addresses
+from proxy.config.key_files import read_key_file
 from proxy.config.policies import Policies, PolicyPlace, relative_to
 from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
 from proxy.config.provenance import Provenance
 from proxy.config.schema import CREDENTIALS, DEFAULTS, FILE
+from proxy.config.schema_language import SecretFile
 from proxy.config.settings import (
     ALWAYS_DENIED,
     OPEN_PORTS,
@@ -34,12 +36,15 @@ from proxy.config.settings import (
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
 from proxy.config.yaml_tree import Map, Seq, Text, lay, place
-from proxy.retry.policy import Credentials, EndpointShare, Policy, Scope
+from proxy.retry.policy import Credentials, EndpointShare, KeyFile, Policy, Scope
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
 
 if TYPE_CHECKING:
     from proxy.config.service_config import MethodPolicy
 
+#: The last value of each credential that stands in a file, by the file's name: a file that can't be read later, such as
+#: one that is being replaced, takes no key out of use (contract, section 16).
+_LAST_VALUES: dict[str, str] = {}
 _AWS_MODES = ("legacy", "standard", "adaptive")
 _POLICY_SECTIONS = ("defaults", "upstreams", "buckets", "strategies")
 
@@ -270,7 +275,9 @@ class Upstreams:
         if not isinstance(typed, dict):
             return None
         full = CREDENTIALS.filled(typed)
-        values = tuple(full["format"].replace("{}", value) for value in full["values"])
+        read = [self._secret(each, path, number) for number, each in enumerate(full["values"])]
+        values = tuple(full["format"].replace("{}", value) for value, _ in read)
+        files = tuple(None if file is None else KeyFile(file, full["format"]) for _, file in read)
         tree = merged["credentials"].copy()
         written, hidden = tree["values"], Seq(tree["values"].mark)
         for number, mark in enumerate(written.marks, 1):
@@ -282,7 +289,31 @@ class Upstreams:
         if not endpoints and not _is_refused(merged, "url"):
             message = "needs a url: where requests choose the host, keys would go to any host they name"
             self._problems.add(merged.keys_at["credentials"], (*path, "credentials"), message)
-        return Credentials(full["header"], values, full["pick"])
+        if len(set(values)) < len(values) and any(files):
+            at = merged.keys_at["credentials"]
+            self._problems.add(
+                at, (*path, "credentials", "values"), "two of them have the same value: list each only once"
+            )
+        return Credentials(full["header"], values, full["pick"], files if any(files) else ())
+
+    def _secret(self, value: str | SecretFile, path: Path, number: int) -> tuple[str, str | None]:
+        """A credential's value, and the file that it stands in, if any. A file that can't be read keeps the value that
+        it had before in this process.
+        """
+        if not isinstance(value, SecretFile):
+            return value, None
+        file = relative_to(value.mark, value.name)
+        self.files.append(file)
+        where: Path = (*path, "credentials", "values", number, "file")
+        try:
+            _LAST_VALUES[file] = read_key_file(file)
+        except ValueError as why:
+            if file in _LAST_VALUES:
+                self._problems.warn(value.mark, where, f"{why}: the value that was read before stays in use")
+            else:
+                self._problems.add(value.mark, where, f"{why}: write the key into it, and nothing else")
+                return "", file
+        return _LAST_VALUES[file], file
 
     def fallback(self) -> Upstream | None:
         """Make the pattern of upstreams for hosts that no upstream names. Their cooldown is off unless `defaults` sets

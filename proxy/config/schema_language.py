@@ -99,8 +99,18 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretFile:
+    """A value that stands in a file: the file's name as written, and the place of the name."""
+
+    name: str
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
 class Secrets:
-    """A list of texts, each different, read by `reader` as a tuple. No error message repeats them."""
+    """A list of texts, each different, read by `reader` as a tuple; an item may be {file: PATH} instead, which is read
+    as a `SecretFile`. No error message repeats the texts.
+    """
 
     reader: Callable[[Any], str]
 
@@ -108,11 +118,11 @@ class Secrets:
         if not isinstance(tree, Seq) or not tree:
             report(at, path, "must be a list of one or more values")
             return BAD
-        items: list[str] = []
+        items: list[str | SecretFile] = []
         wrong = False
         for number, item in enumerate(tree):
             try:
-                value = self.reader(item)
+                value: str | SecretFile = self._file(item) if isinstance(item, Map) else self.reader(item)
                 if value in items:
                     raise ValueError(f"is the same as number {items.index(value) + 1}: list each only once")
             except ValueError as error:
@@ -123,7 +133,16 @@ class Secrets:
         return BAD if wrong else tuple(items)
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        return {"type": "array", "minItems": 1, "items": {"type": ["string", "number", "boolean"]}}
+        file = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
+        plain = {"type": ["string", "number", "boolean"]}
+        items = {"anyOf": [plain, {**file, "additionalProperties": False}]}
+        return {"type": "array", "minItems": 1, "items": items}
+
+    def _file(self, item: Map) -> SecretFile:
+        name = item.get("file")
+        if list(item) != ["file"] or not isinstance(name, str) or not name:
+            raise ValueError("must be a value, or {file: PATH}")
+        return SecretFile(str(name), item.values_at["file"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,11 +153,12 @@ class CallKeys(Generic[L]):
         if not self.bound:
             self.bound, self.why = True, "an attempt with it may have been carried out"
 
-    def failed(self, failure: Failure, *, refused: bool, now: float) -> bool:
+    def failed(self, failure: Failure, *, refused: bool, outdated: bool = False, now: float) -> bool:
         """Note that an attempt failed. `refused`: the upstream does not accept the attempt's credential, which is then
-        put aside. Returns whether that put it aside (False if it was aside already).
+        put aside, unless it has another value by now (`outdated`). Returns whether that put it aside (False if it was
+        aside already).
         """
-        put_aside = refused and self.ring.put_aside(self.key, now)
+        put_aside = refused and not outdated and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
             self._throttled[self.key] = now + (failure.pushback.delay or 0.0)
         if not failure.verdict.unprocessed and not refused:

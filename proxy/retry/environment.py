@@ -19,7 +19,8 @@ class Env:
     The wall clock is `now + wall_offset` (seconds since the epoch). `circuit_changed` is called when a call opens or
     closes a circuit breaker, with the upstream, the endpoint, whether the breaker is open, and the seconds until a
     probe may be sent; `credential_aside` when a credential is put aside, with the upstream and the credential's number,
-    from 1; `cooldown_began` when an answer begins a cooldown; `tokens_used` when a call is settled that was
+    from 1; `cooldown_began` when an answer begins a cooldown; `read_key_file` reads the value of a
+    credential from a file, None if it has none; `tokens_used` is called when a call is settled that was
     paid in a language model's tokens, with its policy, the tokens of its prompt and of its output, and the tokens that
     were expected in all.
     """
@@ -30,4 +31,5 @@ class Env:
     circuit_changed: CircuitChanged = lambda upstream, endpoint, is_open, left: None
     credential_aside: Callable[[str, int], None] = lambda upstream, key: None
     cooldown_began: Callable[[CooldownBegan], None] = lambda began: None
+    read_key_file: Callable[[str], str | None] = lambda path: None
     tokens_used: Callable[[Policy, float, float, float], None] = lambda policy, prompt, output, expected: None

@@ -12,6 +12,7 @@ from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.ending import ending_of
 from proxy.retry.facts import Class, Failure, FaultKind
+from proxy.retry.key_files import is_outdated
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying
@@ -46,7 +47,7 @@ def report_failure(
     keys = upcoming.keys
     if keys is not None:
         refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
-        flight.aside = keys.failed(failure, refused=refused, now=now)
+        flight.aside = keys.failed(failure, refused=refused, outdated=is_outdated(call, flight), now=now)
         if flight.aside:
             upcoming.env.credential_aside(call.policy.upstream, keys.key + 1)
     return began

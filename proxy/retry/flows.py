@@ -20,6 +20,7 @@ from proxy.retry.endings import end_here, go_elsewhere, way_elsewhere
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
 from proxy.retry.feedback import learn
 from proxy.retry.instants import EPSILON
+from proxy.retry.key_files import RENEWED
 from proxy.retry.plans import Sequential, goes_on
 from proxy.retry.plugins import CustomToken
 from proxy.retry.refusals import why_not
@@ -189,6 +190,15 @@ class SequentialFlow:
         call.spared += 1
         call.note(flight, now, "probed", failure)
         return self.admit(call, Next(now, call.upcoming.hold_again(flight, now)), now)
+
+    def use_new_key(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
+        """Make an attempt that was answered 401 once more, with the new value of its credential. The attempt does not
+        count for `max_attempts`, and pays no price but that of rate buckets (contract, section 16, "Key files").
+        """
+        call.failure = failure
+        call.spared += 1
+        call.note(flight, now, RENEWED, failure, call.reply)
+        return self.admit(call, Next(now), now)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no`, since the attempt that was waited for is not sent."""

@@ -55,6 +55,7 @@ from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
 from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, note_no
 from proxy.retry.hedged_flow import HEDGED
 from proxy.retry.instants import EPSILON, NEVER
+from proxy.retry.key_files import goes_with_new_value, read_again
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.plans import Sequential, failure_of, first_no, goes_on
 from proxy.retry.policy import Policy, Strategy
@@ -535,10 +536,14 @@ class Call:
         if flight.endpoint is not None:
             report_to_endpoint(call.upcoming, flight, failure, now)
         on = goes_on(call, failure)
+        if failure.status == 401:
+            read_again(call, flight, now)
         was_probe = flight.traffic is not None and call.upcoming.scope.governor.is_probe(flight)
         began = self._report_failure(failure, flight, on, now)
         if was_probe and on and _was_not_processed(failure) and not call.upcoming.comes_late:
             return self._flow.stay_held(call, failure, flight, now)
+        if failure.status == 401 and goes_with_new_value(call, failure, flight, disabled=self._flow.is_disabled(call)):
+            return self._flow.use_new_key(call, failure, flight, now)
         return self._flow.failed(call, failure, flight, began, on, now)
 
     def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> Name | None:

@@ -499,30 +499,63 @@ class Fallback:
     keep: frozenset[str] = frozenset()
 
 
+class KeyFile:
+    """A file that has the value of a credential. `format`: the field's value, {} standing for the file's content.
+    `renewed_at`: when the content was found to be another one after a 401 (seconds).
+    """
+
+    __slots__ = ("_read_at", "format", "path", "renewed_at")
+
+    def __init__(self, path: str, format: str) -> None:
+        self.path = path
+        self.format = format
+        self.renewed_at = self._read_at = -float("inf")
+
+    def is_due(self, now: float) -> bool:
+        """Whether the file may be read again now: at most once a second (contract, section 16)."""
+        if now < self._read_at + 1.0:
+            return False
+        self._read_at = now
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
 
-    `values` are whole field values, and never shown; people see their numbers, from 1. `digests` identify the values
-    wherever state is kept for each.
+    `values` are whole field values as they were when the configuration was read, and never shown; people see their
+    numbers, from 1. `files`: the file of each value that stands in one; empty if none does. `lines` and `digests` are
+    those of the values in force; `digests` identify them wherever state is kept for each.
     """
 
     header: str
     values: tuple[str, ...] = field(repr=False)
     pick: Literal["next", "first"] = "next"
+    files: tuple[KeyFile | None, ...] = field(default=(), repr=False, compare=False)
     name: str = field(init=False, repr=False, compare=False, default="")  # the field's name in lower case
-    lines: tuple[bytes, ...] = field(
-        init=False, repr=False, compare=False, default=()
-    )  # the field lines, with CRLF, made once
-    digests: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
+    lines: list[bytes] = field(init=False, repr=False, compare=False)  # the field lines, with CRLF
+    digests: list[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, value in {
             "name": self.header.lower(),
-            "lines": tuple(f"{self.header}: {value}\r\n".encode("latin-1") for value in self.values),
-            "digests": tuple(_digest(value) for value in self.values),
+            "lines": [_field_line(self.header, value) for value in self.values],
+            "digests": [_digest(value) for value in self.values],
         }.items():
             object.__setattr__(self, name, value)
+
+    def renew(self, number: int, content: str, now: float) -> None:
+        """Use the content of this value's file from now on, if it is another one than before."""
+        file = self.files[number]
+        assert file is not None  # the value stands in a file
+        value = file.format.replace("{}", content)
+        if _digest(value) != self.digests[number]:
+            self.lines[number], self.digests[number] = _field_line(self.header, value), _digest(value)
+            file.renewed_at = now
+
+
+def _field_line(header: str, value: str) -> bytes:
+    return f"{header}: {value}\r\n".encode("latin-1")
 
 
 def _digest(value: str) -> str:

@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a mapping for a value": (
         "upstreams: {a: {url: http://x, credentials: {header: k, values: [{%(s)s: x}]}}}",
-        "credentials.values[0]: is empty",
+        "credentials.values[0]: must be a value, or {file: PATH}",
     ),
     "twice": (
         "upstreams: {a: {url: http://x, credentials: {header: k, values: [%(s)s, b, %(s)s]}}}",
@@ -180,3 +180,54 @@ def test_what_does_not_go_together_is_told(name: str, tmp_path: Path) -> None:
     (line,) = lines(tmp_path, loaded(tmp_path, text), "warning")
     assert wanted in line
     assert SECRET not in line
+
+
+def test_a_value_may_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("from-a-file\n")
+    text = (
+        "upstreams:\n  a:\n    url: https://a.test\n    credentials:\n      header: authorization\n"
+        '      format: "Bearer {}"\n      values: [{file: secrets/key}, "${KEY_B}"]\n'
+    )
+    result = loaded(tmp_path, text, {"KEY_B": "from-the-environment"})
+    assert result.settings is not None
+    credentials = policy(result.settings).credentials
+    assert credentials is not None
+    assert credentials.values == ("Bearer from-a-file", "Bearer from-the-environment")
+    assert [None if each is None else Path(each.path).name for each in credentials.files] == ["key", None]
+    assert str(tmp_path / "secrets" / "key") in result.files  # it is watched
+    assert "from-a-file" not in str(result.settings.provenance)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "can't be read (No such file or directory): write the key into it, and nothing else"),
+        ("", "is empty: write the key into it, and nothing else"),
+        ("\n", "is empty: write the key into it, and nothing else"),
+        ("two\nlines", "has characters that no credential has"),
+        ("x" * 70_000, "is larger than 64 KiB"),
+    ],
+)
+def test_a_file_without_a_key_is_refused_at_start_and_told_later(tmp_path: Path, content: str | None, why: str) -> None:
+    key = tmp_path / "key"
+    text = "upstreams:\n  a:\n    url: https://a.test\n    credentials: {header: x-key, values: [{file: key}]}\n"
+    if content is not None:
+        key.write_text(content)
+    (line,) = lines(tmp_path, loaded(tmp_path, text))
+    assert line.startswith("redrive.yaml:4:50: upstreams.a.credentials.values[0].file: ") and why in line
+    key.write_text("fine")
+    assert policy(settings(tmp_path, text)).credentials is not None
+    key.unlink() if content is None else key.write_text(content)
+    later = loaded(tmp_path, text)
+    assert later.settings is not None
+    assert policy(later.settings).credentials.values == ("fine",)  # type: ignore[union-attr]
+    (line,) = lines(tmp_path, later, "warning")
+    assert "the value that was read before stays in use" in line
+
+
+@pytest.mark.parametrize("item", ["{file: ''}", "{path: x}", "{file: x, also: y}", "{file: [x]}"])
+def test_a_mapping_that_names_no_file_is_refused(tmp_path: Path, item: str) -> None:
+    text = f"upstreams:\n  a: {{url: 'https://a.test', credentials: {{header: x-key, values: [{item}]}}}}\n"
+    (line,) = lines(tmp_path, loaded(tmp_path, text))
+    assert "credentials.values[0]: must be a value, or {file: PATH}" in line

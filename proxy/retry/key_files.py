@@ -1,0 +1,47 @@
+"""Credentials whose values stand in files, and change there while calls run (contract, section 16, "Key files").
+
+A file that changes is read with the configuration. A 401 may come sooner: then the file is read again, at most once a
+second, and if its value is another one than the attempt carried, the attempt is made once more with it.
+
+Law: a call makes such an attempt once, and only if no earlier attempt may have been carried out or was answered. A
+value that is outdated is not put aside.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.call_state import CallState
+from proxy.retry.facts import Failure
+from proxy.retry.states import Flight
+
+#: The decision on an attempt after which its call goes on with the new value of its credential.
+RENEWED = "key renewed"
+
+
+def read_again(call: CallState, flight: Flight, now: float) -> None:
+    """Read the file of the credential that an attempt carried, since the upstream answered 401."""
+    keys = call.upcoming.keys
+    if keys is None or flight.key is None:
+        return
+    definition = keys.ring.definition
+    file = definition.files[flight.key] if definition.files else None
+    if file is not None and file.is_due(now):
+        value = call.env.read_key_file(file.path)
+        if value is not None:
+            definition.renew(flight.key, value, now)
+
+
+def is_outdated(call: CallState, flight: Flight) -> bool:
+    """Whether the attempt carried a value that its credential does not have any more."""
+    keys = call.upcoming.keys
+    if keys is None or flight.key is None or not keys.ring.definition.files:
+        return False
+    file = keys.ring.definition.files[flight.key]
+    return file is not None and file.renewed_at > flight.since
+
+
+def goes_with_new_value(call: CallState, failure: Failure, flight: Flight, *, disabled: bool) -> bool:
+    """Whether an attempt that was answered 401 is made once more, with the new value of its credential."""
+    if failure.status != 401 or disabled or call.committed or not is_outdated(call, flight):
+        return False
+    keys = call.upcoming.keys
+    return keys is not None and not keys.bound and all(each.status is None for each in call.history)

@@ -1,0 +1,110 @@
+"""Credentials that stand in files: a value that changes while calls run costs no call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.front import NONE, App, Front, to
+from support.scripted import Upstream, answer
+
+from proxy.retry.policy import Credentials, KeyFile
+
+DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
+FINE = answer(200, b"ok", DATE)
+REFUSED = answer(401, b"no", DATE)
+SLOW = answer(429, b"slow", DATE)
+BROKEN = answer(503, b"", DATE)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    file = tmp_path / "key"
+    file.write_text("old\n")
+    return file
+
+
+def put(file: Path, content: str | None) -> None:
+    """Give the file this content; None: take it away."""
+    file.unlink() if content is None else file.write_text(content)
+
+
+@asynccontextmanager
+async def calling(file: Path, *steps: bytes, **changes: Any) -> AsyncIterator[tuple[Upstream, Front, App]]:
+    """An upstream whose key stands in the file, and an app that calls it."""
+    async with (
+        Upstream(*steps) as upstream,
+        Front(to("api", upstream.url, credentials=standing_in(file), **changes)) as front,
+        front.app() as app,
+    ):
+        yield upstream, front, app
+
+
+def standing_in(file: Path) -> Credentials:
+    return Credentials("Authorization", ("Bearer old",), files=(KeyFile(str(file), "Bearer {}"),))
+
+
+def carried(upstream: Upstream) -> list[str | None]:
+    return [each.one("authorization") for each in upstream.requests]
+
+
+async def test_a_401_is_answered_with_the_new_value(key: Path) -> None:
+    async with calling(key, REFUSED, FINE, FINE) as (upstream, front, app):
+        put(key, "new\n")
+        reply = await app.ask("POST", "/api/x", body=b"once")
+        assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
+        assert (await app.ask("GET", "/api/y")).status == 200
+        assert carried(upstream) == ["Bearer old", "Bearer new", "Bearer new"]
+        assert [each.body for each in upstream.requests] == [b"once", b"once", b""]
+        records = await front.observed.until(2)
+        assert [each.decision for each in records[0]["history"]] == ["key renewed", "delivered"]
+
+
+async def test_it_does_not_count_among_the_attempts_of_the_policy(key: Path) -> None:
+    async with calling(key, REFUSED, FINE, strategy=NONE) as (_upstream, _front, app):
+        put(key, "new")
+        assert (await app.ask("GET", "/api/x")).status == 200
+
+
+async def test_a_value_that_is_refused_again_goes_to_the_app(key: Path) -> None:
+    async with calling(key, REFUSED, REFUSED) as (_upstream, front, app):
+        put(key, "new")
+        reply = await app.ask("GET", "/api/x")
+        assert (reply.status, reply.one("x-attempt-count")) == (401, "2")
+        records = await front.observed.until(1)
+        assert [each.aside for each in records[0]["history"]] == [
+            False,
+            True,
+        ]  # the current value alone is put aside
+
+
+@pytest.mark.parametrize("content", [None, "", "old", "old\n", "two\nlines"])
+async def test_without_a_new_value_the_401_goes_to_the_app(key: Path, content: str | None) -> None:
+    async with calling(key, REFUSED) as (upstream, _front, app):
+        put(key, content)
+        assert (await app.ask("GET", "/api/x")).status == 401
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("before", [SLOW, BROKEN])
+async def test_an_earlier_attempt_that_was_answered_forbids_it(key: Path, before: bytes) -> None:
+    async with calling(key, before, REFUSED) as (upstream, _front, app):
+        put(key, "new")
+        assert (await app.ask("GET", "/api/x")).status == 401
+        assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+async def test_modes_without_retries_do_not_make_it(key: Path, mode: str) -> None:
+    async with calling(key, REFUSED, mode=mode) as (_upstream, _front, app):
+        put(key, "new")
+        assert (await app.ask("GET", "/api/x")).status == 401
+
+
+async def test_an_app_that_forbids_retries_gets_the_401(key: Path) -> None:
+    async with calling(key, REFUSED) as (_upstream, _front, app):
+        put(key, "new")
+        assert (await app.ask("GET", "/api/x", "X-Retry-Disable: true")).status == 401
