@@ -384,7 +384,7 @@ class Admission:
         """
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # places exist only with such rules
-        at = payment.take_place(places, self, rules if waits else replace(rules, queue=0), now)
+        at = payment.take_place(places, self, rules if waits else replace(rules, queue=-1), now)
         self.found_no_place = waits and at == REJECTED
         if at == REJECTED:
             return at, Outcome.OVERLOADED, no_place(rules, waited=waited)

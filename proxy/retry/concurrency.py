@@ -12,13 +12,14 @@ to the next.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED, STEP, Waiter
 
 #: The number of places under a limit that the configuration does not name any more.
 UNLIMITED = 2**62
+_NEVER = float("inf")
 
 
 class Elsewhere(NamedTuple):
@@ -34,17 +35,45 @@ class Elsewhere(NamedTuple):
 NONE_ELSEWHERE = Elsewhere()
 
 
+class FleetPlaces(Protocol):
+    """The link to the machines that share places: it gets this process its share of them."""
+
+    @property
+    def may_give(self) -> bool:
+        """Whether there may be more places for this process, as far as is known."""
+
+    def changed(self, now: float) -> None:
+        """Note that an attempt of this process began or ended, or that more or fewer of its calls wait."""
+
+
 class Places:
     """The places of one scope: `most` of them, `in_use` by this process. `queue` holds this process's calls that wait
-    for one, in order of arrival, with the time at which each came (seconds).
+    for one, in order of arrival, with the time at which each came (seconds). `share`: how many places this process may
+    use, infinity if no other machine shares them.
     """
 
-    __slots__ = ("in_use", "most", "queue")
+    __slots__ = ("_fleet", "_gives", "_share_until", "in_use", "most", "queue", "share")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.in_use = 0
         self.queue: dict[Waiter, float] = {}
+        self.share = self._share_until = _NEVER
+        self._fleet: FleetPlaces | None = None
+        self._gives = False  # there may have been more places for this process
+
+    def join(self, fleet: FleetPlaces) -> None:
+        """Share the places with other machines from now on."""
+        self._fleet = fleet
+
+    def allot(self, share: float, *, now: float, until: float = _NEVER) -> None:
+        """Set how many places this process may use, up to the time `until` (seconds)."""
+        self.share, self._share_until = share, until
+        gave, self._gives = self._gives, self._fleet is not None and self._fleet.may_give
+        if gave and not self._gives:
+            for waiter in list(self.queue):  # those for which the queue has no room any more ask again
+                waiter.retime(now)
+        self._offer(now)
 
     def ask(self, waiter: Waiter, rules: Concurrency, now: float) -> float:
         """Take a place for the waiter and return `now`; else return the time to ask again; or REJECTED if as many calls
@@ -54,18 +83,18 @@ class Places:
         came = queue.get(waiter)
         others = self._elsewhere(now if came is None else came, now)
         is_first = not queue or waiter is next(iter(queue))
-        if is_first and not others.earlier and self.in_use + others.in_use < self.most:
+        if is_first and not others.earlier and self.in_use + others.in_use < self.most and self._has_share(now):
             queue.pop(waiter, None)
             self.in_use += 1
             self._changed(now)
             self._offer(now)
             return now
         if came is None:
-            if len(queue) + others.waiting >= rules.queue:
+            if len(queue) + others.waiting >= self._room(rules):
                 return REJECTED
             came = queue[waiter] = now
         until = came + rules.wait
-        if now + STEP > until:
+        if now + STEP > until or (self._fleet is not None and not self._is_in_room(waiter, rules)):
             self.leave(waiter, now)
             return REJECTED
         self._changed(now)
@@ -99,6 +128,12 @@ class Places:
         others = self._elsewhere(now, now)
         return self.in_use + others.in_use, len(self.queue) + others.waiting
 
+    def is_ready(self, now: float) -> bool:
+        """Whether an attempt would get a place at once, as far as is known."""
+        if self.queue and self.in_use >= self.share:
+            return False
+        return sum(self.total(now)) < self.most
+
     @property
     def is_idle(self) -> bool:
         """Whether no attempt of this process is under way, and no call of it waits."""
@@ -106,17 +141,36 @@ class Places:
 
     def _offer(self, now: float) -> None:
         """Have the first call in the queue ask again, if a place may be free."""
-        if self.queue and self.in_use < self.most:
+        if self.queue and self.in_use < self.most and self._has_share(now):
             next(iter(self.queue)).retime(now)
+
+    def _has_share(self, now: float) -> bool:
+        """Whether this process may use another of the places that machines share."""
+        return self.in_use < self.share and now < self._share_until
+
+    def _room(self, rules: Concurrency) -> int:
+        """How many calls may wait: as many as the rules say; and, while other machines may not need all places, those
+        that could get one.
+        """
+        if self._fleet is None or rules.queue < 0 or not self._fleet.may_give:
+            return max(0, rules.queue)
+        return max(rules.queue, self.most)
+
+    def _is_in_room(self, waiter: Waiter, rules: Concurrency) -> bool:
+        """Whether this call may go on waiting: the room may be less than when it came."""
+        room = self._room(rules)
+        return len(self.queue) <= room or waiter in list(self.queue)[:room]
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
         """How other processes use these places, as a call that came at the time `came` has to know."""
         return NONE_ELSEWHERE
 
     def _changed(self, now: float) -> None:
-        """Do nothing; places that are shared with other processes override this to publish how many this process uses,
-        and how many of its calls wait.
+        """Tell the machines that share the places how many this process uses, and how many of its calls wait; places
+        that are shared with other processes override this to tell these as well.
         """
+        if self._fleet is not None:
+            self._fleet.changed(now)
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
         """The time at which the first call in the queue asks again by itself, unless a place becomes free sooner.

@@ -142,7 +142,7 @@ class ScopeState:
             return False
         if self.limiter is not None and self.limiter.seconds_left(now) > 0:
             return False
-        return self.places is None or sum(self.places.total(now)) < self.places.most
+        return self.places is None or self.places.is_ready(now)
 
     def cooling(self, now: float) -> float:
         """Seconds for which the calls of this credential are still asked to wait; almost zero while they return by a

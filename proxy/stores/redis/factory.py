@@ -15,6 +15,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.caller import Name
@@ -31,6 +32,7 @@ from proxy.retry.registry import MOST_SCOPES, Factory, Key
 from proxy.retry.seen_keys import SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of, space
 from proxy.stores.redis.client import RedisClient
+from proxy.stores.redis.concurrency import PlaceLease
 from proxy.stores.redis.cooldown import RedisCooldown, read
 from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
@@ -84,6 +86,8 @@ class RedisFactory(Factory):
         self._prefix = prefix
         self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
+        self._channel_to = f"{space(prefix)}to:"  # what the names of the processes' own channels begin with
+        self._leases: WeakValueDictionary[str, PlaceLease] = WeakValueDictionary()  # by their keys
         self._news = FleetNews(store, prefix, clock)
         self._governors: OrderedDict[str, tuple[str, Governor]] = OrderedDict()  # by the scope's name in the fleet
         self._heard: OrderedDict[str, Heard] = OrderedDict()  # for scopes that are not used here yet
@@ -142,7 +146,14 @@ class RedisFactory(Factory):
         return self.inner.seen(upstream, value)  # each machine's own
 
     def places(self, key: Key, most: int) -> Places:
-        return self.inner.places(key, most)  # each machine's own
+        """The places of this key, at most `most` in the whole fleet."""
+        places = self.inner.places(key, most)
+        if str(key[0]) in self.upstreams and not self.store.observes:
+            where = f"{space(self._prefix)}{{places:{_name_of(*key)}}}"
+            lease = PlaceLease(places, self.store, where, self._channel_to)
+            self.store.add(lease)
+            self._leases[where] = lease
+        return places
 
     def load(self, key: Key) -> Places:
         return self.inner.load(key)  # each machine's own
@@ -231,11 +242,15 @@ class RedisFactory(Factory):
             await asyncio.sleep(_LISTEN_AGAIN)  # noqa: TID251 - no call waits for it
 
     async def _hear(self, client: RedisClient) -> None:
-        async for heard in client.listen(self._channel, self._news.channel):
+        own = self._channel_to + self.store.holder
+        async for heard in client.listen(self._channel, self._news.channel, own):
             if heard is not None:
                 channel, message = heard
                 if channel == self._news.channel:
                     self._news.hear(message)
+                    continue
+                if channel == own:
+                    self._hear_places(message)
                     continue
                 place, group, status, delay, *_ = message.decode().split()  # a later release may add words
                 self._begin(place, group, status, float(delay))
@@ -248,6 +263,13 @@ class RedisFactory(Factory):
             server, facts = await client.fields(self._news.key)
             self._news.hear_all(facts, server)
             self.listening.set()
+
+    def _hear_places(self, message: bytes) -> None:
+        """Take what Redis says of the places that this process leases under one limit."""
+        lease, share, version, key = message.decode().split(maxsplit=3)
+        found = self._leases.get(key)
+        if found is not None:
+            found.published(int(lease), float(share), float(version), self._clock())
 
     def _begin(self, place: str, group: str, status: str, delay: float) -> None:
         """Take over a cooldown that began on another machine. `place` is the name of its scope in the fleet, `group`
@@ -272,8 +294,12 @@ class RedisFactory(Factory):
 
 def _place_of(upstream: str, value: str) -> str:
     """The name by which the fleet knows the cooldown of an upstream and a scope value."""
-    where = repr((upstream, value)).encode("utf-8", "surrogateescape")
-    return hashlib.blake2b(where, digest_size=12).hexdigest()
+    return _name_of(upstream, value)
+
+
+def _name_of(*key: object) -> str:
+    """The name by which the fleet knows what is kept under a key of the registry."""
+    return hashlib.blake2b(repr(key).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
 
 
 def _is_shared(spec: BucketSpec) -> bool:

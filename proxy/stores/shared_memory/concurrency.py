@@ -117,9 +117,12 @@ class SharedPlaces(Places):
                 waiting += count
                 looks = now - doubles[at + _LOOKED] <= STALE
                 earlier = earlier or (looks and (doubles[at + _CAME], row) < (came, self._row))
+        if self._fleet is not None:
+            earlier = False  # each worker has places of its own
         return Elsewhere(in_use, waiting, earlier)
 
     def _changed(self, now: float) -> None:
+        super()._changed(now)
         if self._slot < 0 or not self._row:
             return
         memory = self.memory
@@ -131,4 +134,6 @@ class SharedPlaces(Places):
             memory.doubles[at + _LOOKED] = now
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
+        if self.in_use >= self.share:
+            return super()._next_look(others, now)
         return now + (POLL if others.in_use or others.waiting else STALE / 2)
