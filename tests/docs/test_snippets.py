@@ -56,6 +56,8 @@ def write_files(page: Path, folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_configurations_load_and_policy_tests_hold(page: Path, folder: Path) -> None:
     write_files(page, folder)
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "key-1").write_text("key-1")
     for number, text in enumerate(snippets(page, "yaml")):
         if text.startswith("# Kubernetes: "):  # tests/deploy has those
             continue
