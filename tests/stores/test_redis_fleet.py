@@ -139,7 +139,7 @@ async def test_whatever_is_lost_late_or_killed_no_more_is_spent_than_there_is(
         paid = spent + sum(other.paid_by_late_answers for other in shaky)
         assert paid <= 300
         assert sum(other.bucket.lease.left for other in shaky) <= 300 - paid + 1e-9
-    assert spent > 200
+    assert paid > 200
 
 
 class Shaky:

@@ -138,8 +138,8 @@ async def test_where_nothing_is_left_nobody_has_to_wait_for_a_no(redis_server: R
     one = sidecars(redis_server)
     bucket = one.bucket(replace(QUOTA, capacity=12))
     assert [await one.granted(bucket) for _ in range(3)] == [True, True, False]
-    assert bucket.affords(5, one.now) is False  # as it was known not 100 ms ago
-    assert bucket.affords(5, one.now + 0.2) == ASK
+    assert bucket.affords(5, one.now + 0.4) is False  # as it was known not half a second ago
+    assert bucket.affords(5, one.now + 0.6) == ASK
     assert bucket.affords(0, one.now) is True
 
 

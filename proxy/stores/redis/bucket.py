@@ -23,6 +23,8 @@ from proxy.stores.redis.share import Share
 FRESH = 0.1
 #: Seconds after which changes are sent: half of FRESH, so that what other processes act on is no older than FRESH.
 PROMPT = 0.05
+#: The most calls for which one message asks: the others are asked for with the next.
+ASKED = 100
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
 FORGET = 3 * 24 * 3600 * 1000
 
@@ -42,8 +44,9 @@ class Store(Protocol):
     def draw(self) -> str:
         """Draw a random name, which no other process has."""
 
-    def share_now(self, now: float) -> Share:
-        """The part of every bucket's tokens that this process may spend on calls that Redis does not answer in time."""
+    @property
+    def crowd(self) -> int:
+        """The number of processes of the fleet."""
 
     def withholds(self) -> str:
         """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
@@ -130,14 +133,18 @@ class RedisBucket:
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
+    def puts_off(self, at: float, now: float) -> bool:
+        """Whether the message that was due at `at` needs not be sent; the bucket has then scheduled its next."""
+        return False
+
     def message(self, now: float) -> list[object]:
         """The arguments of the script for the next message."""
         self.due = math.inf
         self._sequence += 1
         self._sent_at = now
-        self._asked = len(self._asks)
+        self._asked = min(len(self._asks), ASKED)
         store = self.store
-        report = ["" if number is None else repr(float(number)) for number in self._report(now)]
+        report = [_text(value) for value in self._report(now)]
         return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
 
     def heard(self, reply: list[bytes], now: float) -> None:
@@ -156,13 +163,6 @@ class RedisBucket:
         """Note that no reply came: the next message repeats the report of this one."""
         self._asked = 0
         self.store.soon(self, now)
-
-    def late(self, now: float) -> None:
-        """Decide the calls that wait for the reply to the last message without it, as `on_outage` says: it is late."""
-        count, self._asked = self._asked, 0
-        for _ in range(min(count, len(self._asks))):
-            price, answer = self._asks.popleft()
-            answer(price, self._pay_late(price, now))
 
     def part(self, now: float) -> None:
         """Prepare to go on without Redis: from now on the bucket decides in this process alone, beginning with this
@@ -198,7 +198,11 @@ class RedisBucket:
         self._asked = 0
         for _ in range(min(count, len(self._asks))):
             price, answer = self._asks.popleft()
-            answer(price, self._pay(price, now))
+            granted = self._pay(price, now)
+            if not granted and self._may_have(price, now):
+                self._asks.append((price, answer))  # the tokens that came were spent meanwhile, and there are more
+            else:
+                answer(price, granted)
 
     def _soon(self, at: float) -> None:
         if at < self.due:
@@ -219,12 +223,14 @@ class RedisBucket:
         """
         return False
 
-    def _pay_late(self, price: float, now: float) -> bool:
-        """Decide about a call for which Redis's answer is late, as `on_outage` says; True if the price was taken."""
+    def _may_have(self, price: float, now: float) -> bool:
+        """Whether Redis, which has just answered, may have the price that this process lacks, so that it is asked
+        again.
+        """
         return False
 
-    def _report(self, now: float) -> Iterable[float | None]:
-        """The numbers that this kind of bucket reports: the script's arguments from the fourth on; None for a number
+    def _report(self, now: float) -> Iterable[float | str | None]:
+        """The values that this kind of bucket reports: the script's arguments from the fourth on; None for a number
         that is not known.
         """
         raise NotImplementedError
@@ -238,3 +244,10 @@ class RedisBucket:
         earlier.
         """
         raise NotImplementedError
+
+
+def _text(value: float | str | None) -> str:
+    """An argument of a script: a number in full, a text as it is, and nothing for what is not known."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return repr(float(value))

@@ -34,10 +34,11 @@ from proxy.stores.redis.bucket import RedisBucket, key_of, space
 from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.concurrency import PlaceLease
 from proxy.stores.redis.cooldown import RedisCooldown, read
-from proxy.stores.redis.lease import RedisQuota, RedisRate
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle
 from proxy.stores.redis.members import RedisMembers
 from proxy.stores.redis.news import FleetNews
+from proxy.stores.redis.quota import RedisQuota
+from proxy.stores.redis.rate import RedisRate
 from proxy.stores.redis.store import RedisStore
 
 #: Seconds between attempts to subscribe.

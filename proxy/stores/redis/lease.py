@@ -1,29 +1,33 @@
 """Leases: tokens of the fleet's quotas and rates that one process may spend without asking.
 
 Law: nothing is spent that is not leased, so the fleet never spends more than the bucket has. A process that is using a
-bucket keeps a few tokens ready, as many as it has just been spending, and returns the rest; one that has spent nothing
-for a second returns all of them. If Redis is out, a bucket of this process's share of the definition continues from its
-share of the last known level, which the unspent lease is a part of; what it spends and earns is reported when Redis is
-back.
+bucket keeps a few tokens ready, as many as it has just been spending, but no more than a fair part of half the level,
+in whole prices, and returns the rest: so tokens do not lie about where they can't pay, or where they are not needed. A
+process that has used none for a second returns all of them.
+
+If Redis is out, a bucket of this process's share of the definition continues from its share of the last known level,
+which the unspent lease is a part of; what it spends and earns is reported when Redis is back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket, RateBucket
-from proxy.retry.facts import Class
-from proxy.retry.policy import QuotaSpec, RateSpec
-from proxy.retry.token_bucket import TokenBucket
-from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
-from proxy.stores.redis.share import Turns
+from proxy.stores.redis.bucket import ASKED, PROMPT, RedisBucket, Store
 
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
 IDLE = 1.0
 #: Seconds after which spending is reported: a process that is killed leaves no more unreported than it spent in them.
-REPORT_PAUSE = 0.01
+#: They grow with the number of processes, up to a quarter of a second, so that Redis can serve thousands.
+REPORT_PAUSE, LONG_PAUSE, PAUSE_EACH = 0.01, 0.25, 0.005
+#: The most seconds after which tokens that were earned are reported.
+EARNED = 0.5
+#: Seconds after which a lease that lies ready is confirmed, and after which tokens that were refused are asked for
+#: again.
+RENEW = 1.5
 #: Seconds of spending for which a process keeps tokens ready.
 AHEAD = 0.25
 #: Parts of the time after which Redis takes a silent holder's lease back: for the first the holder spends from its
@@ -31,26 +35,89 @@ AHEAD = 0.25
 TRUSTED, ALIVE = 0.8, 0.2
 
 
+class Reserved:
+    """Tokens of a rate that will be refilled, and are reserved for this process: the time of each is known."""
+
+    __slots__ = ("_runs", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._runs: deque[tuple[float, float, int]] = deque()  # when the first comes, the pause between two, how many
+
+    def add(self, first: float, pause: float, count: int) -> None:
+        """Add so many tokens, of which the first comes at the time `first`, and one more after each `pause`."""
+        if count > 0:
+            self._runs.append((first, pause, count))
+            self.count += count
+
+    def come(self, now: float) -> int:
+        """Remove the tokens whose time has come; their number."""
+        came = 0
+        while self._runs and self._runs[0][0] <= now + 1e-9:
+            first, pause, count = self._runs.popleft()
+            number = min(count, math.floor((now + 1e-9 - first) / pause) + 1)
+            came += number
+            if number < count:
+                self._runs.appendleft((first + number * pause, pause, count - number))
+                break
+        self.count -= came
+        return came
+
+    def drop(self, count: int) -> None:
+        """Remove so many tokens, those that would come last."""
+        while count > 0 and self._runs:
+            first, pause, number = self._runs.pop()
+            if number > count:
+                self._runs.append((first, pause, number - count))
+            self.count -= min(number, count)
+            count -= number
+
+    def at(self, place: int) -> float:
+        """The time at which the token of this place comes, from 1 on; for a later one than there are, that of the
+        last.
+        """
+        for first, pause, count in self._runs:
+            if place <= count:
+                return first + (place - 1) * pause
+            place -= count
+        first, pause, count = self._runs[-1]
+        return first + (count - 1) * pause
+
+
 class Lease:
     """Tokens that are leased to this process, and its sums to report about them.
 
     `spent` and `changed` are sums since the beginning, as they are reported; `*_reported`: the same as of the last
-    report that was answered. `left` is never more than what Redis has recorded as leased to this process. A lease that
-    was not confirmed within `lasts` seconds may have been given to others, and is not spent any more.
+    report that was answered. `left` is what can be spent now (less than nothing where a price was taken that is above
+    the bucket's capacity), and `future` what can be spent later: a rate's tokens, reserved for calls that wait. Both
+    together are never more than what Redis has recorded as leased to this process. A lease that was not confirmed
+    within `lasts` seconds may have been given to others, and is not spent any more.
     """
 
-    __slots__ = ("_sent", "changed", "changed_reported", "lasts", "left", "spent", "spent_reported", "until")
+    __slots__ = ("_sent", "changed", "changed_reported", "future", "lasts", "left", "spent", "spent_reported", "until")
 
     def __init__(self, lasts: float) -> None:
         self.lasts = lasts
         self.left = 0.0
+        self.future = Reserved()
         self.until = -math.inf
         self.spent = self.spent_reported = 0.0
         self.changed = self.changed_reported = 0.0
         self._sent = (0.0, 0.0, 0.0, -math.inf)
 
+    @property
+    def held(self) -> float:
+        """All tokens of the lease, those included whose time has not come."""
+        return self.left + self.future.count
+
+    def mature(self, now: float) -> None:
+        """Add the tokens whose time has come to those that can be spent."""
+        if self.future.count:
+            self.left += self.future.come(now)
+
     def has(self, amount: float, now: float) -> bool:
         """Whether `amount` tokens can be spent from the lease now: it has them, and was confirmed lately enough."""
+        self.mature(now)
         return amount <= self.left and now <= self.until
 
     def spend(self, amount: float) -> None:
@@ -72,20 +139,30 @@ class Lease:
         """The difference that this process has made to the level since the last report that was answered, in tokens."""
         return (self.changed - self.changed_reported) - (self.spent - self.spent_reported)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether tokens were spent or earned that were not reported yet."""
+        return self.spent != self.spent_reported or self.changed != self.changed_reported
+
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
         """Make a report: the sums of what was spent and changed, and how much of the lease is kept. The rest of the
         lease is not ours from now on.
         """
+        self.mature(now)
         if now > self.until:
             keep = 0.0
-        self.left = min(self.left, keep)
-        self._sent = (self.spent, self.changed, self.left, now)
-        return self.spent, self.changed, self.left
+        self.future.drop(math.ceil(self.held - keep))
+        self.left = max(0.0, min(self.left, keep))  # what was spent beyond it is reported as spent
+        self._sent = (self.spent, self.changed, self.held, now)
+        return self.spent, self.changed, self.held
 
-    def confirmed(self, lease: float) -> None:
-        """Note that the report was answered; `lease` is the amount that Redis has recorded as ours now."""
+    def confirmed(self, lease: float, first: float = 0.0, pause: float = 0.0, reserved: int = 0) -> None:
+        """Note that the report was answered; `lease` is the amount that Redis has recorded as ours now. The last
+        `reserved` of the new tokens come later: from the time `first` on, one after each `pause`.
+        """
         spent, changed, kept, at = self._sent
-        self.left += lease - kept
+        self.left += lease - kept - reserved
+        self.future.add(first, pause, reserved)
         self.until = at + self.lasts
         self.spent_reported, self.changed_reported = spent, changed
         if self.spent < spent:  # tokens were put back that had been reported as spent
@@ -93,7 +170,10 @@ class Lease:
             self.spent = spent
             self.left -= back
             self.changed += back
-        self.left = max(0.0, self.left)  # Redis took the lease back; what was spent of it is reported
+        if self.left < 0:  # Redis took the lease back; what was spent of it is reported
+            lost = min(self.future.count, math.ceil(-self.left))
+            self.future.drop(lost)
+            self.left = max(0.0, self.left + lost)
 
 
 class Burn:
@@ -122,15 +202,19 @@ class LeasedBucket(RedisBucket):
     """A bucket of the fleet that this process spends by a lease: what quotas and rates in Redis have in common."""
 
     capacity: float
+    _paces = False  # the bucket is a rate
 
     def _begin(
-        self, store: Store, key: str, known: float | None, *, start: float, refill: float, reserve: float
+        self, store: Store, key: str, known: float | None, *, start: float, refill: float, prices: Sequence[float]
     ) -> None:
-        """Set the attributes up. `start`: the level of a new bucket; `refill`: tokens a second; `reserve`: tokens that
-        are kept ready for the next retry or call.
+        """Set the attributes up. `start`: the level of a new bucket; `refill`: tokens a second; `prices`: those that a
+        retry or call may have. The dearest is kept ready; what is less than the cheapest is returned.
         """
         self.hold(store, key, known)
-        self._start, self._per_second, self.reserve = start, refill, reserve
+        self._start, self._per_second, self.reserve = start, refill, max(prices)
+        self._cheapest = min((price for price in prices if price), default=0.0)
+        self._fair = math.inf  # a fair part of half the level, as last heard
+        self._checks_at = math.nan  # when the next message is due only if the bucket is idle by then
         self.lease = Lease(store.dead * TRUSTED)
         self._burn = Burn(AHEAD)
         self._used_at = self._spent_at = -math.inf
@@ -186,253 +270,93 @@ class LeasedBucket(RedisBucket):
 
     def _keeps(self, now: float) -> float:
         """The number of leased tokens to keep: all of them, unless more than half are not needed, then those needed;
-        after a second without spending, only the reserve.
+        after a second without spending, only the reserve; and in whole prices, no more than a fair part.
         """
-        need = self._need(now)
-        if self.lease.left > self.reserve and now - self._spent_at >= IDLE:
-            return min(need, self.reserve)
-        return self.lease.left if self.lease.left <= 2 * need else need
+        need, held = self._need(now), self.lease.held
+        if held > self.reserve and now - self._spent_at >= IDLE:
+            keep = min(need, self.reserve)
+        else:
+            keep = held if held <= 2 * need else need
+        return self._whole(min(keep, max(self._part, self._awaited())))
+
+    @property
+    def _part(self) -> float:
+        """A fair part of half the level."""
+        return min(self._fair, self.capacity / (2 * self.store.crowd))
+
+    def _whole(self, tokens: float) -> float:
+        """The part of so many tokens that can pay: a multiple of the cheapest price."""
+        cheapest = self._cheapest
+        return math.floor(tokens / cheapest + 1e-9) * cheapest if cheapest > 0 and tokens < math.inf else tokens
 
     def _awaited(self) -> float:
         """The tokens that waiting calls need in all; the lease may already have some of them."""
-        return sum(price for price, _ in self._asks)
+        return sum(price for price, _ in islice(self._asks, ASKED))
 
-    def _report(self, now: float) -> Iterable[float | None]:
+    def _waiting(self) -> tuple[float, float]:
+        """The tokens of a rate that calls wait for beyond those that are leased, and those of them that the first call
+        needs.
+        """
+        return 0.0, 0.0
+
+    def _report(self, now: float) -> Iterable[float | str | None]:
         lease, asked = self.lease, self._awaited()
         reported = lease.spent_reported, lease.changed_reported
         known = self._known_level(now) if (self._knows or self.store.out) and not self.store.observes else None
-        *sums, keep = lease.send(max(self._keeps(now), min(asked, lease.left)), now)
-        short = max(0.0, asked - keep)
-        more = max(0.0, self._need(now) - max(keep - asked, 0.0))
-        return *sums, *reported, keep, short, more, known, self._start, self.capacity, self._per_second
+        lease.mature(now)
+        spent, changed, keep = lease.send(max(self._keeps(now), min(asked, lease.held)), now)
+        more = max(0.0, min(self._need(now), self._part) - max(keep - asked, 0.0))
+        prices = " ".join(repr(float(price)) for price, _ in islice(self._asks, ASKED))
+        return (
+            *(spent, changed, *reported, keep, prices, *self._waiting(), more, self.reserve),
+            *(known, self._start, self.capacity, self._per_second, self._paces, self.store.observes),
+        )
 
     def _learn(self, values: list[float], now: float) -> None:
-        lease, self._pool_heard, leased = values
-        self.lease.confirmed(lease)
+        lease, self._pool_heard, leased, holders, reserved, first = values
+        self.lease.confirmed(lease, now + first, 1 / self._per_second if self._per_second else 0.0, int(reserved))
         self._level_heard = self._pool_heard + leased
+        self._fair = self._level_heard / (2 * max(1.0, holders, self.store.crowd))
+
+    def _may_have(self, price: float, now: float) -> bool:
+        return not self.store.out and self._pool_heard + self.lease.left >= price and now <= self.lease.until
+
+    @property
+    def _pause(self) -> float:
+        """Seconds after which spending is reported."""
+        return max(REPORT_PAUSE, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd))
+
+    @property
+    def _earned_pause(self) -> float:
+        """Seconds after which earned tokens are reported: sooner if they can pay."""
+        lease, crowd = self.lease, self.store.crowd
+        if 0 < self._cheapest <= lease.changed - lease.changed_reported:
+            return max(PROMPT, min(LONG_PAUSE, PAUSE_EACH * crowd))
+        return EARNED if self._level_heard < self.reserve else max(PROMPT, min(EARNED, 5 * PAUSE_EACH * crowd))
+
+    def puts_off(self, at: float, now: float) -> bool:
+        if at != self._checks_at or now - self._used_at >= IDLE or self._asks or self.lease.has_news or self._leaving:
+            return False
+        self._plan(now)
+        return True
 
     def _spend(self, amount: float, now: float) -> None:
         self.lease.spend(amount)
         self._burn.add(amount, now)
         self._used_at = self._spent_at = now
-        self._soon(now + REPORT_PAUSE)
+        self._soon(now + self._pause)
 
     def _plan(self, now: float) -> None:
         lease = self.lease
         if self._asks:
             self._soon(now)
         if lease.spent != lease.spent_reported:
-            self._soon(now + REPORT_PAUSE)
+            self._soon(now + self._pause)
         if lease.changed != lease.changed_reported:
-            self._soon(now + PROMPT)
+            self._soon(now + self._earned_pause)
         if lease.left > 0:
-            at = self.heard_at + self.store.dead * ALIVE
-            if lease.left > self.reserve:
-                at = min(at, now + AHEAD)
-            self._soon(max(now + REPORT_PAUSE, min(at, self._used_at + IDLE)))
-
-
-class RedisQuota(LeasedBucket, Bucket):
-    """A quota of the fleet (contract, section 3, "Buckets"): the rules of `QuotaBucket`, paid from a lease. Tokens that
-    a call earns offset what this process has spent and not yet reported to Redis, and so stay in its lease; the rest of
-    them is reported, for the whole fleet.
-    """
-
-    spec: QuotaSpec
-
-    def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
-        self.spec = spec
-        self.capacity = spec.capacity
-        self._own = QuotaBucket(spec)  # used for prices at all times; while Redis is out, this process's share
-        reserve = max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost)
-        self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, reserve=reserve)
-
-    def _own_level(self, now: float) -> float:
-        return self._own.level(now)
-
-    def part(self, now: float) -> None:
-        share, spec = self.store.share, self.spec
-        self._changed_before = self.lease.changed
-        if share.of:
-            capacity = spec.capacity / share.of
-            if share.of > 1:
-                capacity = max(capacity, min(self.reserve, spec.capacity))
-            self._own = QuotaBucket(replace(spec, capacity=capacity, refill=spec.refill / share.of))
-        level = self._level_now(now)
-        self._own.restore((share.part(level, self.reserve) if share.of else level, now, 0.0))
-
-    def share(self, now: float) -> float | None:
-        if self.capacity <= 0:
-            return None
-        return self._own.share(now) if self.store.out else self.level(now) / self.capacity
-
-    def price(self, cls: Class) -> float:
-        return self._own.price(cls)
-
-    def begin(self, now: float) -> None:
-        """Note that a call began, which may have to be retried: if the lease lacks the reserve, ask for it."""
-        self._used_at = now
-        if self.lease.left < self.reserve and now - self.heard_at >= AHEAD and not self.store.out:
-            self._soon(now)
-
-    def affords(self, price: float, now: float) -> Affords:
-        """Whether the lease has the price; ASK if Redis may have it, unless it is known to have less."""
-        if self.store.out:
-            return not price or (not self.store.withholds() and self._own.affords(price, now))
-        if not price or self.lease.has(price, now):
-            return True
-        fresh = now - self.heard_at <= FRESH
-        return False if fresh and self._level_now(now) < price else ASK
-
-    def take(self, price: float, now: float) -> bool:
-        """Take the whole price from the lease, or nothing; whether it was taken."""
-        if not price:
-            return True
-        if self.store.out:
-            if self.store.withholds() or not self._own.take(price, now):
-                return False
-            self.lease.changed -= price
-            return True
-        if not self.lease.has(price, now):
-            return False
-        self._spend(price, now)
-        return True
-
-    _pay = take
-
-    def _pay_late(self, price: float, now: float) -> bool:
-        if self.take(price, now):
-            return True
-        if price > self.store.share_now(now).part(self._level_now(now), self.reserve):
-            return False
-        self.lease.changed -= price
-        return True
-
-    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Put tokens back, up to the capacity as far as the level is known."""
-        if self.store.out:
-            before = self._own.level(now)
-            self._own.give_back(price, now)
-            self.lease.changed += self._own.level(now) - before
-            return
-        rest = self.lease.put_back(price)
-        room = self.capacity - self._level_now(now) if self._knows else math.inf  # the script keeps the capacity
-        if min(rest, room) > 0:
-            self.lease.changed += min(rest, room)
-            self._soon(now + PROMPT)
-
-    def succeeded(self, last_price: float | None, now: float) -> None:
-        refund = self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
-        if refund:
-            self.give_back(refund, now)
-
-    def charge_app_retry(self, now: float) -> float:
-        """Take min(level, retry_cost), from the lease first, and report the rest as a change of the fleet's tokens; the
-        amount.
-        """
-        charge = min(self.level(now), self.spec.retry_cost)
-        if self.store.out:
-            return charge if self.take(charge, now) else 0.0
-        leased = min(charge, self.lease.left) if now <= self.lease.until else 0.0
-        if leased:
-            self._spend(leased, now)
-        if charge > leased:
-            self.lease.changed -= charge - leased
-            self._soon(now + REPORT_PAUSE)
-        return charge
-
-    def app_succeeded(self, charged: float, now: float) -> None:
-        self.give_back(charged, now)
-
-
-class RedisRate(LeasedBucket, RateBucket):
-    """A rate of the fleet. Calls wait at its gate as at that of any other rate, and ask again when tokens have arrived.
-    Before it is known whether there is a token, no call is refused, and none passes.
-    """
-
-    def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
-        RateBucket.__init__(self, spec, started=now)
-        self._begin(store, key, known, start=self._level, refill=self.rate, reserve=min(1.0, self.capacity))
-        self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
-
-    def _own_level(self, now: float) -> float:
-        return self._own.level(now)
-
-    def part(self, now: float) -> None:
-        """Let this process's share continue from the last known level."""
-        share, level = self.store.share, self._level_now(now)
-        self._changed_before = self.lease.changed
-        if not share.of:
-            self._own = TokenBucket(0.0, self.capacity, level, now)  # a figure to show: nothing is granted
-        elif share.of > 1 and self.capacity / share.of < 1 <= self.capacity:
-            self._own = Turns(self.rate, self.capacity, level, share, now)
-        else:
-            part = self.capacity / share.of
-            self._own = TokenBucket(self.rate / share.of, part, min(part, level / share.of), now)
-
-    def parted(self, now: float) -> None:
-        """Let the queued calls ask the share of this process. If it has none, they are answered at once."""
-        super().parted(now)
-        self._wake(now)
-
-    def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens may be available; infinity if they never will, so long as Redis is out."""
-        if self.store.out:
-            return math.inf if self.store.withholds() else self._own.wait(now, tokens)
-        short = tokens - (self.lease.left if now <= self.lease.until else 0.0)
-        if short <= 1e-9:
-            return 0.0
-        if self.capacity < 1 or (self.rate <= 0 and self.level(now) < tokens):
-            return math.inf
-        pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self._has_heard else short
-        return max(REPORT_PAUSE, (short - pool) / self.rate if self.rate > 0 else 0.0)
-
-    def take(self, now: float, price: float = 1.0) -> bool:
-        """Take the price, one token unless it says otherwise, from the lease; whether the lease had it."""
-        self._used_at = now
-        if self.store.out:
-            if self.store.withholds() or not self._own.take(now, price):
-                return False
-            self.lease.changed -= price
-            return True
-        if self.lease.has(price, now):
-            self._spend(price, now)
-            if self.lease.left < self.reserve:
-                self._soon(now)
-            return True
-        if now - self.heard_at > REPORT_PAUSE or self._pool_heard + self.rate * REPORT_PAUSE >= 1:
-            self.gate.asking = True  # no call is refused before the reply
-            self._soon(now)
-        return False
-
-    def give_back(self, now: float, tokens: float = 1.0) -> None:
-        if self.store.out:
-            self._own.give_back(now, tokens)
-            self.lease.changed += tokens
-            return
-        self.lease.changed += self.lease.put_back(tokens)
-        self._soon(now + PROMPT)
-
-    def _awaited(self) -> float:
-        return float(len(self.gate.queue))
-
-    def _learn(self, values: list[float], now: float) -> None:
-        super()._learn(values, now)
-        self._wake(now)
-
-    def _wake(self, now: float) -> None:
-        """Have the queued calls ask again: all of them now if calls may not wait, else each when a token for it may be
-        available.
-        """
-        gate = self.gate
-        gate.asking = False
-        if gate.rejects or self.withheld():
-            for waiter in list(gate.queue):
-                waiter.retime(now)
-        else:
-            gate.retime(now)
-
-    def _plan(self, now: float) -> None:
-        super()._plan(now)
-        if self.gate.queue:
-            self._soon(now + max(REPORT_PAUSE, self.wait(now)))
+            at = self.heard_at + min(self.store.dead * ALIVE, RENEW)
+            if lease.left > self.reserve or lease.left < self._cheapest:
+                at = min(at, now + EARNED)
+            self._checks_at = max(now + REPORT_PAUSE, self._used_at + IDLE)
+            self._soon(max(now + REPORT_PAUSE, min(at, self._checks_at)))

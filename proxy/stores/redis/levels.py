@@ -44,10 +44,6 @@ class _Level(RedisBucket, Bucket):
             return self.take(price, now)
         return self._fleet_affords(price, now) and self._charge(now)
 
-    def _pay_late(self, price: float, now: float) -> bool:
-        share = self.store.share_now(now)
-        return bool(share.of) and self._own_affords(price, now) and self._charge(now)
-
     def _charge(self, now: float) -> bool:
         """Charge a granted retry to the bucket, at the cost of an app's own retry: nothing in a throttle, one retry in
         a budget. Return True.
@@ -118,11 +114,14 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
     def _has_changed(self) -> bool:
         return self._changes != self._changes_reported
 
-    def _report(self, now: float) -> Iterable[float | None]:
+    def _report(self, now: float) -> Iterable[float | str | None]:
         self._changes_sent = self._changes
         of = max(1, self.store.share.of) if self.store.out else 1
         known = min(self._whole, self._level * of) if self._knows and not self.store.observes else None
-        return 0, self._changes, 0, self._changes_reported, 0, 0, 0, known, self._start, self._whole, 0
+        return (
+            *(0, self._changes, 0, self._changes_reported, 0, "", 0, 0, 0, 0),
+            *(known, self._start, self._whole, 0, 0, self.store.observes),
+        )
 
     def _learn(self, values: list[float], now: float) -> None:
         self._changes_reported = self._changes_sent
@@ -210,7 +209,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
     def _has_changed(self) -> bool:
         return (self._begun, self._retried) != self._reported
 
-    def _report(self, now: float) -> Iterable[float | None]:
+    def _report(self, now: float) -> Iterable[float | str | None]:
         spec = self.spec
         known: tuple[float | None, ...] = (None, None, None)
         if self._fleet is not None and not self.store.observes:

@@ -32,6 +32,8 @@ class RedisMembers(RedisBucket):
         self._is_told = False
         self._making = ""
         self._pause = OFTEN
+        #: The number of processes as of the last report.
+        self.crowd = 1
 
     def count(self, now: float) -> int:
         """The number of processes of the fleet, this one included: the highest that was reported within the last ten
@@ -60,7 +62,7 @@ class RedisMembers(RedisBucket):
         self._is_told = bool(told) or (lost and self._is_told)
         self._making, self._rank = self._made, int(rank)
         self._counts.append((now, max(1, int(count))))
-        self._forget(now)
+        self.crowd = self.count(now)
 
     def _plan(self, now: float) -> None:
         if not self._leaving:

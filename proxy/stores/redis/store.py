@@ -2,11 +2,11 @@
 flight.
 
 No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
-each bucket gets its reply. If a round trip takes longer than `timeout`, calls that wait for its reply are decided as
-`on_outage` says; leases are still trusted, and the reply is awaited for as long again. A round trip that fails is tried
-once more on a new connection if only the connection failed. After that, and after an answer that is an error, Redis is
-*out*: every bucket continues as `on_outage` says, and all calls that wait for a reply are answered at once. Redis is
-tried again in the background until it works. The outage and its end are reported once each.
+each bucket gets its reply. If one round trip takes longer than `timeout`, leases are still trusted, and the reply is
+awaited for as long again. A round trip that fails is tried once more on a new connection if only the connection failed.
+After that, after a second late reply, and after an answer that is an error, Redis is *out*: every bucket continues as
+`on_outage` says, and all calls that wait for a reply are answered at once. Redis is tried again in the background until
+it works. The outage and its end are reported once each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 import secrets
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from redis.exceptions import ConnectionError as LostConnectionError
@@ -80,9 +80,10 @@ class Schedule:
         """Remove and return the buckets whose messages are due at `until` or earlier, at most `most` of them."""
         taken: list[RedisBucket] = []
         while len(taken) < most and self.first <= until:
-            bucket = heapq.heappop(self._entries)[2]
+            at, _, bucket = heapq.heappop(self._entries)
             bucket.due = math.inf
-            taken.append(bucket)
+            if not bucket.puts_off(at, until):
+                taken.append(bucket)
         return taken
 
     def clear(self) -> None:
@@ -131,6 +132,7 @@ class RedisStore:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._trip: asyncio.Task[None] | None = None
+        self._was_late = False
         self._absence = Absence(on_outage, secrets.SystemRandom().random)
         self._running = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -154,8 +156,13 @@ class RedisStore:
         """The number of processes that share this Redis and reported within the last ten seconds, this one included."""
         return 1 if self.members is None else self.members.count(now)
 
+    @property
+    def crowd(self) -> int:
+        """The same number, as of the last report."""
+        return 1 if self.members is None else self.members.crowd
+
     def share_now(self, now: float) -> Share:
-        """The part of every bucket's tokens that this process may spend on calls that Redis does not answer in time."""
+        """The part of every bucket's tokens that this process may spend in an outage that begins now."""
         return self._absence.share(WHOLE if self.members is None else self.members.share(now))
 
     def join(self, members: RedisMembers) -> None:
@@ -260,6 +267,8 @@ class RedisStore:
             buckets = self._schedule.take(self._clock() + _ALONG, _BATCH)
         beside = list(self._beside)
         self._beside.clear()
+        if not buckets and not beside and not self.out and self.client is not None:
+            return
         try:
             try:
                 await self._exchange(buckets, beside)
@@ -283,7 +292,7 @@ class RedisStore:
         now = self._clock()
         commands = [Command(each.script, each.key, each.message(now)) for each in buckets]
         self.round_trips += 1
-        replies = await self._within(self.client.run([*commands, *beside]), self.timeout, buckets)
+        replies = await self._within(self.client.run([*commands, *beside]), self.timeout, may_be_late=not self.out)
         now = self._clock()
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if self.out:
@@ -308,19 +317,19 @@ class RedisStore:
             raise
         self.client = client
 
-    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, buckets: Sequence[RedisBucket] = ()) -> Any:
+    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, *, may_be_late: bool = False) -> Any:
         """Wait for at most so many seconds, and 2 ms more for a reply that has already arrived: the loop itself may
-        have been late. A reply to `buckets` is awaited for as long again, after their waiting calls were decided
-        without it. Raises TooSlowError.
+        have been late. A reply that `may_be_late` is awaited for as long again, unless the one before was late too.
+        Raises TooSlowError.
         """
         task = asyncio.get_running_loop().create_task(work)
-        for patience in (seconds, 0.002, seconds) if buckets and not self.out else (seconds, 0.002):
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its end may come when it is left
+        steps = (seconds, 0.002, seconds) if may_be_late and not self._was_late else (seconds, 0.002)
+        for step, patience in enumerate(steps):
             done, _ = await asyncio.wait({task}, timeout=patience)
             if done:
+                self._was_late = step == 2
                 return task.result()
-            if patience == 0.002:
-                for bucket in buckets:
-                    bucket.late(self._clock())
         task.cancel()
         self._leave_beside(task)
         raise TooSlowError(f"no reply within {seconds * 1000:g} ms")

@@ -1,0 +1,125 @@
+"""Quotas of a fleet: the rules of `QuotaBucket`, paid from a lease, and in an outage of Redis from this process's
+share.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.facts import Class
+from proxy.retry.policy import QuotaSpec
+from proxy.stores.redis.bucket import Store
+from proxy.stores.redis.lease import AHEAD, RENEW, LeasedBucket
+
+#: Seconds for which a level that can't pay is believed: retries are refused meanwhile, and Redis is not asked.
+DRAINED = 0.5
+
+
+class RedisQuota(LeasedBucket, Bucket):
+    """A quota of the fleet (contract, section 3, "Buckets"): the rules of `QuotaBucket`, paid from a lease. Tokens that
+    a call earns offset what this process has spent and not yet reported to Redis, and so stay in its lease; the rest of
+    them is reported, for the whole fleet.
+    """
+
+    spec: QuotaSpec
+
+    def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
+        self.spec = spec
+        self.capacity = spec.capacity
+        self._own = QuotaBucket(spec)  # used for prices at all times; while Redis is out, this process's share
+        prices = spec.retry_cost, spec.timeout_cost, spec.throttling_cost
+        self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, prices=prices)
+
+    def _own_level(self, now: float) -> float:
+        return self._own.level(now)
+
+    def part(self, now: float) -> None:
+        share, spec = self.store.share, self.spec
+        self._changed_before = self.lease.changed
+        if share.of:
+            capacity = spec.capacity / share.of
+            if share.of > 1:
+                capacity = max(capacity, min(self.reserve, spec.capacity))
+            self._own = QuotaBucket(replace(spec, capacity=capacity, refill=spec.refill / share.of))
+        level = self._level_now(now)
+        self._own.restore((share.part(level, self.reserve) if share.of else level, now, 0.0))
+
+    def share(self, now: float) -> float | None:
+        if self.capacity <= 0:
+            return None
+        return self._own.share(now) if self.store.out else self.level(now) / self.capacity
+
+    def price(self, cls: Class) -> float:
+        return self._own.price(cls)
+
+    def begin(self, now: float) -> None:
+        """Note that a call began, which may have to be retried: if the lease lacks the reserve, ask for it. Where
+        the fair part is less than the reserve, the level is asked for all the same, but seldom.
+        """
+        self._used_at = now
+        pause = AHEAD if self._part >= self.reserve else RENEW
+        if self.lease.left < self.reserve and now - self.heard_at >= pause and not self.store.out:
+            self._soon(now)
+
+    def affords(self, price: float, now: float) -> Affords:
+        """Whether the lease has the price; ASK if Redis may have it, unless it is known to have less."""
+        if self.store.out:
+            return not price or (not self.store.withholds() and self._own.affords(price, now))
+        if not price or self.lease.has(price, now):
+            return True
+        fresh = now - self.heard_at <= DRAINED
+        return False if fresh and self._level_now(now) < price else ASK
+
+    def take(self, price: float, now: float) -> bool:
+        """Take the whole price from the lease, or nothing; whether it was taken."""
+        if not price:
+            return True
+        if self.store.out:
+            if self.store.withholds() or not self._own.take(price, now):
+                return False
+            self.lease.changed -= price
+            return True
+        if not self.lease.has(price, now):
+            return False
+        self._spend(price, now)
+        return True
+
+    _pay = take
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        """Put tokens back, up to the capacity as far as the level is known."""
+        if self.store.out:
+            before = self._own.level(now)
+            self._own.give_back(price, now)
+            self.lease.changed += self._own.level(now) - before
+            return
+        rest = self.lease.put_back(price)
+        room = self.capacity - self._level_now(now) if self._knows else math.inf  # the script keeps the capacity
+        if min(rest, room) > 0:
+            self.lease.changed += min(rest, room)
+            self._soon(now + self._earned_pause)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        refund = self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
+        if refund:
+            self.give_back(refund, now)
+
+    def charge_app_retry(self, now: float) -> float:
+        """Take min(level, retry_cost), from the lease first, and report the rest as a change of the fleet's tokens; the
+        amount.
+        """
+        charge = min(self.level(now), self.spec.retry_cost)
+        if self.store.out:
+            return charge if self.take(charge, now) else 0.0
+        leased = min(charge, self.lease.left) if now <= self.lease.until else 0.0
+        if leased:
+            self._spend(leased, now)
+        if charge > leased:
+            self.lease.changed -= charge - leased
+            self._soon(now + self._pause)
+        return charge
+
+    def app_succeeded(self, charged: float, now: float) -> None:
+        self.give_back(charged, now)
