@@ -32,6 +32,8 @@ SHORT = 2.5
 MOST = 1000
 #: The largest chance that a call comes so soon by itself, for which it is still taken for a retry.
 CHANCE = 0.02
+#: Seconds after which the pace of calls is taken from the last calls anew: a millisecond for a thousand of them.
+_USUAL_FOR = 5.0
 #: What a call that is given up takes from the count of its app, to which each guess adds 1: four times what chance
 #: adds.
 _COST = 4 * CHANCE
@@ -151,20 +153,17 @@ class AppRepeats:
         if not 0.0 <= gap <= WINDOW:  # below 0 it was sent before the answer to the other was there
             return False
         same = record.client == found.client and connected == found.connected
-        if not same and (
-            gap > SHORT
-            or connected < found.at
-            or found.agent is None
-            or first(request.fields, "user-agent") != found.agent
-        ):
+        if not same and (gap > SHORT or connected < found.at or found.agent is None):
             return False
         if found.digest != _digest(body):
             return False
         usual = self._usual
-        if usual is None or record.ended > self._usual_at + 1.0:
+        if usual is None or record.ended > self._usual_at + _USUAL_FOR:
             usual = self._usual = UsualCalls(self._last.last_calls())
             self._usual_at = record.ended
-        return usual.chance(record, gap, own=same) <= CHANCE
+        if usual.chance(record, gap, own=same) > CHANCE:
+            return False
+        return same or first(request.fields, "user-agent") == found.agent  # the field's look-up takes longest
 
     def _count(self, record: CallRecord, request: Request, repeated: bool, given_up: bool) -> bool:
         """Add a call to the count of its app: return whether the count says that one more retry is to be reported."""

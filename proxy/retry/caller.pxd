@@ -6,6 +6,11 @@ from proxy.retry.facts cimport Request
 from proxy.retry.usual_times cimport timed_route
 
 
+cdef dict _NAMES
+
+cpdef bytes _name_of_route(str route, str what)
+
+
 cdef class Caller:
     cdef public Request request
     cdef public object fields

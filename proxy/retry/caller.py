@@ -8,6 +8,9 @@ from proxy.retry.usual_times import timed_route
 
 #: The beginning of the name of a route's callers.
 ROUTE = b"route "
+#: The names of routes' callers that were made last, by route and method or path, and the most that are kept.
+_NAMES: dict[tuple[str, str], bytes] = {}
+_MOST_NAMES = 256
 #: A lane's name: the endpoint's label ("" if the upstream has one endpoint, or is meant as a whole), and its callers:
 #: ALL_CALLERS, the hash of a credential, or a route.
 Name = tuple[str, bytes]
@@ -21,6 +24,17 @@ def is_fleets(name: Name) -> bool:
 def is_credentials(name: Name) -> bool:
     """Whether the callers of this lane share a credential."""
     return name[1] != ALL_CALLERS and not name[1].startswith(ROUTE)
+
+
+def _name_of_route(route: str, what: str) -> bytes:
+    """The name of the callers of this route who ask for `what`: a method, or a path. The latest names are kept."""
+    key = (route, what)
+    name = _NAMES.get(key)
+    if name is None:
+        if len(_NAMES) >= _MOST_NAMES:
+            _NAMES.clear()
+        name = _NAMES[key] = ROUTE + f"{route} {what}".encode("utf-8", "surrogateescape")
+    return name
 
 
 class Caller:
@@ -51,7 +65,7 @@ class Caller:
             request = self.request
             method = request.method
             what = request.path if method == "POST" and request.is_grpc else method
-            self._lost_route = ROUTE + f"{self.route} {what}".encode("utf-8", "surrogateescape")
+            self._lost_route = _name_of_route(self.route, what)
         return self._lost_route
 
     def timed_route(self) -> str:

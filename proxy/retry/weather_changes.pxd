@@ -12,6 +12,7 @@ cdef double _NEVER
 
 cdef class _Known:
     cdef public object failures
+    cdef public long long number
     cdef public double limit_since
     cdef public double outage_since
     cdef public double least

@@ -69,12 +69,13 @@ Report = Callable[[WeatherChanged], None]
 
 class _Known:
     """The state of one lane as it was reported: since when there is a limit and an outage, infinity for none; the
-    `least` limit; and the latest failures, each with the number of its attempt.
+    `least` limit; and the latest failures, each with the number of its attempt (`number`: that of the last one).
     """
 
-    __slots__ = ("failures", "least", "limit_since", "outage_since")
+    __slots__ = ("failures", "least", "limit_since", "number", "outage_since")
 
     def __init__(self) -> None:
+        self.number = -1
         self.failures: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self.limit_since = self.outage_since = _NEVER
         self.least = _NEVER
@@ -101,7 +102,8 @@ class WeatherWatch:
         known = self._known.get(lane)
         if known is None:
             known = self._known[lane] = _Known()
-        if not known.failures or known.failures[-1][0] != number:
+        if known.number != number:
+            known.number = number
             known.failures.append((number, how))
 
     def look(self, lane: Lane, number: int, now: float) -> None:
