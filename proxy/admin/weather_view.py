@@ -74,10 +74,10 @@ def _endpoints(
 
 
 def rows(log: WeatherLog, lanes: Iterable[LaneWeather], now: float) -> list[dict[str, Any]]:
-    """The limits and outages of an upstream, and the lanes in which its calls are held, for JSON. `log` knows the
-    evidence.
+    """The limits and outages of an upstream that hold calls, and the lanes in which its calls are held, for JSON. `log`
+    knows the evidence.
     """
-    return [_row(log, lane, now) for lane in lanes]
+    return [_row(log, lane, now) for lane in lanes if not lane.observed]
 
 
 def _row(log: WeatherLog, lane: LaneWeather, now: float) -> dict[str, Any]:

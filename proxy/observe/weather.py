@@ -13,7 +13,7 @@ from proxy.retry.caller import ROUTE
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.retry.weather_changes import REASONS, WeatherChanged, limit_of
+from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
 
 NO_LIMIT = float("inf")
 #: What a lane may hold calls by, as the label of redrive_held_calls has it; and the gate's name in records of calls.
@@ -52,15 +52,22 @@ class LaneWeather(NamedTuple):
         """Whether there is a limit."""
         return self.limit < NO_LIMIT
 
+    @property
+    def observed(self) -> bool:
+        """Whether no call is held in this lane, since the policy's mode is observe."""
+        return self.scope.endswith(OBSERVED)
+
     def is_of(self, change: WeatherChanged) -> bool:
         """Whether this is the lane that has changed."""
         return self[:4] == (change.upstream, change.scope, change.endpoint, change.group)
 
 
 def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterator[LaneWeather]:
-    """The lanes with a limit, an outage or held calls. `governors`: each with its upstream and scope value."""
+    """The lanes with a limit, an outage or held calls; under `mode: observe`, with a limit or an outage that would hold
+    calls. `governors`: each with its upstream and scope value.
+    """
     for upstream, scope, governor in governors:
-        for lane in governor.lanes() if governor.holds(now) else ():
+        for lane in governor.lanes() if governor.holds(now) or scope.endswith(OBSERVED) else ():
             seen = _seen(upstream, scope, lane, now)
             if seen.held or seen.is_out or seen.has_limit:
                 yield seen
@@ -75,7 +82,7 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
         scope=scope,
         endpoint=lane.name[0],
         group=lane.name[1],
-        by=by,
+        by="" if scope.endswith(OBSERVED) else by,
         held=len(lane.queue),
         limit=limit,
         pace=lane.limit.pace if limit < NO_LIMIT else 0.0,
@@ -141,7 +148,7 @@ def line(change: WeatherChanged) -> str:
         where += f": {change.endpoint}"
     if change.group != ALL_CALLERS:
         where += f" ({callers(change.group)})"
-    return f"{where}: {what(change)}"
+    return f"{where}: {what(change)}" + (" (mode: observe: no call is held)" if change.observed else "")
 
 
 def what(change: WeatherChanged) -> str:
@@ -182,4 +189,5 @@ def facts(change: WeatherChanged) -> dict[str, object]:
         "of": change.of,
         "limit": int(change.limit) if change.limit < NO_LIMIT else None,
         "seconds": round(change.seconds, 3),
+        "observed": change.observed,
     }

@@ -102,7 +102,7 @@ class FirstAndLast:
     def is_news(self, pid: int, event: str, facts: Mapping[str, Any]) -> bool:
         """Note what a worker has noticed; whether that is news. `facts` are those of the notice."""
         kind, _, which = event.partition("_")
-        key = kind, facts["upstream"], facts["endpoint"], facts["callers"]
+        key = kind, facts["upstream"], facts["endpoint"], facts["callers"], facts["observed"]
         pids = self._noticed.setdefault(key, set())
         if which == "began":
             pids.add(pid)

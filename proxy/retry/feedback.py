@@ -120,10 +120,11 @@ def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, 
     status = failure.status
     rules = upcoming.policy.pushback
     seconds = min(failure.pushback.cooldown or 0.0, rules.max_delay)
-    cools = caller.cools and seconds > 0 and status is not None and rules.cooldown != "off"
+    may_cool = caller.cools or upcoming.policy.mode == "observe"  # which has no cooldown, but would have one
+    cools = may_cool and seconds > 0 and status is not None and rules.cooldown != "off"
     ending = ending_of(failure)
     governor.failed(flight, caller, ending, flight.since, now, again=again, cools=cools)
-    if not cools or status is None:
+    if not cools or not caller.cools or status is None:
         return None
     name = governor.requests_wait(caller, status, seconds, sent=failure.sent, now=now, whole=rules.of == "upstream")
     if name is not None:

@@ -26,6 +26,7 @@ from proxy.retry.hedges import Hedges
 from proxy.retry.policy import RateSpec
 from proxy.retry.registry import Registry, ScopeState
 from proxy.retry.seen_keys import SeenKeys
+from proxy.retry.weather_changes import OBSERVED
 
 #: Seconds without a call after which a scope is idle.
 IDLE = 3600.0
@@ -79,7 +80,8 @@ class IdleScopes:
                     del table[key]
         for place in list(registry._places):
             yield
-            if place[1] and place not in registry.last_used and self._is_quiet(*registry._places[place]):
+            scope = place[0], place[1].removesuffix(OBSERVED)
+            if scope[1] and scope not in registry.last_used and self._is_quiet(*registry._places[place]):
                 del registry._places[place]
                 registry.forget_scope(*place)
 

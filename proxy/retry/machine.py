@@ -177,7 +177,7 @@ class Call:
             refusal = self._read_hints(now)
             if refusal:
                 return refusal
-        upcoming.governs = policy.mode == "enforce" and not call.hints.disabled
+        upcoming.governs = policy.mode != "off" and not call.hints.disabled
         if upcoming.bucket is not None:
             report_start(call.hints, upcoming, now)
         if scope.keys is not None:

@@ -28,7 +28,7 @@ from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, RateS
 from proxy.retry.rates import Rates
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import STEP, TokenGate
-from proxy.retry.weather_changes import Report, WeatherWatch
+from proxy.retry.weather_changes import OBSERVED, Report, WeatherWatch
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
@@ -530,6 +530,8 @@ class Registry:
         limiter = self._limiter(own, now) if policy.strategy.paced else None
         # One governor for all credentials: its lanes hold one after a 429, and all after a 503 (section 5).
         governor, seen = self._place(policy.upstream, value)
+        if policy.mode == "observe":  # it learns apart, and holds no call
+            governor = self._place(policy.upstream, value + OBSERVED)[0]
         hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold no call
@@ -657,7 +659,7 @@ class Registry:
             governor = self._factory.governor(*key)
             if self.weather_changed is not None:
                 governor.watch = WeatherWatch(upstream, value, self.weather_changed)
-            governor.holds_none = self._holds_none
+            governor.holds_none = self._holds_none or value.endswith(OBSERVED)
             _keep(self._places, key, (governor, self._factory.seen(*key)))
         return self._places[key]
 

@@ -23,6 +23,7 @@ cdef class WeatherWatch:
     cdef public str _scope
     cdef public str _upstream
     cdef public dict _known
+    cdef public bint _observes
 
     @cython.locals(known=_Known)
     cpdef failed(self, Lane lane, long long number, str how)

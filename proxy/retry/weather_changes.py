@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from proxy.retry.lane import Lane
 
 _NEVER = float("inf")
+#: The end of the scope value of a governor that holds no call, and only reports what it would (`mode: observe`). No
+#: call's scope value has a space.
+OBSERVED = " observed"
 #: The most failures of a lane that are remembered as evidence.
 _KEPT = 16
 #: The latest attempts that are looked at when a limit begins (`proxy.retry.evidence`).
@@ -50,6 +53,11 @@ class WeatherChanged:
         """For how long the limit or outage has lasted."""
         return max(0.0, self.at - self.since)
 
+    @property
+    def observed(self) -> bool:
+        """Whether no call is held, since the policy's mode is observe: the limit or outage would have begun."""
+        return self.scope.endswith(OBSERVED)
+
 
 #: The reasons of changes, in words for people.
 REASONS = {
@@ -84,11 +92,12 @@ class _Known:
 class WeatherWatch:
     """The watch over the lanes of one governor; `report` takes each change. `upstream` and `scope` name the scope."""
 
-    __slots__ = ("_known", "_report", "_scope", "_upstream")
+    __slots__ = ("_known", "_observes", "_report", "_scope", "_upstream")
 
     def __init__(self, upstream: str, scope: str, report: Report) -> None:
         self._upstream = upstream
         self._scope = scope
+        self._observes = scope.endswith(OBSERVED)  # no call is held, so none returns after an outage by a limit
         self._report = report
         self._known: dict[Lane, _Known] = {}
 
@@ -123,7 +132,7 @@ class WeatherWatch:
             answered = "answered" if outage.answered_at >= since else "unknown"
             self._tell(lane, "outage_over", "in_vain" if outage.in_vain else answered, since, now)
         known.least = min(known.least, limit)
-        if limit < _NEVER and known.limit_since == _NEVER:
+        if limit < _NEVER and known.limit_since == _NEVER and not (self._observes and not lane.limit.has_evidence):
             known.limit_since = lane.limit.begun
             latest = [how for ended, how in known.failures if ended > number - _LATEST]
             why = "refused" if lane.limit.has_evidence else "returned"

@@ -12,7 +12,8 @@ from pathlib import Path
 from clients import with_aiohttp
 from support.capacity import CapacityServer
 from support.process import Redrive
-from test_workers import LISTEN, SECONDS, ended, metrics, until, workers_of
+from support.scripted import Upstream, answer, reset
+from test_workers import LISTEN, SECONDS, config, ended, metrics, until, workers_of
 
 POLICY = "upstreams:\n  a:\n    url: {}\n    pushback: {{hold: 60s}}\n"
 
@@ -104,3 +105,27 @@ async def test_another_worker_probes_when_the_one_that_does_is_killed(tmp_path: 
             told = await asyncio.gather(*calls)
         assert {status for status, _ in told} <= {0, 200}  # those of the killed one have broken
         assert sum(status == 200 for status, _ in told) >= 10
+
+
+async def test_an_outage_that_would_have_begun_is_logged_once_and_shown(tmp_path: Path) -> None:
+    """Under `mode: observe`: both workers meet it, and no call is held."""
+    async with Upstream(answer(200, b"ok")) as upstream:
+        text = config(upstream, "    mode: observe\n")
+        async with Redrive(tmp_path, text, listen=LISTEN.format(2)) as running:
+            assert [(await ask(running))[0] for _ in range(6)] == [200] * 6
+            upstream.steps = (reset,)
+            told = asyncio.create_task(running.line(lambda line: line.get("event") == "outage_began"))
+            statuses: set[int] = set()
+            async with asyncio.timeout(SECONDS):
+                while not told.done():
+                    statuses.add((await ask(running))[0])
+            began = await told
+            assert began is not None
+            assert (began["observed"], began["why"], began["upstream"]) == (True, "lost", "a")
+            assert statuses == {502}
+
+            async def shown() -> bool:
+                counted = await metrics(running)
+                return counted("redrive_outage", upstream="a") == 1 and counted("redrive_held_calls", upstream="a") == 0
+
+            await until(shown)

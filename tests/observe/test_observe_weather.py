@@ -13,7 +13,7 @@ from proxy.observe.weather_log import EACH, FirstAndLast, WeatherLog
 from proxy.retry.caller import ROUTE
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.governor import Governor
-from proxy.retry.weather_changes import REASONS, WeatherChanged
+from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged
 
 BEGAN = WeatherChanged(
     event="outage_began",
@@ -80,7 +80,15 @@ def test_a_change_for_machines_has_its_evidence() -> None:
         "of": 5,
         "limit": None,
         "seconds": 0.5,
+        "observed": False,
     }
+
+
+def test_what_is_only_observed_says_so() -> None:
+    observed = replace(BEGAN, scope="u.example" + OBSERVED)
+    assert line(observed) == line(BEGAN) + " (mode: observe: no call is held)"
+    assert facts(observed)["observed"] is True
+    assert weather_view.rows(WeatherLog(), [LANE._replace(scope=OBSERVED, out_since=13.0)], 20.0) == []
 
 
 def test_every_change_has_words() -> None:
