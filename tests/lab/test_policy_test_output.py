@@ -100,3 +100,34 @@ def test_the_command(file: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert [row["ok"] for row in json.loads(done.stdout)] == [True, True]
+
+
+HELD = """\
+config:
+  upstreams:
+    a: {url: "http://a.test", strategy: none, rate: {kind: rate, rate: 1/s, burst: 1}}
+tests:
+  - name: the second waits for the rate
+    calls:
+      - {request: {url: /a/x}, attempts: [{status: 200}], expect: {sent: [{held_by: null}]}}
+      - {request: {url: /a/x}, attempts: [{status: 200}], expect: {sent: [{held_by: %s, held: %s}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("by", "seconds", "says"),
+    [
+        ("rate", "1.0004s", ()),  # within a millisecond
+        ("limit", "1s", ("held_by", "limit", "rate", "✗")),
+        ("rate", "2s", ("held", "2s", "1s", "✗")),
+        ("rate", "long", ("held", "long", "1s", "✗")),
+    ],
+)
+def test_what_held_an_attempt_and_for_how_long_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, seconds: str, says: tuple[str, ...]
+) -> None:
+    script = tmp_path / "held.yaml"
+    script.write_text(HELD % (by, seconds))
+    assert run_files([str(script)], environ={}) == (1 if says else 0)
+    rows = [tuple(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert not says or says in rows

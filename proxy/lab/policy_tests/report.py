@@ -16,7 +16,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from proxy.lab.policy_tests.runner import COMPARE, CallResult, PlayedCall, TestResult, as_data, duration, shown
+from proxy.lab.policy_tests.runner import (
+    COMPARE,
+    CallResult,
+    PlayedCall,
+    TestResult,
+    as_data,
+    duration,
+    is_as_expected,
+    shown,
+)
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import GRPC_STATUS_NAMES
 
@@ -118,9 +127,11 @@ def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Play
     fields = _got(played.sent, index) or {}
     if "key" in fields and not (isinstance(wanted, dict) and "key" in wanted):
         table.add_row("", "key", "", str(fields["key"]), "")
+    if "held_by" in fields and not (isinstance(wanted, dict) and "held_by" in wanted):
+        table.add_row("", "held", "", f"{fields['held']} by {fields['held_by']}", "")
     for name, value in (wanted if isinstance(wanted, dict) else {}).items():
         happened = str(fields[name]) if name in fields else None
-        mark = "" if happened == value else "✗"
+        mark = "" if is_as_expected(name, value, happened) else "✗"
         table.add_row("", name, Text(value or "absent"), Text(happened or "absent"), Text(mark, "bold red"))
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from operator import eq
 from typing import Any
 
+from proxy.config import units
 from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN
 from proxy.lab.driver import BufferBudget, FixedDraws, Recorder
@@ -121,6 +122,9 @@ class _ScriptedCall(Recorder):
         fields = fields_of_attempt(self.call.so_far, attempt, elapsed, self._idempotency_key, credential=self.key)
         if self._place:
             fields["endpoint"] = self._place
+        flight = self.call.so_far.in_flight(attempt)
+        if flight is not None and flight.held_by:
+            fields["held_by"], fields["held"] = flight.held_by, duration(flight.held)
         played.sent[attempt - 1 : attempt] = [fields]
 
     def ended(self, attempt: int) -> None:
@@ -270,10 +274,22 @@ def _each(close: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str | int]]) -> bool:
     return len(got) >= len(expected) and all(
-        _field_of(fields, name) == value
+        is_as_expected(name, value, _field_of(fields, name))
         for wanted, fields in zip(expected, got, strict=False)
         for name, value in wanted.items()
     )
+
+
+def is_as_expected(name: str, expected: str | None, got: str | None) -> bool:
+    """Whether a field of an attempt, or what is said of the attempt beside its fields, is as expected. For how long it
+    was `held` is a duration.
+    """
+    if name == "held" and expected is not None and got is not None:
+        try:
+            return _close_time(units.duration(expected), units.duration(got))
+        except ValueError:
+            return False
+    return expected == got
 
 
 def _field_of(fields: dict[str, str | int], name: str) -> str | None:
