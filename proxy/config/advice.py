@@ -105,13 +105,16 @@ class _Advice:
                 self._breaker,
                 self._concurrency,
                 self._attempts,
+                self._client,
                 self._max_delay,
                 self._lists,
                 self._rules,
                 self._keys,
             ):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
-                    self._report(policy, at, path, key, message, "note" if advice == self._drains else "warning")
+                    self._report(
+                        policy, at, path, key, message, "note" if advice in (self._drains, self._client) else "warning"
+                    )
         for upstream in self._upstreams:
             of_upstreams = (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear)
             for look in (*of_upstreams, self._without_tls, self._grpc):
@@ -280,6 +283,19 @@ class _Advice:
         waits = (delay(longest, number, 0.0) for number in range(1, min(strategy.max_attempts, MOST_WAITS)))
         if sum(waits) < NO_TIME:
             message = f"makes {strategy.max_attempts} attempts with next to no wait between them: give backoff a base"
+            yield ("strategy",), message
+
+    def _client(self, policy: Policy) -> _Said:
+        """Warn where a provider's own client makes more attempts than the policy that stands in for it."""
+        strategy = policy.strategy
+        if strategy.kind == "none" or strategy.custom is not None or not policy.classify.own_dialects:
+            return
+        made = strategy.max_attempts
+        more = [each for each in policy.classify.dialects if each.repeats is not None and each.repeats.attempts > made]
+        if more:
+            most = max((each.repeats for each in more if each.repeats is not None), key=lambda each: each.attempts)
+            client = most.client.partition(",")[0]
+            message = f"makes {made} attempts, and {client} makes {most.attempts}: set max_attempts: {most.attempts}"
             yield ("strategy",), message
 
     def _max_delay(self, policy: Policy) -> _Said:

@@ -13,18 +13,21 @@ from typing import Any
 
 from proxy.config.problems import Mark, Problems, dotted, meant
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import PACK
+from proxy.config.schema import ERRORS_INSIDE, PACK
 from proxy.config.schema_language import may_be_empty
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import (
     COUNTS_AS,
+    AskedFor,
     BodyDelay,
     Classify,
     Dialect,
+    ErrorsInside,
     ErrorWords,
     EventRule,
+    Forms,
     IdempotencyKey,
     Reads,
     Repeats,
@@ -149,7 +152,7 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     if isinstance(tree, Map):
         empty = (name for name, key in PACK.keys.items() if tree.get(name, "") is None and may_be_empty(key.form))
         tree = tree.without(*empty)
-        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads", "usage", "errors"))
+        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads", "usage", "errors", "errors_inside"))
         typed = PACK.read(whole, tree.mark, (), problems.add)
         if isinstance(typed, dict) and "codes" in typed:
             _look_at_codes(typed["codes"], tree.values_at["codes"], problems)
@@ -189,8 +192,9 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     reads = _reads(typed["reads"]) if "reads" in typed else None
     usage = _usage(typed["usage"]) if "usage" in typed else None
     errors = _errors(typed["errors"]) if "errors" in typed else None
+    inside = _inside(typed["errors_inside"]) if "errors_inside" in typed else None
     read = (stop_field, delays, repeats, empty, quota, reads)
-    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors)
+    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors, inside)
 
 
 def _usage(typed: Mapping[str, Any]) -> UsageFields:
@@ -213,6 +217,12 @@ def _reads(typed: Mapping[str, Any]) -> Reads:
     return Reads(typed["field"].lower(), typed["values"], _headers(typed))
 
 
+def _inside(typed: Mapping[str, Any]) -> ErrorsInside:
+    full = ERRORS_INSIDE.filled(typed)
+    requests = tuple(AskedFor(each["method"], _headers(each), each.get("query", "")) for each in full["requests"])
+    return ErrorsInside(requests, full["root"], full["status"], full["awake"])
+
+
 def _repeats(typed: Mapping[str, Any]) -> Repeats:
     flags = ("transient_codes", "should_retry", "retry_after", "keyed", "alone", "within")
     return Repeats(
@@ -222,8 +232,14 @@ def _repeats(typed: Mapping[str, Any]) -> Repeats:
         faults=_all(typed.get("faults")) or frozenset(),
         headers=_headers(typed),
         whole_answers=frozenset(typed.get("whole_answers", ())),
+        attempts=typed.get("attempts", 0),
+        unsigned=_forms(typed["unsigned"]) if "unsigned" in typed else None,
         **{key: typed[key] for key in flags if key in typed},
     )
+
+
+def _forms(typed: Mapping[str, Any]) -> Forms:
+    return Forms(typed["host"], typed["field"], frozenset(typed["values"]))
 
 
 def _headers(typed: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

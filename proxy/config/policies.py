@@ -141,7 +141,7 @@ class Policies:
         of = self._whose_word(tree, typed, place, path)
         # neither a limit nor an outage holds a call without retries, or one that does not wait for ready (section 14)
         alone = strategy.kind == "none" or (method is not None and method.fails_fast)
-        rules = self._classify(tree, method, key, path, credentials=place.credentials is not None)
+        rules = self._classify(tree, method, key, path, place.endpoints, credentials=place.credentials is not None)
         policy = Policy(
             place.upstream,
             place.route,
@@ -270,6 +270,7 @@ class Policies:
         method: MethodPolicy | None,
         idempotency_key: IdempotencyKey,
         path: KeyPath,
+        endpoints: tuple[Endpoint, ...],
         *,
         credentials: bool,
     ) -> Classify:
@@ -280,7 +281,8 @@ class Policies:
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
         timed = method is not None and method.timed
         inherited = self.defaults is None or tree.keys_at["dialects"] == self.defaults.keys_at["dialects"]
-        key = id(typed), id(names), codes, (retried, timed), method is None, inherited, idempotency_key, credentials
+        of = retried, timed, inherited, credentials
+        key = id(typed), id(names), codes, of, method is None, idempotency_key
         known = self._classified.get(key)
         if known is None:
             named = tree["dialects"]
@@ -294,6 +296,9 @@ class Policies:
             if timed:
                 known = replace(known, service_timeout=True)
             self._classified[key] = known
+        if any(each.unsigned is not None for _, each in known.repeats):  # they are known by their host
+            hosts = tuple(each.host for each in endpoints)
+            known = self._classified.setdefault((key, hosts), replace(known, hosts=hosts))
         return known
 
     def _target(self, tree: Map, typed: dict[str, Any], endpoints: tuple[Endpoint, ...], path: KeyPath) -> Target:

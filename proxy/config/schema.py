@@ -588,6 +588,14 @@ REPEATS = section(
     whole_answers=Key(
         ListOf(token), doc="methods for which it reads an answer whole before it decides, and so repeats a broken one"
     ),
+    attempts=Key(whole(1), doc="how many attempts it makes in all; check says where a policy makes fewer"),
+    unsigned=section(
+        "unsigned",
+        "POSTs of a form that it sends without authorization.",
+        host=Key(word, required=True, doc="a glob of the host"),
+        field=Key(word, required=True, doc="the field of the form that names what is asked for"),
+        values=Key(ListOf(word, NOTHING_MATCHES), required=True),
+    ),
 )
 
 READS = section(
@@ -644,6 +652,27 @@ ERRORS = section(
     ),
 )
 
+ERRORS_INSIDE = section(
+    "errors_inside",
+    "Errors in the XML of a success, known by its root element.",
+    requests=Key(
+        ListOf(
+            section(
+                "asked_for",
+                "Requests whose answers begin before their outcome is known.",
+                method=Key(token, required=True),
+                header=Key(header_globs, doc="name: glob; * means present"),
+                query=Key(word, "", "a parameter that the query has"),
+            ),
+            NOTHING_MATCHES,
+        ),
+        required=True,
+    ),
+    root=Key(word, required=True, doc="the local name of an error's root element"),
+    status=Key(whole(400, 599), 500, "the status that such an error is read as"),
+    awake=Key(positive_duration, "20s", "how long white space before the root may come until it is passed on"),
+)
+
 PACK_RULE = RuleSection(
     "pack_rule",
     RULE.doc,
@@ -678,6 +707,7 @@ PACK = section(
     reads=READS,
     usage=USAGE,
     errors=ERRORS,
+    errors_inside=ERRORS_INSIDE,
     out_of_quota=Key(
         ListOf(OUT_OF_QUOTA),
         [],

@@ -245,6 +245,7 @@ class Exchange(AttemptOwner):
         app, plan, scope = self.delivery.app, self.plan, self._scope
         elsewhere = None if plan.ways is None else self._elsewhere
         assert scope is not None  # the call has begun
+        plan.request.body = self._replay
         call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self.wake_at, elsewhere)
         if self._keys is not None:
             call.carry(self._keys)
@@ -777,8 +778,8 @@ def _peek(exchange: Exchange, action: Peek, now: float) -> None:
     attempt, idle, body_wait = exchange.flights[action.attempt], exchange.plan.policy.timeouts.idle, action.body_wait
     if body_wait is not None and idle is not None:
         exchange.due_by(exchange.moved + idle)
-    if body_wait is not None and body_wait.kept is not None:
-        body_wait.kept.budget = exchange.context.store
+    if body_wait is not None:
+        body_wait.charge(exchange.context.store)
         exchange.due_by(body_wait.goes_on)
     attempt.peek(action.limit, body_wait)
 

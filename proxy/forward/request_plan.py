@@ -181,7 +181,7 @@ class Plan:
         self.head, self.rest = head, rest
         made = self.request = Request.__new__(Request)  # past its own constructor, which takes four times as long
         made.method, made.authority, made.path = request.method, request.authority, whole.decode("latin-1")
-        made.fields, made.plain, made.timed = head, request.plain, request.timed
+        made.fields, made.plain, made.timed, made.body = head, request.plain, request.timed, None
         return True
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:

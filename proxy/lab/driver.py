@@ -31,6 +31,17 @@ ASKS_FOR_STREAM = b'{"stream": true}'
 UpstreamModel = Callable[[int, float], Sending]
 
 
+class KnownBody:
+    """The body of a request, as far as it matters here."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+
+    def whole(self) -> Sequence[bytes]:
+        """All of it."""
+        return self._pieces
+
+
 class BufferBudget:
     """The replay buffers' budget, as `buffers:` bounds it: bytes for one call and for all."""
 
@@ -202,11 +213,11 @@ class Driver:
     def _go_on(self, attempt: int, number: int) -> None:
         """Let an answer go on that was kept for long enough, if sending `number` is still under way."""
         flying, body_wait = self._flying.get(attempt), self._body_waits.get(attempt)
-        if flying is None or flying[0] != number or body_wait is None or body_wait.kept is None:
+        if flying is None or flying[0] != number or body_wait is None:
             return
         if body_wait.tire(self.clock.now):
             self._seen(attempt)
-        elif body_wait.kept is not None:  # more of it has come meanwhile
+        elif body_wait.goes_on < math.inf:  # more of it has come meanwhile
             self.clock.at(body_wait.goes_on, UPSTREAM, self._go_on, attempt, number)
 
     def _cut(self, attempt: int, number: int) -> None:
@@ -350,7 +361,7 @@ class Driver:
         if body_wait is None or seen or not (sending.pieces or sending.cut is not None):
             self._then(self.call.peeked(action.attempt, sending.body[: action.limit], now))
             return
-        if body_wait.kept is not None:
+        if body_wait.goes_on < math.inf:
             self.clock.at(body_wait.goes_on, UPSTREAM, self._go_on, action.attempt, number)
         self._body_waits[action.attempt] = body_wait
         body_wait.began = now - sending.after
@@ -447,6 +458,7 @@ class Recorder(Driver):
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, elsewhere: Elsewhere | None = None
     ) -> Call:
         self.scope = scope
+        request.body = KnownBody(self.asked)
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
         return Call(request, policy, scope, env, self.set_alarm, elsewhere)
 

@@ -17,6 +17,7 @@ cdef class CallState:
     cdef public long spared
     cdef public object deadline
     cdef public bint committed
+    cdef public bint ambiguous
     cdef public object hints
     cdef public list history
     cdef public Failure failure
@@ -26,6 +27,7 @@ cdef class CallState:
 
     cpdef bint is_idempotent(self) except -1
     cpdef bint may_be_hedged(self) except -1
+    cpdef bint has_key(self) except -1
     cpdef hedging_delay(self, double now)
     cpdef tuple named_wait(self, Failure failure, double now)
     cpdef Flight in_flight(self, long attempt)

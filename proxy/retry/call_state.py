@@ -13,7 +13,7 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_history import note
 from proxy.retry.classification import MISDIRECTED, read_by
 from proxy.retry.environment import Env
-from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request
+from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request, forwarded
 from proxy.retry.fallback import Fallbacks
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.policy import Policy
@@ -25,16 +25,16 @@ _NEW = New()
 
 class CallState:
     """The state of one call. `attempts`: how many were made, `earlier` of them at other upstreams before this one, and
-    `spared` of them as probes of an outage that were not processed, and do not count for `max_attempts`;
-    `state`: whether attempts are in flight, or what else is waited for. `history`: the records of the attempts that
-    have ended; `failure`: the last failed attempt, while its answer is held; `reply`: the last answer that was judged,
-    or is delivered; `delivered`: the attempt whose answer is delivered. `upcoming`: the next attempt; `plan`: the
-    flow's plan, None until it is needed.
+    `spared` of them as probes of an outage that were not processed, and do not count for `max_attempts`; `ambiguous`:
+    one that has ended here may have been carried out. `state`: whether attempts are in flight, or what else is waited
+    for. `history`: the records of the attempts that have ended; `failure`: the last failed attempt, while its answer is
+    held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered.
+    `upcoming`: the next attempt; `plan`: the flow's plan, None until it is needed.
     """
 
     __slots__ = (
-        "attempts", "committed", "deadline", "delivered", "earlier", "env", "failure", "fallbacks", "hints", "history",
-        "plan", "policy", "reply", "request", "spared", "state", "upcoming",
+        "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "env", "failure", "fallbacks",
+        "hints", "history", "plan", "policy", "reply", "request", "spared", "state", "upcoming",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +48,7 @@ class CallState:
         self.state: State = _NEW
         self.attempts = self.earlier = self.spared = 0
         self.deadline: float | None = None
-        self.committed = False
+        self.committed = self.ambiguous = False
         self.hints = NO_HINTS
         self.history: list[AttemptRecord] = []
         self.failure: Failure | None = None
@@ -120,6 +120,13 @@ class CallState:
             return True
         key = self.policy.idempotency_key
         return self.request.is_idempotent(key.header.lower(), key.inject)
+
+    def has_key(self) -> bool:
+        """Whether the request carries an idempotency key, of the app's own or of redrive's."""
+        key = self.policy.idempotency_key
+        if key.inject and self.request.method in ("POST", "PATCH"):
+            return True
+        return bool(forwarded(self.request.fields, key.header.lower()))
 
     def hedging_delay(self, now: float) -> float | None:
         """Seconds from one hedge to the next; None while the strategy asks for a percentile and there is none."""

@@ -41,6 +41,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from proxy.retry.errors_inside import inside_of, is_error
 from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import (
     GRPC_STATUS_NAMES,
@@ -58,11 +59,13 @@ from proxy.retry.facts import (
     forwarded,
     grpc_status_of_http,
 )
-from proxy.retry.policy import Classify, Reads, Repeats, Rule
+from proxy.retry.forms import is_form
+from proxy.retry.policy import Classify, ErrorsInside, Reads, Repeats, Rule
 from proxy.retry.pushback import looks_into_body
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, any_matches, ruleset
 
 __all__ = [
+    "AT_WORK",
     "KNOWN_BY_KEY",
     "MISDIRECTED",
     "NEEDS_BODY",
@@ -102,6 +105,11 @@ SUCCESS: Final = Verdict(Class.SUCCESS, "success")
 MISDIRECTED: Final = Verdict(Class.TRANSIENT, "421 on a connection that had carried other requests", unprocessed=True)
 
 
+#: The verdict on a 409 to a call with an idempotency key one of whose earlier attempts may have been carried out: the
+#: first is still at work (draft-ietf-httpapi-idempotency-key-header, 2.6).
+AT_WORK: Final = Verdict(Class.TRANSIENT, "409 to a repeat of a call with a key: the first is still at work")
+
+
 def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
     """Whether an answer without trailers is a success for which no rule and no list has to be asked."""
     return (
@@ -135,6 +143,10 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     """The class of an answer, or NEEDS_BODY. `body`: what was peeked of it (b"" if it has none), None if nothing was
     yet.
     """
+    if rules.inside and reply.status < 400:
+        inside = inside_of(rules, request, reply)
+        if inside is not None and (body is None or is_error(inside, reply, body)):
+            return NEEDS_BODY if body is None else _error_inside(rules, request, reply, body, inside)
     ends_bare = reply.end and request.is_grpc
     if reply.trailers is None and not ends_bare and is_plain_success(rules, reply.status, reply.fields):
         return SUCCESS  # nearly every call ends here
@@ -159,6 +171,13 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
     if known is not None and reply.status != 425:  # a 425's verdict depends on the request's Early-Data too
         known[reply.status] = verdict
     return verdict
+
+
+def _error_inside(rules: Classify, request: Request, reply: Reply, body: bytes, inside: ErrorsInside) -> Verdict:
+    """The verdict on an error in a success's body: that of an answer with the error's own status, and this body."""
+    verdict = classify(rules, request, Reply(inside.status, reply.fields, early=reply.early), body)
+    assert not isinstance(verdict, NeedsBody)  # the body was passed
+    return replace(verdict, because=f"{verdict.because}, inside a {reply.status}", counts_as=inside.status)
 
 
 def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
@@ -429,11 +448,14 @@ def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply
 
 def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
     """Whether the request is one that the provider's own client would repeat, by the conditions in `repeats`."""
-    fields = request.fields
-    if not all(
-        any_matches(list(fields.get_all(name)), glob) and forwarded(fields, name) for name, glob in repeats.headers
-    ):
-        return False
+    fields, unsigned = request.fields, False
+    if repeats.unsigned is not None and request.method == "POST" and not fields.get_all("authorization"):
+        unsigned = is_form(repeats.unsigned, rules.hosts, request)
+    for name, glob in repeats.headers:
+        if unsigned and name == "authorization":
+            continue
+        if not (any_matches(list(fields.get_all(name)), glob) and forwarded(fields, name)):
+            return False
     if repeats.keyed and not request.is_idempotent(rules.key_header, rules.keys_injected):
         return False
     counts = fields.get_all("amz-sdk-request") if repeats.alone else ()

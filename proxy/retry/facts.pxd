@@ -1,6 +1,7 @@
 cdef class Request:
     cdef public object method
     cdef public object authority
+    cdef public object body
     cdef public object path
     cdef public object fields
     cdef public bint plain

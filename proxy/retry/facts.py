@@ -7,7 +7,7 @@ behaviour beyond reading itself. Times are seconds on the driver's monotonic clo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
@@ -196,14 +196,22 @@ def is_grpc_media(content_type: str) -> bool:
 _NO_FIELDS = NoFields()
 
 
+class Body(Protocol):
+    """A request's body, which may not have come to its end yet."""
+
+    def whole(self) -> Iterable[bytes] | None:
+        """The whole body, in pieces; None if it has not come whole, or is not kept."""
+
+
 class Request:
-    """A call's request, as the deciding core needs it. `authority` is the host[:port] that the app named.
+    """A call's request, as the deciding core needs it. `authority` is the host[:port] that the app named. `body`: its
+    body, None if it has none, or the driver did not say.
 
     `plain`: the reader of the head has seen that none of its fields steers deciding (STEERING_FIELDS), so that none
     need be looked up. `timed`: none does except a grpc-timeout.
     """
 
-    __slots__ = ("authority", "fields", "method", "path", "plain", "timed")
+    __slots__ = ("authority", "body", "fields", "method", "path", "plain", "timed")
 
     def __init__(
         self,
@@ -220,6 +228,7 @@ class Request:
         self.fields = fields
         self.plain = plain
         self.timed = timed
+        self.body: Body | None = None
 
     @property
     def is_grpc(self) -> bool:

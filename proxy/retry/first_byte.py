@@ -22,7 +22,8 @@ from proxy.retry.event_stream import SseReader, is_event_stream, media_type
 from proxy.retry.facts import Reply, Request, first
 from proxy.retry.instants import NEVER
 from proxy.retry.policy import Policy
-from proxy.retry.whole_answers import WholeAnswer
+from proxy.retry.whole_answers import Budget, WholeAnswer
+from proxy.retry.xml_root import RootLook
 
 #: Contract, section 4: bodies are peeked at up to 64 KiB.
 PEEK_LIMIT = 64 * 1024
@@ -67,13 +68,13 @@ class BodyWait:
     """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte
     that counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
     `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
-    which must be there to the end. `looks`: the beginning is waited for, and not only `kept`, the keeping of the whole
-    answer (None if it is not kept).
+    which must be there to the end; `root`: the look for an error in the body's XML. `looks`: the beginning is waited
+    for, and not only `kept`, the keeping of the whole answer (None if it is not kept).
     """
 
     __slots__ = (
-        "_coding", "_decoder", "_empty", "_reader", "_size", "_whole", "began", "counted", "kept", "looks", "over",
-        "within",
+        "_coding", "_decoder", "_empty", "_reader", "_root", "_size", "_whole", "began", "counted", "kept", "looks",
+        "over", "within",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +86,9 @@ class BodyWait:
         whole: bool,
         looks: bool = True,
         kept: WholeAnswer | None = None,
+        root: RootLook | None = None,
     ) -> None:
+        self._root = root
         self.looks = looks
         self.over = not looks  # the look
         self.kept = kept
@@ -93,7 +96,7 @@ class BodyWait:
         coding = self._coding = coding_of(reply.fields)
         events = is_event_stream(reply) and coding in READABLE
         self._reader = SseReader() if events else None
-        self._decoder = Decoder(coding) if events and coding else None
+        self._decoder = Decoder(coding) if (events or root is not None) and coding else None
         self._empty = empty
         self._whole = whole and not events and coding in READABLE
         self.within = within
@@ -102,14 +105,24 @@ class BodyWait:
 
     @property
     def goes_on(self) -> float:
-        """The time (seconds) at which a kept answer goes on although it is not whole; infinite if nothing is kept."""
-        return NEVER if self.kept is None else self.kept.goes_on
+        """The time (seconds) at which to ask `tire` whether the wait is over; infinite if time does not end it."""
+        looks = NEVER if self.over or self._root is None else self._root.goes_on
+        return looks if self.kept is None else min(looks, self.kept.goes_on)
 
     def tire(self, now: float) -> bool:
-        """Keep the answer no longer if it has been kept for long enough. Returns whether the wait is over."""
+        """End what has lasted for long enough: the keeping of the answer, the white space before a root element.
+        Returns whether the wait is over.
+        """
+        if not self.over and self._root is not None:
+            self.over = self._root.is_tired(now)
         if self.kept is not None and self.kept.is_tired(now):
             self.give_up()
         return self.over and self.kept is None
+
+    def charge(self, budget: Budget) -> None:
+        """Count the bytes of a kept answer in this budget."""
+        if self.kept is not None:
+            self.kept.budget = budget
 
     def give_up(self) -> None:
         """Keep the answer no longer."""
@@ -142,6 +155,8 @@ class BodyWait:
         return self.over and self.kept is None
 
     def _look(self, data: bytes, now: float) -> bool:
+        if self._root is not None:
+            return self._look_at_root(self._root, data, now)
         if self._reader is not None:
             return self._feed_events(self._reader, data, now)
         if self.counted is None:
@@ -155,6 +170,13 @@ class BodyWait:
         if self.counted is None and self.looks:
             self.counted = now
         self.give_up()
+
+    def _look_at_root(self, root: RootLook, data: bytes, now: float) -> bool:
+        if self.counted is None:
+            self.counted = now
+        if self._decoder is not None:
+            data = self._decoder.feed(data, DECODED)
+        return root.feed(data, now) or (self._decoder is not None and self._decoder.over)
 
     def _feed_events(self, reader: SseReader, data: bytes, now: float) -> bool:
         decoder = self._decoder

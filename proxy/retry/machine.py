@@ -36,10 +36,11 @@ from proxy.retry.broken_answers import may_be_kept, may_break
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
-from proxy.retry.classification import MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
+from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish
 from proxy.retry.environment import Env
+from proxy.retry.errors_inside import inside_of
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.fallback import Elsewhere, Fallbacks
 from proxy.retry.feedback import (
@@ -68,6 +69,7 @@ from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
 from proxy.retry.whole_answers import WholeAnswer
+from proxy.retry.xml_root import RootLook
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
@@ -451,8 +453,10 @@ class Call:
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(fault, classify_fault(call.policy.classify, call.request, fault))
         flight.since = now
-        if keys is not None and fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
-            keys.bind()
+        if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
+            call.ambiguous = True
+            if keys is not None:
+                keys.bind()
         endpoint = call.upcoming.take_again(flight, call.state, fault, now)
         return (Launch(flight.attempt, fresh=True, endpoint=endpoint, key=flight.key),)
 
@@ -483,7 +487,11 @@ class Call:
         else:
             self._report_answer(flight, now)
         flight.reply = reply
-        body_wait = flight.body_wait = BodyWait(reply, rules.empty_events, bound, whole=whole, looks=looks, kept=kept)
+        inside = inside_of(rules, request, reply) if whole and rules.inside else None
+        root = None if inside is None else RootLook(inside, now)
+        body_wait = flight.body_wait = BodyWait(
+            *(reply, rules.empty_events, bound), whole=whole and root is None, looks=looks, kept=kept, root=root
+        )
         return (Peek(flight.attempt, PEEK_LIMIT if looks else 0, body_wait),)
 
     def _keeping(self, reply: Reply, now: float) -> WholeAnswer | None:
@@ -505,6 +513,8 @@ class Call:
         call.reply = reply
         if reply.follows and self._flow.may_go_alone(call, verdict):
             verdict = MISDIRECTED
+        if call.ambiguous and reply.status == 409 and verdict.cls is Class.UNNAMED and call.has_key():
+            verdict = AT_WORK
         if verdict.cls is not _SUCCESS_CLASS:
             wall = now + call.env.wall_offset
             return self._judge(failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
@@ -530,6 +540,8 @@ class Call:
         del state.flights[failure.attempt]
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(failure.fault or call.reply, failure.verdict)
+        if not failure.verdict.unprocessed and not _was_not_processed(failure):
+            call.ambiguous = True
         flight.land(now)
         if flight.payment is not None and flight.payment.estimate is not None:
             settle_failed(flight.payment, failure, now)

@@ -270,6 +270,8 @@ class Repeats:
     Retry-After. All of that holds only for requests that carry every one of `headers` (lower-case name, glob); if
     `keyed`, that have the policy's idempotency key or an idempotent method; and if `alone`, whose client does not retry
     by itself (`amz-sdk-request`). `within`: for how many seconds after the first attempt it holds; None: no limit.
+    `unsigned`: forms that need no `authorization` among these headers. `attempts`: how many the client makes in all, 0
+    if that is not known.
     """
 
     client: str
@@ -284,6 +286,41 @@ class Repeats:
     alone: bool = False
     within: float | None = None
     whole_answers: frozenset[str] = frozenset()
+    unsigned: Forms | None = None
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFor:
+    """Requests of a method that carry each of `headers` (lower-case name, glob), and the query parameter `query` (""
+    for any).
+    """
+
+    method: str
+    headers: tuple[tuple[str, str], ...] = ()
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsInside:
+    """The errors that may be in a success's XML: in answers to one of `requests`, if the root element is `root`. Such
+    an error is read as an answer with `status` is. White space before the root is passed on once it has come for
+    `awake` seconds.
+    """
+
+    requests: tuple[AskedFor, ...]
+    root: str
+    status: int = 500
+    awake: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """POSTs of a form to a host (glob) whose `field` has one of `values`."""
+
+    host: str
+    field: str
+    values: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +373,7 @@ class Dialect:
     reads: Reads | None = None  # POSTs that are repeated as GETs are
     usage: UsageFields | None = None  # where its requests and answers say how many tokens they cost
     errors: ErrorWords | None = None  # how the proxy's own answers are worded
+    inside: ErrorsInside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +393,7 @@ class Classify:
     keys_injected: bool = False
     credentials: bool = False  # the policy has credentials, so that `out_of_quota` of its dialects counts
     service_timeout: bool = False  # a service config's perAttemptRecvTimeout, which retries whatever the method
+    hosts: tuple[str, ...] = ()  # those of the upstream's endpoints, if its packs ask for them
     # The other fields are derived from the ones above.
     # plain_below_400: only a grpc-status, or a look into its body, could name an answer below 400
     # looks_below_400: a rule may look into the body of such an answer
@@ -363,6 +402,7 @@ class Classify:
     # delays_in_bodies: a body must be peeked at for a delay, or for the limit that was exceeded
     # stop_fields: fields with which the dialects' SDKs are asked not to retry
     # repeats, out_of_quota, reads: those of the dialects, with the dialect's name; empty if they do not count here
+    # inside: those of the dialects
     # known: verdicts by status, filled as answers come; None if anything but the status decides
     # ruleset: the rules prepared for matching (rules.py), made when first needed
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
@@ -375,6 +415,7 @@ class Classify:
     repeats: tuple[tuple[str, Repeats], ...] = field(init=False, repr=False, compare=False, default=())
     out_of_quota: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
     reads: tuple[tuple[str, Reads], ...] = field(init=False, repr=False, compare=False, default=())
+    inside: tuple[ErrorsInside, ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -399,6 +440,7 @@ class Classify:
             "repeats": repeats,
             "out_of_quota": quota,
             "reads": tuple((each.name, each.reads) for each in dialects if each.reads is not None),
+            "inside": tuple(each.inside for each in dialects if each.inside is not None),
             "known": {} if by_status_alone else None,
         }.items():
             object.__setattr__(self, name, value)

@@ -70,6 +70,7 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
         and policy.classify.plain_below_400
         and not policy.chooses
         and policy.timeouts.first_byte is None
+        and not (policy.classify.inside and request.method in ("PUT", "POST"))
     )
 
 

@@ -73,7 +73,6 @@ IF_MATCH, IF_NONE_MATCH = {"if-match": '"a"'}, {"if-none-match": "*"}
         ("DELETE", {}, [502, 410], 1),
         ("DELETE", {}, [429, "reset", 404], 2),
         ("PATCH", {"idempotency-key": "a"}, ["reset", 412], 1),
-        ("POST", {"idempotency-key": "a"}, ["reset", 409], 1),
         ("PUT", IF_MATCH, [412], None),
         ("PUT", IF_MATCH, [429, 412], None),  # it was not processed
         ("PUT", IF_MATCH, ["refused_stream", 412], None),

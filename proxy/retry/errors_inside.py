@@ -1,0 +1,48 @@
+"""Errors in the body of a success, known by the root element of its XML (contract, section 15, "Errors inside a 200").
+
+S3 begins the answer to some requests before it knows whether they succeed. Which requests these are is data of a pack.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from proxy.retry.content_coding import READABLE, coding_of, decoded
+from proxy.retry.event_stream import media_type
+from proxy.retry.facts import Reply, Request
+from proxy.retry.policy import AskedFor, Classify, ErrorsInside
+from proxy.retry.rules import any_matches
+from proxy.retry.xml_root import root_of
+
+
+def inside_of(rules: Classify, request: Request, reply: Reply) -> ErrorsInside | None:
+    """The kind of errors that may be in the body of this answer, a success; None if there can be none."""
+    for each in rules.inside:
+        if any(_is_asked_for(asked, request) for asked in each.requests) and _may_be_xml(reply):
+            return each
+    return None
+
+
+def is_error(inside: ErrorsInside, reply: Reply, body: bytes) -> bool:
+    """Whether a body, or its beginning, has the root element of an error."""
+    return root_of(decoded(body, coding_of(reply.fields))) == inside.root
+
+
+def _is_asked_for(asked: AskedFor, request: Request) -> bool:
+    if request.method != asked.method:
+        return False
+    if asked.query and asked.query not in _parameters(request.path):
+        return False
+    return all(any_matches(list(request.fields.get_all(name)), glob) for name, glob in asked.headers)
+
+
+def _parameters(path: str) -> set[str]:
+    return {name for name, _ in parse_qsl(path.partition("?")[2], keep_blank_values=True, encoding="latin-1")}
+
+
+def _may_be_xml(reply: Reply) -> bool:
+    """Whether an answer has a body of XML that can be looked at; one without a type may be XML."""
+    if reply.end or coding_of(reply.fields) not in READABLE:
+        return False
+    media = media_type(reply)
+    return not media or media in ("application/xml", "text/xml") or media.endswith("+xml")

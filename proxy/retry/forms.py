@@ -1,0 +1,29 @@
+"""Forms that a provider's client sends without a signature, and repeats all the same (contract, section 15)."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from proxy.retry.facts import Request
+from proxy.retry.policy import Forms
+from proxy.retry.rules import any_matches
+
+#: The longest form that is read: a token or an assertion has some 20 KiB at most.
+_LONGEST = 256 * 1024
+
+
+def is_form(forms: Forms, hosts: tuple[str, ...], request: Request) -> bool:
+    """Whether the request is one of these forms, by its host and its body. `hosts`: those of the upstream's endpoints,
+    which count too, since in reverse use the app names redrive itself.
+    """
+    if request.body is None or not any_matches([request.authority.lower(), *hosts], forms.host):
+        return False
+    pieces = request.body.whole()
+    body = b"" if pieces is None else b"".join(pieces)
+    if not 0 < len(body) <= _LONGEST:
+        return False
+    try:
+        said = [value for name, value in parse_qsl(body.decode("latin-1"), max_num_fields=100) if name == forms.field]
+    except ValueError:
+        return False
+    return len(said) == 1 and said[0] in forms.values

@@ -1,0 +1,113 @@
+"""An incremental reader of the beginning of an XML body: which element its root is, and whether anything came before.
+
+Read is what XML 1.0 allows before the root: a byte order mark, white space, the declaration, comments, processing
+instructions, and a document type without an internal subset. S3 sends the declaration and then white space for as long
+as it works (`CompleteMultipartUpload`, API reference).
+
+Law: the bytes that are looked at again with each piece are bounded by the length of one markup's end.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.instants import EPSILON, NEVER
+from proxy.retry.policy import ErrorsInside
+
+_BOM = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n"
+#: The bytes that end a name in a start tag.
+_ENDS_NAME = frozenset(b" \t\r\n/>")
+#: What markup before the root begins with, and ends with; the longest beginning first.
+_BEFORE = ((b"<!--", b"-->"), (b"<!", b">"), (b"<?", b"?>"))
+
+
+class RootReader:
+    """The reader of one body. `name`: the root element's local name, "" until it is known; `over`: it is known, or the
+    body is not XML.
+    """
+
+    __slots__ = ("_end", "_rest", "_started", "name", "over")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.over = False
+        self._rest = b""  # what came and is not read yet
+        self._end = b""  # what the markup that is being read ends with
+        self._started = False  # past a byte order mark
+
+    def feed(self, data: bytes) -> bool:
+        """Take the next bytes of the body. Returns whether more of it would change nothing."""
+        if not self.over:
+            self._rest += data
+            if not self._started and len(self._rest) >= len(_BOM):
+                self._started = True
+                self._rest = self._rest.removeprefix(_BOM)
+            while self._read():
+                pass
+        return self.over
+
+    def _read(self) -> bool:
+        """Read one piece of markup or white space; returns whether there was a whole one."""
+        if self._end:
+            _, found, after = self._rest.partition(self._end)
+            self._rest = after if found else self._rest[1 - len(self._end) :] if len(self._end) > 1 else b""
+            if found:
+                self._end = b""
+            return bool(found)
+        rest = self._rest = self._rest.lstrip(_BLANK)
+        if any(rest != begins and begins.startswith(rest) for begins, _ in _BEFORE):
+            return False  # it may become one of these
+        for begins, ends in _BEFORE:
+            if rest.startswith(begins):
+                self._rest, self._end = rest[len(begins) :], ends
+                return True
+        if not rest.startswith(b"<"):
+            self.over = bool(rest) and self._started
+            return False
+        for at, byte in enumerate(rest[1:256], 1):
+            if byte in _ENDS_NAME:
+                self.name = rest[1:at].rpartition(b":")[2].decode("utf-8", "replace")
+                self.over = True
+                return False
+        self.over = len(rest) >= 256
+        return False
+
+
+def root_of(body: bytes) -> str:
+    """The local name of the root element of a body, or of its beginning; "" if it has none."""
+    reader = RootReader()
+    reader.feed(body)
+    return reader.name
+
+
+class RootLook:
+    """The look for an error in the XML of a success (`ErrorsInside`), while the answer's head is kept. `goes_on`: when
+    to ask `is_tired` (seconds); `over`: nothing more is looked for.
+    """
+
+    __slots__ = ("_came", "_inside", "_reader", "goes_on", "over")
+
+    def __init__(self, inside: ErrorsInside, now: float) -> None:
+        self._inside = inside
+        self._reader = RootReader()
+        self._came = False
+        self.goes_on = now + inside.awake
+        self.over = False
+
+    def feed(self, data: bytes, now: float) -> bool:
+        """Take the next bytes of the body. Returns whether the look is over: the root is not that of an error, of which
+        all is awaited.
+        """
+        if not self._came:
+            self._came, self.goes_on = True, now + self._inside.awake
+        if self._reader.feed(data):
+            self.goes_on = NEVER
+            self.over = self._reader.name != self._inside.root
+        return self.over
+
+    def is_tired(self, now: float) -> bool:
+        """Whether white space has come for long enough, so that the answer goes on."""
+        if now < self.goes_on - EPSILON:
+            return False
+        self.over = self._came
+        self.goes_on = now + self._inside.awake
+        return self.over
