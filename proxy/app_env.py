@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from proxy.config.settings import Address, Settings
 from proxy.server.intercept import intercepts, needed
@@ -25,6 +26,12 @@ NO_PROXY = (
     "localhost,127.0.0.1,::1,169.254.169.254,169.254.170.2,fd00:ec2::254,168.63.129.16,100.100.100.200,"
     "metadata.google.internal"
 )
+#: The variables that hold NO_PROXY, and those that name a proxy.
+NO_PROXY_NAMES = ("NO_PROXY", "no_proxy", "no_grpc_proxy")
+PROXY_NAMES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy")
+#: The beginning of the names of variables that keep what was replaced.
+SAVED = "REDRIVE_SAVED_"
+NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 #: Variables that replace an app's roots, and so name the bundle: of OpenSSL and Go, requests, curl, git, the AWS SDKs,
 #: gRPC.
 BUNDLE_NAMES = (
@@ -47,50 +54,124 @@ class NotWritableError(Exception):
     """The lines cannot be written; the text is one line for people."""
 
 
-def variables(settings: Settings, *, java: bool = False) -> dict[str, str]:
+def variables(settings: Settings, environ: Mapping[str, str] = NO_ENVIRONMENT, *, java: bool = False) -> dict[str, str]:
     """Every environment variable that points an app at redrive, and its value; with `java` also JAVA_TOOL_OPTIONS,
-    which makes each JVM print at its start that it has read it. Raises NotWritableError if no listener can be named in
-    a URL.
+    which makes each JVM print at its start that it has read it. Hosts that `environ` excludes from a proxy stay
+    excluded. Raises NotWritableError if no listener can be named in a URL.
     """
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
         raise NotWritableError("no listener has a TCP port that an app could use")
-    names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "grpc_proxy")
     return {
-        **dict.fromkeys(names, f"http://{address.nearby}"),
-        **dict.fromkeys(("NO_PROXY", "no_proxy", "no_grpc_proxy"), NO_PROXY),
+        **dict.fromkeys(PROXY_NAMES, f"http://{address.nearby}"),
+        **{name: _appended(environ, name) for name in NO_PROXY_NAMES},
         "NODE_USE_ENV_PROXY": "1",  # with this, Node follows the other variables, from 22.21 or 24 on
-        **({"JAVA_TOOL_OPTIONS": _java(address.nearby)} if java else {}),
+        **({"JAVA_TOOL_OPTIONS": _java(address.nearby, settings, environ)} if java else {}),
         **_of_certificates(settings),
     }
 
 
-def _java(address: Address) -> str:
-    """The system properties that send the traffic of java.net through the proxy at this address; grpc-java reads them
-    too. The hosts to exclude are those of NO_PROXY, IPv6 in brackets.
+def before(environ: Mapping[str, str], name: str, ours: str = "") -> str | None:
+    """The value that a variable had before redrive set it: the one that was saved, else the present one unless it is
+    `ours`; None if it had none.
+    """
+    saved = environ.get(f"{SAVED}{name}")
+    present = environ.get(name) if saved is None else saved
+    return None if not present or present == ours else present
+
+
+def saved(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables in which the values are kept that `values` replace, for `restored`."""
+    kept = {name: before(environ, name, value) for name, value in values.items()}
+    return {f"{SAVED}{name}": value for name, value in kept.items() if value is not None}
+
+
+def restored(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that unset `values`: each with the value that was saved, or None to remove it; the variables in
+    which values were saved are removed too.
+    """
+    kept = {name: environ.get(f"{SAVED}{name}") for name in values}
+    return {**kept, **{f"{SAVED}{name}": None for name, value in kept.items() if value is not None}}
+
+
+def told_of(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """The lines that tell a user of the proxies that the variables replace, without their passwords."""
+    ours = variables(settings)
+    replaced: dict[str, list[str]] = {}
+    for name in PROXY_NAMES:
+        value = before(environ, name, ours[name])
+        if value is not None and not _is_ours(settings, value):
+            replaced.setdefault(_without_password(value), []).append(name)
+    if settings.via_proxy is not None:
+        return []
+    return [
+        f"this replaces the proxy {url} ({', '.join(names)}); if requests must go through it, add "
+        f"`via_proxy: {url}` to the configuration"
+        for url, names in replaced.items()
+    ]
+
+
+def _is_ours(settings: Settings, url: str) -> bool:
+    return any(url.rstrip("/") == f"http://{address.nearby}" for address in settings.listen if address.unix is None)
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _appended(environ: Mapping[str, str], name: str) -> str:
+    """The hosts that are excluded from a proxy already, and those of NO_PROXY."""
+    ours = NO_PROXY.split(",")
+    theirs = [host.strip() for host in (before(environ, name) or "").split(",")]
+    return ",".join([*(host for host in theirs if host and host not in ours), *ours])
+
+
+def _trust_store(settings: Settings) -> Path:
+    """Where `redrive ca export --to` writes the trust store for Java, if it is told the CA's own folder."""
+    return Path(settings.ca.cert).with_name("truststore.p12")
+
+
+def _java(address: Address, settings: Settings, environ: Mapping[str, str]) -> str:
+    """The system properties that send the traffic of java.net through the proxy at this address, and, if redrive ends
+    the TLS of apps, make it trust the local CA; grpc-java reads them too. The hosts to exclude are those of NO_PROXY,
+    IPv6 in brackets. Options that are set already come first.
     """
     hosts = (f"[{host}]" if ":" in host else host for host in NO_PROXY.split(","))
     proxies = (
         f"-D{scheme}.proxyHost={address.host} -D{scheme}.proxyPort={address.port}" for scheme in ("http", "https")
     )
-    return f"{' '.join(proxies)} -Dhttp.nonProxyHosts={'|'.join(hosts)}"
+    options = [*proxies, f"-Dhttp.nonProxyHosts={'|'.join(hosts)}"]
+    if intercepts(settings):
+        options += [
+            f"-Djavax.net.ssl.trustStore={_trust_store(settings)}",
+            "-Djavax.net.ssl.trustStoreType=PKCS12",
+            "-Djavax.net.ssl.trustStorePassword=changeit",  # that of every JDK's own store: it holds nothing secret
+        ]
+    theirs = before(environ, "JAVA_TOOL_OPTIONS")
+    if theirs is not None and options[0] not in theirs:
+        options.insert(0, theirs)
+    return " ".join(options)
 
 
-def lines(values: Mapping[str, str], shell: str, *, unset: bool = False) -> Iterator[str]:
+def lines(values: Mapping[str, str | None], shell: str) -> Iterator[str]:
     """Yield the lines in which `shell` (sh, fish, powershell, dotenv) reads the variables of `values`, one for each;
-    with `unset`, the lines that remove them (not for dotenv). Raises NotWritableError.
+    None removes a variable (not for dotenv). Raises NotWritableError.
     """
     for name, value in values.items():
-        if shell == "fish":  # fish knows two escapes between single quotes
+        if value is None:
+            removes = {"fish": f"set -e {name};", "powershell": f"Remove-Item Env:{name} -ErrorAction Ignore"}
+            yield removes.get(shell, f"unset {name}")
+        elif shell == "fish":  # fish knows two escapes between single quotes
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-            yield f"set -e {name};" if unset else f"set -gx {name} '{escaped}';"
+            yield f"set -gx {name} '{escaped}';"
         elif shell == "powershell":
             doubled = _POWERSHELL_QUOTES.sub(r"\1\1", value)
-            yield f"Remove-Item Env:{name} -ErrorAction Ignore" if unset else f"$env:{name} = '{doubled}'"
+            yield f"$env:{name} = '{doubled}'"
         elif shell == "dotenv":
             yield f"{name}={_dotenv(name, value)}"
         else:
-            yield f"unset {name}" if unset else f"export {name}={shlex.quote(value)}"
+            yield f"export {name}={shlex.quote(value)}"
 
 
 def _dotenv(name: str, value: str) -> str:
@@ -115,8 +196,13 @@ def _of_certificates(settings: Settings) -> dict[str, str]:
     return {**dict.fromkeys(BUNDLE_NAMES, bundle), CA_NAME: str(cert)}
 
 
-def warn_if_missing(settings: Settings) -> None:
-    """Print a warning if the variables for apps name files of the CA that do not exist."""
+def warn_if_missing(settings: Settings, *, java: bool = False) -> None:
+    """Print a warning if the variables for apps name files of the CA that do not exist; with `java`, also if the trust
+    store does not.
+    """
+    if java and intercepts(settings) and not _trust_store(settings).exists():
+        folder = Path(settings.ca.cert).parent
+        _print_note(f"missing: {_trust_store(settings)}: run redrive ca export --to {folder} to make it")
     missing = sorted({path for path in _of_certificates(settings).values() if not Path(path).exists()})
     if missing:
         _print_note(f"missing: {' and '.join(missing)}: run redrive ca init to make them; apps fail until then")

@@ -154,6 +154,15 @@ def _parser() -> argparse.ArgumentParser:
     option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=help_text)
     option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
     option("--unset", action="store_true", help="print the lines that unset the variables again")
+    option = add("exec", exec_, "run one command with a redrive of its own in front of its requests").add_argument
+    help_text = "also read its HTTPS requests to the configuration's upstreams, with a CA made for this command"
+    option("--intercept", action="store_true", help=help_text)
+    option("--quiet", action="store_true", help="say nothing on standard error, not even what became of its calls")
+    option("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command and its arguments")
+    made = add("init", init, "write a small redrive.yaml with comments, to begin with", config=False)
+    help_text = "upstreams to begin with: a provider's name, or the URL of any other service"
+    made.add_argument("providers", nargs="*", metavar="PROVIDER", help=help_text)
+    made.add_argument("--file", default="redrive.yaml", metavar="FILE", help="where to write it (default: %(default)s)")
     made = add("completion", completion, "print the script that completes these verbs in a shell", config=False)
     made.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="one of %(choices)s")
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
@@ -286,7 +295,7 @@ def schema(options: argparse.Namespace) -> int:
 
 def env(options: argparse.Namespace) -> int:
     """Print the lines that set, or unset, an app's variables."""
-    from proxy.app_env import NotWritableError, lines, variables, warn_if_missing
+    from proxy.app_env import NotWritableError, lines, restored, saved, told_of, variables, warn_if_missing
 
     if options.unset and options.shell == "dotenv":
         return _refuse("a .env file can't unset a variable: leave its lines out")
@@ -294,12 +303,51 @@ def env(options: argparse.Namespace) -> int:
     if settings is None:
         return BAD_INPUT
     try:
-        printed = list(lines(variables(settings, java=options.java), options.shell, unset=options.unset))
+        dotenv = options.shell == "dotenv"  # for other shells than this one, whose values say nothing there
+        values = variables(settings, {} if dotenv else os.environ, java=options.java)
+        if options.unset:
+            printed = list(lines(restored(values, os.environ), options.shell))
+        else:
+            kept = {} if dotenv else saved(values, os.environ)
+            printed = list(lines({**values, **kept}, options.shell))
+            for line in told_of(settings, os.environ):
+                print(f"redrive: {line}", file=sys.stderr)
     except NotWritableError as error:
         return _refuse(str(error))
     if not options.unset:
-        warn_if_missing(settings)
+        warn_if_missing(settings, java=options.java)
     print("\n".join(printed))
+    return FINE
+
+
+def exec_(options: argparse.Namespace) -> int:
+    """Run one command with a redrive in front of its requests."""
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        return _refuse("exec needs a command: redrive exec -- CMD")
+    from proxy.app_env import NotWritableError
+    from proxy.app_exec import ExecError
+    from proxy.app_exec import run as play
+    from proxy.server.intercept import CaError
+
+    try:
+        return play(options.config, command, intercept=options.intercept, quiet=options.quiet)
+    except ExecError as error:
+        print(*(f"redrive: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        return error.status
+    except (CaError, NotWritableError) as error:
+        return _refuse(str(error))
+
+
+def init(options: argparse.Namespace) -> int:
+    """Write a configuration to begin with."""
+    from proxy.app_init import InitError, write
+
+    try:
+        for line in write(Path(options.file), options.providers):
+            print(line)
+    except InitError as error:
+        return _refuse(str(error))
     return FINE
 
 

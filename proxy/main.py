@@ -23,7 +23,7 @@ from proxy.admin import views, weather_view
 from proxy.admin.app import Access, admin_app, probe_app
 from proxy.admin.connections import Pages
 from proxy.admin.views import Logs, Readiness, View
-from proxy.config.load import LoadResult
+from proxy.config.load import Edit, LoadResult
 from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
@@ -58,16 +58,16 @@ _STEP = 15.0
 _AFTER_DRAIN = 30.0
 
 
-def serve(file: str | None, loaded: Callable[[], LoadResult]) -> NoReturn:
+def serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None = None) -> NoReturn:
     """Run a process until a signal ends it, and end it with its exit status. `loaded` is called once, and returns a
-    result that has settings.
+    result that has settings; `edit` changes the file again whenever it is loaded again (see `proxy.config.load.load`).
     """
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    leave(runner.run(_serve(file, loaded)))
+    leave(runner.run(_serve(file, loaded, edit)))
 
 
-async def _serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
-    process = ServerProcess(file, loaded())
+async def _serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None) -> int:
+    process = ServerProcess(file, loaded(), edit)
     try:
         if not await process.open_unless_ended():
             return 0
@@ -84,7 +84,7 @@ async def _serve(file: str | None, loaded: Callable[[], LoadResult]) -> int:
 class ServerProcess:
     """The process that the command run makes: everything that outlives reloads, and the settings in force."""
 
-    def __init__(self, file: str | None, loaded: LoadResult) -> None:
+    def __init__(self, file: str | None, loaded: LoadResult, edit: Edit | None = None) -> None:
         settings = loaded.settings
         assert settings is not None
         self._loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class ServerProcess:
         self._taken, self._taking = asyncio.Event(), asyncio.Lock()  # the event of the last reload
         self._taken.set()
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
-        self._watcher = Watcher(file, os.environ, loaded, self._loaded)
+        self._watcher = Watcher(file, os.environ, loaded, self._loaded, edit)
         self._descriptors = limit()
         self._admin = settings.admin
         self._manager = ServiceManager(os.environ)

@@ -58,7 +58,11 @@ def load(
     """
     problems = Problems()
     if path is None:
-        return _finished((Map(), {}), None, environ, problems, under=under)
+        tree = Map(Mark("the defaults", 1, 1))
+        if edit is not None:
+            edit(tree)
+        read = _checked(tree, "the defaults", FILE, environ, problems) if tree else (Map(), {})
+        return _finished(read, None, environ, problems, under=under)
     return _finished(_read(path, FILE, environ, problems, edit), path, environ, problems, edit, under)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from proxy.config.load import LoadResult, load
+from proxy.config.load import Edit, LoadResult, load
 from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import read_start
 
@@ -37,10 +37,18 @@ _Stamp = tuple[int, int, int]
 
 class Watcher:
     """A watcher that loads a file again when it changes, or on request. `on_load` is called on the loop, once for each
-    load. `loaded` is the result that the process runs on; it says which files to watch.
+    load. `loaded` is the result that the process runs on; it says which files to watch. `edit`: see `load`.
     """
 
-    def __init__(self, file: str | None, environ: Mapping[str, str], loaded: LoadResult, on_load: OnLoad) -> None:
+    def __init__(
+        self,
+        file: str | None,
+        environ: Mapping[str, str],
+        loaded: LoadResult,
+        on_load: OnLoad,
+        edit: Edit | None = None,
+    ) -> None:
+        self._edit = edit
         self._file = file
         self._environ = environ
         self._on_load = on_load
@@ -93,7 +101,7 @@ class Watcher:
         for _ in range(_READS):
             stamp = _stamp(self._file or "")
             known = await asyncio.to_thread(digest, self._files, self._patterns)
-            result = await asyncio.to_thread(load_beside_calls, self._file, self._environ)
+            result = await asyncio.to_thread(load_beside_calls, self._file, self._environ, self._edit)
             if stamp == _stamp(self._file or "") and known == await asyncio.to_thread(
                 digest, self._files, self._patterns
             ):
@@ -108,12 +116,12 @@ class Watcher:
         self._on_load(result, why)
 
 
-def load_beside_calls(file: str | None, environ: Mapping[str, str]) -> LoadResult:
+def load_beside_calls(file: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:
     """Load a configuration in a thread without holding up calls: return the result of `load`, laid out for calls, with
-    folded provenance.
+    folded provenance. `edit`: see `load`.
     """
     with uncollected():
-        result = load(file, environ)
+        result = load(file, environ, edit)
         settings = result.settings
         if settings is None:
             return result

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from proxy.app_env import NotWritableError, lines
+from proxy.app_env import NO_PROXY, NotWritableError, lines
 from proxy.cli import main
 
 #: What a path may hold, and a shell reads as something else.
@@ -30,7 +32,7 @@ UNSET = {"sh": "unset A", "fish": "set -e A;", "powershell": "Remove-Item Env:A 
 @pytest.mark.parametrize("shell", RUNS)
 def test_a_value_is_quoted_by_the_shells_own_rules(shell: str, tmp_path: Path) -> None:
     assert list(lines({"A": NASTY}, shell)) == [WRITTEN[shell]]
-    assert list(lines({"A": NASTY}, shell, unset=True)) == [UNSET[shell]]
+    assert list(lines({"A": None}, shell)) == [UNSET[shell]]
 
 
 @pytest.mark.parametrize("shell", RUNS)
@@ -43,7 +45,7 @@ def test_the_shell_itself_reads_it_so(shell: str, tmp_path: Path) -> None:
     script.write_text(text + ("[Console]::Out.Write($env:A)\n" if shell == "powershell" else ""))
     done = subprocess.run([*command, script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == (NASTY, "")
-    script.write_text(text + "\n".join(lines({"A": NASTY}, shell, unset=True)) + "\n")
+    script.write_text(text + "\n".join(lines({"A": None}, shell)) + "\n")
     done = subprocess.run([*command, script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("", "")
 
@@ -94,3 +96,75 @@ def test_nothing_half_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     assert out == ""
     assert "readers of .env" in err.splitlines()[-1]
+
+
+def test_what_was_set_before_is_kept_and_given_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "REDRIVE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def evaluated(*typed: str) -> str:
+        """What the shell has after the lines were evaluated, which becomes our environment."""
+        assert main(["env", *typed]) == 0
+        printed = capsys.readouterr()
+        names = ("HTTP_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "REDRIVE_SAVED_HTTP_PROXY")
+        script = "\n".join([printed.out, *(f'printf "%s\\n" "${{{name}-(unset)}}"' for name in names)])
+        found = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+        for name, value in zip(names, found, strict=True):
+            monkeypatch.delenv(name, raising=False) if value == "(unset)" else monkeypatch.setenv(name, value)
+        saved = [line for line in printed.out.splitlines() if "REDRIVE_SAVED_" in line]
+        for line in saved:
+            name, equals, value = shlex.split(line)[1].partition("=")
+            monkeypatch.setenv(name, value) if equals else monkeypatch.delenv(name, raising=False)
+        return printed.err
+
+    corporate = "http://user:secret@proxy.corp:3128"
+    monkeypatch.setenv("HTTP_PROXY", corporate)
+    monkeypatch.setenv("no_proxy", "db.internal, localhost")
+    for _ in range(2):  # twice is as once
+        said = evaluated()
+        assert os.environ["HTTP_PROXY"] == os.environ["https_proxy"] == "http://127.0.0.1:8080"
+        assert os.environ["NO_PROXY"] == NO_PROXY
+        assert os.environ["no_proxy"] == f"db.internal,{NO_PROXY}"
+        assert (
+            "redrive: this replaces the proxy http://proxy.corp:3128 (HTTP_PROXY); if requests must go through it, add "
+            "`via_proxy: http://proxy.corp:3128` to the configuration"
+        ) in said
+        assert "secret" not in said
+    evaluated("--unset")
+    assert (os.environ["HTTP_PROXY"], os.environ["no_proxy"]) == (corporate, "db.internal, localhost")
+    assert "NO_PROXY" not in os.environ
+    assert "https_proxy" not in os.environ
+    assert not [name for name in os.environ if name.startswith("REDRIVE_SAVED_")]
+
+
+def test_a_proxy_that_is_the_parent_is_not_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text("via_proxy: http://proxy.corp:3128\n")
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.corp:3128")
+    assert main(["env", "-c", str(file)]) == 0
+    assert "replaces" not in capsys.readouterr().err
+
+
+def test_java_trusts_the_local_ca_and_keeps_its_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text(
+        "upstreams: {a: {url: https://a.example, connect: intercept}}\nca: {cert: c/cert.pem, key: c/key.pem}\n"
+    )
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx64m")
+    assert main(["env", "-c", str(file), "--java"]) == 0
+    printed = capsys.readouterr()
+    (line,) = [line for line in printed.out.splitlines() if line.startswith("export JAVA_TOOL_OPTIONS=")]
+    store = tmp_path / "c" / "truststore.p12"
+    assert line.startswith("export JAVA_TOOL_OPTIONS='-Xmx64m -Dhttp.proxyHost=127.0.0.1 ")
+    assert line.endswith(
+        f" -Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStoreType=PKCS12"
+        " -Djavax.net.ssl.trustStorePassword=changeit'"
+    )
+    assert f"missing: {store}: run redrive ca export --to {store.parent} to make it" in printed.err

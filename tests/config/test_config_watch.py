@@ -207,7 +207,7 @@ async def test_what_changes_while_it_is_read_is_read_again(
     file.write_text("drain: 1s\n")
     reads = 0
 
-    def read_in_between(name: str, environ: Mapping[str, str]) -> LoadResult:
+    def read_in_between(name: str, environ: Mapping[str, str], edit: object = None) -> LoadResult:
         nonlocal reads
         reads += 1
         if reads == 1:
