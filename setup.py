@@ -64,6 +64,7 @@ MODULES = [
     "proxy.retry.hedged_flow",
     "proxy.retry.lane",
     "proxy.retry.limit",
+    "proxy.retry.lost_paths",
     "proxy.retry.machine",
     "proxy.retry.next_attempt",
     "proxy.retry.outage",

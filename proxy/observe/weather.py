@@ -132,6 +132,9 @@ def callers(group: bytes) -> str:
         return "callers without a credential"
     if group.startswith(ROUTE):
         route, _, what = group[len(ROUTE) :].decode("utf-8", "replace").rpartition(" ")
+        before, _, method = route.rpartition(" ")
+        if what.startswith("/") and method.isupper():  # a path: its method stands before it
+            route, what = before, f"{method} {what}"
         return f"{what} of route {route}" if route else what
     return "callers with the same credential"
 

@@ -18,6 +18,7 @@ cdef class Caller:
     cdef public str endpoint
     cdef public str _timed_route
     cdef public bytes _credential
+    cdef public bytes _lost_path
     cdef public bytes _lost_route
     cdef public bint cools
     cdef public bint limits
@@ -26,6 +27,8 @@ cdef class Caller:
 
     @cython.locals(request=Request, method=str, what=str)
     cpdef bytes lost_route(self)
+    cpdef bytes lost_path(self)
+    cpdef bint has_path(self) except -1
     cpdef str timed_route(self)
     cpdef bytes credential(self)
     cpdef move(self, fields)

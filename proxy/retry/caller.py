@@ -37,6 +37,11 @@ def _name_of_route(route: str, what: str) -> bytes:
     return name
 
 
+def is_paths(name: Name) -> bool:
+    """Whether the callers of this lane share a path: its name goes on where that of a route and method ends."""
+    return name[1].startswith(ROUTE) and b" /" in name[1]
+
+
 class Caller:
     """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
     the upstream has only one; `cools`, `limits` and `outages`: whether cooldowns, limits and outages hold it;
@@ -44,8 +49,8 @@ class Caller:
     """
 
     __slots__ = (
-        "_credential", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "outages", "request",
-        "retries", "route",
+        "_credential", "_lost_path", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "outages",
+        "request", "retries", "route",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -54,7 +59,7 @@ class Caller:
         self.route = route
         self.endpoint = ""
         self._timed_route = ""
-        self._credential = self._lost_route = b""
+        self._credential = self._lost_path = self._lost_route = b""
         self.cools = self.limits = self.outages = self.retries = False
 
     def lost_route(self) -> bytes:
@@ -67,6 +72,21 @@ class Caller:
             what = request.path if method == "POST" and request.is_grpc else method
             self._lost_route = _name_of_route(self.route, what)
         return self._lost_route
+
+    def lost_path(self) -> bytes:
+        """The name of the callers of this route, method and path, as far as `timed_route` tells paths apart; that of
+        `lost_route` for gRPC, and without a path.
+        """
+        if not self._lost_path:
+            self._lost_path = self.lost_route()
+            if self.has_path():
+                self._lost_path = ROUTE + self.timed_route().encode("utf-8", "surrogateescape")
+        return self._lost_path
+
+    def has_path(self) -> bool:
+        """Whether `lost_path` says more than `lost_route`."""
+        request = self.request
+        return request.path.startswith("/") and not (request.method == "POST" and request.is_grpc)
 
     def timed_route(self) -> str:
         """The key under which the usual time of this call's answers is kept."""

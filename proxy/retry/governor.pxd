@@ -25,6 +25,8 @@ cdef class Governor:
     cdef public Lane first
     cdef public object _lanes
     cdef public long _credentials
+    cdef public object _lost_paths
+    cdef public long _paths
     cdef public object _ends
     cdef public set _holding
     cdef public double _latest

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.retry.caller import Caller, Name, is_credentials, is_fleets
+from proxy.retry.caller import Caller, Name, is_credentials, is_fleets, is_paths
 from proxy.retry.cooldown import (
     ALL_CALLERS,
     MOST_GROUPS,
@@ -25,6 +25,8 @@ from proxy.retry.cooldown import (
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, Request
 from proxy.retry.lane import Lane
+from proxy.retry.lost_paths import LostPath, LostPaths
+from proxy.retry.outage import ANSWERED_WITHIN, is_row
 from proxy.retry.patience import Patience
 from proxy.retry.token_bucket import STEP, Waiter
 from proxy.retry.traffic import Traffic
@@ -52,6 +54,8 @@ class Governor:
         "_in",
         "_lanes",
         "_latest",
+        "_lost_paths",
+        "_paths",
         "_traffics",
         "first",
         "fleet",
@@ -74,7 +78,9 @@ class Governor:
         self._traffics = {"": self.traffic}
         self.first = self._make(("", ALL_CALLERS))
         self._lanes: dict[Name, Lane] = {("", ALL_CALLERS): self.first}
-        self._credentials = 0  # how many of them are about callers that share a credential
+        self._credentials = 0  # how many of them are about callers that share a credential,
+        self._paths = 0  # or a path
+        self._lost_paths = LostPaths()
         self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first, which is never forgotten
         self._holding: set[Lane] = set()  # lanes that hold calls, here or on another machine
         self._latest = -_NEVER  # the last end of a delay so far
@@ -191,14 +197,14 @@ class Governor:
             self._note_time(caller.timed_route(), sent, now)
         else:
             self._landed(attempt, caller, sent, now, well=True)
-        if self.suspects or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
+        if self.suspects or self._lost_paths or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
             self._answered(caller, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
         """Note that the attempt of a call for which nothing had to be decided was answered well. `fields` identify the
         caller.
         """
-        if self.suspects or self.first.outage.is_suspected or self.holds(now):
+        if self.suspects or self._lost_paths or self.first.outage.is_suspected or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
         else:
             self._note_time(timed_route(route, request), sent, now)
@@ -253,7 +259,10 @@ class Governor:
         """Whether this call's endpoint or route has an outage, or had one that held calls in vain: failures then say
         nothing about capacity.
         """
-        for group in (ALL_CALLERS, caller.lost_route()):
+        groups = [ALL_CALLERS, caller.lost_route()]
+        if self._tells_paths_apart():
+            groups.append(caller.lost_path())
+        for group in groups:
             lane = self._find((caller.endpoint, group))
             if lane is not None and (lane.outage.is_on or lane.outage.in_vain):
                 return True
@@ -285,15 +294,30 @@ class Governor:
         over = [base] if base.answered(now) else []
         if was_suspected:
             self._watch()
-        if own and (self.suspects or self.holds(now)):
-            lane = self._find((caller.endpoint, caller.lost_route()))
+        if own and (self.suspects or self._lost_paths or self.holds(now)):
+            over += self._own_answered(caller, now)
+        if over:
+            self._look(over, now)
+
+    def _own_answered(self, caller: Caller, now: float) -> list[Lane]:
+        """Note that an attempt was answered by its endpoint itself. Returns the lanes of its route and path, of which
+        that ends an outage.
+        """
+        over = []
+        if self._lost_paths:
+            self._lost_paths.answered(_path_at(caller), now)
+            self._watch()
+        groups = [caller.lost_route()]
+        if self._tells_paths_apart() and caller.has_path():
+            groups.append(caller.lost_path())
+        for group in groups:
+            lane = self._find((caller.endpoint, group))
             if lane is not None and (lane.outage.is_suspected or lane.outage.is_on):
                 self.suspects -= lane.outage.is_suspected
                 self._watch()
                 if lane.answered(now):
                     over.append(lane)
-        if over:
-            self._look(over, now)
+        return over
 
     def _refused(self, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool) -> None:
         """Note that an attempt was refused for want of capacity."""
@@ -315,22 +339,70 @@ class Governor:
     def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
         """Note that an attempt ended without an answer of its own."""
         base = self.lane(caller.endpoint)
-        lane, endpoint = base, ending.lost == "endpoint"
-        if not endpoint:
-            lane = self._lane((caller.endpoint, caller.lost_route()))
-            last = self.usual.last(caller.timed_route())
-            lane.outage.answered_at = max(lane.outage.answered_at, last)
-        else:
-            lane.outage.answered_at = max(lane.outage.answered_at, lane.traffic.answered_at)
-        was_suspected = lane.outage.is_suspected
-        if not was_suspected and lane is not base:
-            self.suspects += 1
+        if ending.lost != "endpoint":
+            self._route_lost(caller, ending, now, base)
+            return
+        outage = base.outage
+        outage.answered_at = max(outage.answered_at, base.traffic.answered_at)
+        was_suspected = outage.is_suspected
+        if self.watch is not None:
+            self.watch.failed(base, base.traffic.ended, ending.how)
+        base.lost(now, base.limit.evidence.share(), again)
+        if not was_suspected:
+            self._watch()
+        self._look((base,), now)
+
+    def _route_lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane) -> None:
+        """Note that an attempt ended without an answer in a way that counts for its route and method, or its path."""
+        lane = self._lane((caller.endpoint, caller.lost_route()))
+        outage, share = lane.outage, base.limit.evidence.share()
+        if now - outage.answered_at > ANSWERED_WITHIN:
+            outage.answered_at = max(outage.answered_at, self.usual.last_of_any(caller.timed_route()))
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
-        lane.lost(now, base.limit.evidence.share(), again=again and endpoint)
+        row, of_path = None, 0
+        if caller.has_path():
+            row = self._lost_paths.lost(_path_at(caller), ending.how, now)
+            of_path = row.count
+        was_suspected = outage.is_suspected
+        self.suspects += not was_suspected
+        if lane.lost(now, share, False, of_path):
+            self._end_paths(caller, now)
+        elif row is not None and not outage.is_on and is_row(row.count, now - row.since, share):
+            self._path_lost(caller, row, now, base)
         if not was_suspected:
             self._watch()
         self._look((lane,), now)
+
+    def _path_lost(self, caller: Caller, row: LostPath, now: float, base: Lane) -> None:
+        """Begin the outage of a path that answered lately, if it has not begun. A limit that began since the path's
+        failures did was found because of them, and ends, if attempts of other paths are answered.
+        """
+        answered_at = self.usual.last(caller.timed_route())
+        if now - answered_at > ANSWERED_WITHIN:
+            return
+        lane = self._lane((caller.endpoint, caller.lost_path()))
+        if lane.outage.is_on:
+            return
+        if self.watch is not None:
+            for number, how in enumerate(row.endings, base.traffic.ended - len(row.endings) + 1):
+                self.watch.failed(lane, number, how)
+        self.suspects += not lane.outage.is_suspected
+        lane.begin_outage(now, row.since, row.count, answered_at)
+        others_answer = self._lost_paths.answered_at > row.since
+        if others_answer and base.limit.is_on and base.limit.has_evidence and base.limit.begun >= row.since:
+            base.end_limit(now)
+        self._look((lane, base), now)
+
+    def _end_paths(self, caller: Caller, now: float) -> None:
+        """End the outages of paths of this route and method, since one of them all has begun."""
+        every = caller.lost_route() + b" "
+        ended = []
+        for (endpoint, group), lane in self._lanes.items():
+            if endpoint == caller.endpoint and group.startswith(every) and lane.outage.is_on:
+                lane.end_outage(now)
+                ended.append(lane)
+        self._look(ended, now)
 
     def probe_lost(self, attempt: object, now: float) -> bool:
         """Note that an attempt has ended without an answer. Returns whether it was the probe of an outage."""
@@ -494,6 +566,8 @@ class Governor:
     def _names_of(self, caller: Caller) -> list[Name]:
         """The names of the lanes that this call would be in. Its credential is hashed only if a lane is about one."""
         groups = [caller.lost_route(), ALL_CALLERS]
+        if self._tells_paths_apart() and caller.has_path():
+            groups.insert(0, caller.lost_path())
         if self._tells_credentials_apart():
             groups.insert(0, caller.credential())
         places = ("",) if not caller.endpoint else (caller.endpoint, "")
@@ -502,6 +576,10 @@ class Governor:
     def _tells_credentials_apart(self) -> bool:
         """Whether any lane is about callers that share a credential."""
         return self._credentials > 0
+
+    def _tells_paths_apart(self) -> bool:
+        """Whether any lane is about callers of one path."""
+        return self._paths > 0
 
     def _lane(self, name: Name) -> Lane:
         """The lane with this name; made if it is new, in place of another one if there are too many."""
@@ -519,6 +597,7 @@ class Governor:
         lane.name = name
         self._lanes[name] = lane
         self._credentials += is_credentials(name)
+        self._paths += is_paths(name)
         self._ends.add(name, lane.until)
         if self.fleet is not None and is_fleets(name):
             self.fleet.adopt(name, lane)
@@ -579,6 +658,7 @@ class Governor:
         """Forget a lane. The calls that it holds ask again, and are not in it any more."""
         lane = self._lanes.pop(name)
         self._credentials -= is_credentials(name)
+        self._paths -= is_paths(name)
         if self.watch is not None:
             self.watch.forget(lane)
         if self.fleet is not None and is_fleets(name):
@@ -613,12 +693,17 @@ class Governor:
         """Say whether every attempt that goes well has to be reported: while calls are held or a lane is suspected, and
         until the usual times are known.
         """
-        watched = self.suspects > 0 or self.usual.count < KNOWN or bool(self._holding)
+        watched = self.suspects > 0 or len(self._lost_paths) > 0 or self.usual.count < KNOWN or bool(self._holding)
         self.traffic.is_watched = watched or self.first.outage.is_suspected
         if len(self._traffics) > 1:
             for endpoint, traffic in self._traffics.items():
                 lane = self._lanes.get((endpoint, ALL_CALLERS))
                 traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+
+
+def _path_at(caller: Caller) -> str:
+    """The name of a caller's path at its endpoint."""
+    return f"{caller.endpoint} {caller.timed_route()}" if caller.endpoint else caller.timed_route()
 
 
 def _longest(lanes: Sequence[Lane], now: float) -> tuple[float, int]:

@@ -34,7 +34,7 @@ cdef class Lane:
     cpdef bint _begin(self, long status, double sent, double now) except -1
     cpdef bint refused(self, double sent, double now, long flying, bint quick, bint silent=*) except -1
     cpdef asked_to_wait(self, double sent, double now, bint quick)
-    cpdef bint lost(self, double now, double share, bint again) except -1
+    cpdef bint lost(self, double now, double share, bint again, long of_path=*) except -1
     cpdef double ask(self, waiter, double now, bint retries=*) except? -1
     cpdef landed(self, attempt, double sent, double now, bint well, double ratio=*, double usual=*)
     cpdef started_elsewhere(self, double delay, long status, double now)

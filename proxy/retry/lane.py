@@ -177,9 +177,19 @@ class Lane:
         """Note that an attempt sent at `sent` was refused with a delay (see `Limit.asked_to_wait`)."""
         self.limit.asked_to_wait(sent, now, quick=quick)
 
-    def lost(self, now: float, share: float, again: bool) -> bool:
+    def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer (see `Outage.lost`). Returns whether an outage begins."""
-        return self.outage.lost(now, share, again=again)
+        return self.outage.lost(now, share, again, of_path)
+
+    def begin_outage(self, now: float, since: float, row: int, answered_at: float) -> None:
+        """Begin an outage (see `Outage.begin`), if there is none."""
+        if not self.outage.is_on:
+            self.outage.begin(now, since, row, answered_at)
+
+    def end_outage(self, now: float) -> None:
+        """End the outage without an answer, because another lane's is about its calls too. They ask again."""
+        self.outage.forget()
+        self._retime_all(now)
 
     def probe_lost(self, attempt: object, now: float) -> bool:
         """Note that an attempt ended without an answer. Returns whether it was the probe of the outage."""

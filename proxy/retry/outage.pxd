@@ -22,7 +22,8 @@ cdef class Outage:
 
     cpdef bint is_known(self, double now) except -1
     cpdef forget(self)
-    cpdef bint lost(self, double now, double share, bint again=*) except -1
+    cpdef bint lost(self, double now, double share, bint again=*, long of_path=*) except -1
+    cpdef begin(self, double now, double since, long row, double answered_at)
     cpdef probe_ended(self, double now, bint lost)
     cpdef bint answered(self, double now) except -1
     cpdef probes(self, probe)

@@ -26,7 +26,7 @@ _IN_A_ROW, _OVER = 5, 0.1
 #: The most improbable that such a row has to be by chance.
 _CHANCE = 1e-3
 #: Seconds after its last answer for which an endpoint counts as one that is there.
-_ANSWERED_WITHIN = 600.0
+ANSWERED_WITHIN = 600.0
 #: Seconds between probes: at first, and at most.
 _FIRST, _LAST = 0.1, 1.0
 #: Seconds without an attempt after which an outage is not known any more.
@@ -98,7 +98,8 @@ class Outage:
 
     def forget(self) -> None:
         """End the outage, because it is not known any more whether it lasts."""
-        self.since, self.probe, self._lost = _NEVER, None, 0
+        self.since, self.probe = _NEVER, None
+        self._lost_from = -_NEVER  # the row begins again
 
     def answered(self, now: float) -> bool:
         """Note that an attempt was answered. Returns whether that ends an outage."""
@@ -107,30 +108,37 @@ class Outage:
         self._lost, self.probe = 0, None
         return was_on
 
-    def lost(self, now: float, share: float, again: bool = False) -> bool:
+    def lost(self, now: float, share: float, again: bool = False, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. `share`: the share of such attempts before; `again`: it is the
-        second of its call. Returns whether an outage begins.
+        second of its call; `of_path`: how many of the row are of its path, if that could be out by itself. Returns
+        whether an outage begins.
         """
         if not self._lost or self.answered_at > self._lost_from:
             self._lost, self._lost_from = 0, now
         self._lost += 1
         self._tried_at = now
-        if self.is_on or (now - self.answered_at > _ANSWERED_WITHIN and not self.in_vain):
+        if self.is_on or (now - self.answered_at > ANSWERED_WITHIN and not self.in_vain):
             return False
         if again and self._lost >= 2:
             begins = True
-        elif self._lost < _IN_A_ROW or now - self._lost_from < _OVER:
-            begins = False
         else:
-            begins = self._lost >= math.ceil(math.log(_CHANCE) / math.log(min(max(share, 1e-3), 0.99)))
-        if not begins:
-            return False
-        if not self.in_vain:
-            self._since = self._lost_from
+            begins = self._lost > of_path and is_row(self._lost, now - self._lost_from, share)
+        if begins:
+            self.begin(now, self._lost_from, self._lost, self.answered_at)
+        return begins
+
+    def begin(self, now: float, since: float, row: int, answered_at: float) -> None:
+        """Begin an outage: the latest attempts ended without an answer, so many in a `row`, `since` that time; an
+        answer came last at `answered_at`.
+        """
+        self.answered_at = max(self.answered_at, answered_at)
+        if not self.in_vain or self.answered_at > self._since:
+            self._since, self.in_vain = since, False
         self.since = self._since
+        self._lost = row
         self._gap = _FIRST
-        self._probed_at, self.probe_at = now, now + _FIRST
-        return True
+        self._tried_at = self._probed_at = now
+        self.probe_at = now + _FIRST
 
     def probes(self, probe: object) -> None:
         """Note that this attempt is sent as the probe."""
@@ -173,3 +181,12 @@ class Outage:
     def turns_away(self, now: float) -> bool:
         """Whether a call was held in vain, and calls that come one shortly after another are turned away."""
         return self.in_vain and self._turned >= _TURNED_AWAY and now - self._turned_at <= _SHORTLY
+
+
+def is_row(attempts: int, seconds: float, share: float) -> bool:
+    """Whether so many attempts in a row that ended without an answer, over so many seconds, are an outage. `share`: the
+    share of such attempts before.
+    """
+    if attempts < _IN_A_ROW or seconds < _OVER:
+        return False
+    return attempts >= math.ceil(math.log(_CHANCE) / math.log(min(max(share, 1e-3), 0.99)))

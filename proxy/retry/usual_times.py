@@ -79,6 +79,11 @@ class UsualTimes:
         known = self._of.get(route)
         return -_NEVER if known is None else known.last
 
+    def last_of_any(self, route: str) -> float:
+        """When an answer of this route and method was measured last, whatever its path; as `last`."""
+        every = route[: route.rfind(" ") + 1]
+        return max([-_NEVER] + [known.last for key, known in self._of.items() if key == _REST or key.startswith(every)])
+
 
 def timed_route(route: str, request: Request) -> str:
     """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole

@@ -24,7 +24,6 @@ NOT_YET = {
     "brownout": {1, 2},
     "cold_caches": {1},
     "dipping_limit": {1, 6},
-    "failing_poll": {3},
     "half_capacity": {1, 2, 6},
     "impatient_apps": {1},
     "long_polls": {1},

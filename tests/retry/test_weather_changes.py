@@ -11,7 +11,15 @@ from proxy.retry.weather_changes import REASONS, WeatherChanged, WeatherWatch, l
 REFUSED = AttemptEnding(False, True, False, True, "", "503")
 THROTTLED = AttemptEnding(False, True, True, True, "", "429")
 TIMED_OUT = AttemptEnding(False, True, False, False, "route", "attempt_timeout")
+UNAVAILABLE = AttemptEnding(False, True, False, True, "route", "503")
 UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
+
+
+class Waiting:
+    """A call that waits."""
+
+    def retime(self, at: float) -> None:
+        """Do nothing: the test asks again."""
 
 
 class Scope:
@@ -22,21 +30,24 @@ class Scope:
         self.governor = Governor()
         self.governor.watch = WeatherWatch("u", "host", self.changes.append)
 
-    def caller(self, method: str = "GET") -> Caller:
-        caller = Caller(Request(method, "u.example", "/x"), Request(method, "u.example", "/x").fields, "r")
+    def caller(self, method: str = "GET", path: str = "/x") -> Caller:
+        request = Request(method, "u.example", path)
+        caller = Caller(request, request.fields, "r")
         caller.cools = caller.limits = caller.outages = True
         return caller
 
-    def goes_well(self, at: float, seconds: float = 0.01) -> None:
-        attempt, caller, lane = object(), self.caller(), self.governor.lane("")
+    def goes_well(self, at: float, seconds: float = 0.01, path: str = "/x") -> None:
+        attempt, caller, lane = object(), self.caller(path=path), self.governor.lane("")
         lane.traffic.flying += 1
         if lane.traffic.went_well(at + seconds):
             self.governor.answered_well(attempt, caller, at, at + seconds)
 
-    def fails(self, ending: AttemptEnding, at: float, seconds: float = 0.01, *, again: bool = False) -> None:
+    def fails(
+        self, ending: AttemptEnding, at: float, seconds: float = 0.01, *, again: bool = False, path: str = "/x"
+    ) -> None:
         lane = self.governor.lane("")
         lane.traffic.ended += 1
-        self.governor.failed(object(), self.caller(), ending, at, at + seconds, again=again, cools=False)
+        self.governor.failed(object(), self.caller(path=path), ending, at, at + seconds, again=again, cools=False)
 
     def events(self) -> list[str]:
         return [change.event for change in self.changes]
@@ -89,10 +100,54 @@ def test_an_outage_of_a_route_names_its_callers() -> None:
     for number in range(30):
         scope.goes_well(number * 0.1)
     for number in range(6):
-        scope.fails(TIMED_OUT, 3.0 + number * 0.1)
+        scope.fails(TIMED_OUT, 3.0 + number * 0.1, path=f"/x/{number}")
     began = next(change for change in scope.changes if change.event == "outage_began")
     assert began.group == scope.caller().lost_route() != scope.caller("POST").lost_route()
     assert began.ended == (("attempt_timeout", 5),)
+
+
+def test_an_outage_of_one_path_names_its_callers_and_holds_no_others() -> None:
+    scope = Scope()
+    for number in range(30):
+        scope.goes_well(number * 0.1)
+    for number in range(5):
+        scope.goes_well(3.0 + number * 0.1, path="/y")
+        scope.fails(UNAVAILABLE, 3.05 + number * 0.1)
+    began, out, over = scope.changes
+    assert (began.event, out.event, over.event) == ("limit_began", "outage_began", "limit_over")
+    assert out.group == scope.caller().lost_path() != scope.caller(path="/y").lost_path()
+    assert out.ended == (("503", 5),)
+    governor = scope.governor
+    assert governor.ask(Waiting(), scope.caller(path="/y"), 3.5) == (3.5, "")
+    assert governor.ask(Waiting(), scope.caller("POST"), 3.5) == (3.5, "")
+    held = Waiting()
+    assert governor.ask(held, scope.caller(), 3.5)[1] == "outage"
+    governor.leave(held, 3.6)
+    scope.goes_well(3.8)
+    assert scope.events()[-1] == "limit_began"
+    assert governor.ask(Waiting(), scope.caller(), 3.9) == (3.9, "")
+
+
+def test_a_path_that_never_answered_has_no_outage() -> None:
+    scope = Scope()
+    for number in range(30):
+        scope.goes_well(number * 0.1)
+    for number in range(20):
+        scope.fails(UNAVAILABLE, 3.0 + number * 0.1, path="/never")
+    assert "outage_began" not in scope.events()
+
+
+def test_the_outage_of_a_route_ends_those_of_its_paths() -> None:
+    scope = Scope()
+    for number in range(30):
+        scope.goes_well(number * 0.1)
+        scope.goes_well(number * 0.1, path="/y")
+    for number in range(5):
+        scope.fails(TIMED_OUT, 3.0 + number * 0.1)
+    scope.fails(TIMED_OUT, 3.6, path="/y")
+    told = [(change.event, change.group) for change in scope.changes if "outage" in change.event]
+    path, route = scope.caller().lost_path(), scope.caller().lost_route()
+    assert told == [("outage_began", path), ("outage_over", path), ("outage_began", route)]
 
 
 def test_an_outage_of_which_nothing_is_known_any_more_is_reported_as_over() -> None:

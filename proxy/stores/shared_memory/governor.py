@@ -98,6 +98,9 @@ class SharedGovernor(Governor):
     def _tells_credentials_apart(self) -> bool:
         return self._scope.made > 0
 
+    def _tells_paths_apart(self) -> bool:
+        return self._scope.made > 0
+
     def _lanes_of(self, caller: Caller) -> list[tuple[Name, Lane]]:
         if self._scope.made:
             for name in self._names_of(caller):

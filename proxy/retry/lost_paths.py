@@ -1,0 +1,64 @@
+"""The paths of one scope whose latest attempts ended without an answer of their upstream's own, by the row.
+
+Contract, section 14: such attempts count only for their route and method, so that a poll that answers 503 takes no
+other call down. (choice) A poll has a path of its own, but seldom a route of its own. So attempts in a row of one path
+alone are the outage of that path, as far as `proxy.retry.usual_times.timed_route` tells paths apart; those of several
+are the outage of their route and method.
+"""
+
+from __future__ import annotations
+
+_NEVER = float("inf")
+#: The most paths that are remembered, and the most failures of each.
+_MOST, _KEPT = 256, 16
+#: Seconds without a failure after which all are forgotten.
+_FORGOTTEN_AFTER = 60.0
+
+
+class LostPath:
+    """A row of attempts of one path that ended without an answer: how many they are, `since` when (seconds), and how
+    the latest of them ended.
+    """
+
+    __slots__ = ("count", "endings", "since")
+
+    def __init__(self, now: float) -> None:
+        self.count = 0
+        self.since = now
+        self.endings: list[str] = []
+
+
+class LostPaths:
+    """The rows of one scope. `answered_at`: when an attempt of any path was answered last since there are rows. Times
+    are seconds on the callers' clock.
+    """
+
+    __slots__ = ("_latest", "_rows", "answered_at")
+
+    def __init__(self) -> None:
+        self._rows: dict[str, LostPath] = {}
+        self.answered_at = -_NEVER
+        self._latest = 0.0  # when an attempt ended without an answer last
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def lost(self, path: str, how: str, now: float) -> LostPath:
+        """Note that an attempt of this path ended without an answer, and `how`. Returns the path's row."""
+        self._latest = now
+        row = self._rows.get(path)
+        if row is None:
+            if len(self._rows) >= _MOST:
+                del self._rows[next(iter(self._rows))]
+            row = self._rows[path] = LostPath(now)
+        row.count += 1
+        row.endings = [*row.endings[1 - _KEPT :], how]
+        return row
+
+    def answered(self, path: str, now: float) -> None:
+        """Note that an attempt of this path was answered."""
+        self.answered_at = now
+        if now - self._latest > _FORGOTTEN_AFTER:
+            self._rows.clear()
+        else:
+            self._rows.pop(path, None)
