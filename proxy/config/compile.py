@@ -71,7 +71,7 @@ def compile_tree(
     upstreams = Upstreams(policies.defaults, policies, problems)
     named = upstreams.named(tree.sub("upstreams"), found.get("upstreams", {}))
     fallback = upstreams.fallback()
-    files += [each for each in upstreams.files if each not in files]
+    files += [each for each in dict.fromkeys((*upstreams.files, *problems.referred)) if each not in files]
     written = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
     listen = tuple(_beside(each, place(top, ("listen", number))) for number, each in enumerate(written))
     loopback = all(address.is_loopback for address in listen)

@@ -1,8 +1,8 @@
 """The loader of a configuration file: it returns settings, or a list of everything that is wrong with the file.
 
 A user's mistake never raises an exception, and no configuration is half loaded: there are settings only if there is no
-error. The steps are: read the text, parse it to a tree with marks, replace ${NAME}, check it against the table of keys
-(schema.py), include other files, compile (compile.py), give advice.
+error. The steps are: read the text, parse it to a tree with marks, replace ${NAME} and ${file:PATH}, check it against
+the table of keys (schema.py), include other files, compile (compile.py), give advice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from proxy import __version__
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
-from proxy.config.problems import Mark, Problem, Problems, did_you_mean
-from proxy.config.problems import Path as KeyPath
+from proxy.config.problems import Mark, Problem, Problems
 from proxy.config.provenance import release_parts
+from proxy.config.references import replace
 from proxy.config.schema import EXTENSION, FILE, INCLUDED, VERSION
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
@@ -123,7 +123,7 @@ def _finished(
 ) -> LoadResult:
     files = [] if file is None else [file]
     if read is None:
-        return LoadResult(None, tuple(problems.sorted()), tuple(files))
+        return LoadResult(None, tuple(problems.sorted()), (*files, *problems.referred))
     tree, found = read
     for included in _included(tree, problems):
         files.append(included)
@@ -226,74 +226,3 @@ def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[s
             else:
                 ours.take(name, definitions)
                 found.setdefault(section, {})[name] = other_found[section][name]
-
-
-# -- the environment: replaced after parsing, so that a value cannot add keys or lists ---------------------------------
-
-_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-
-
-#: The message for a credential with a wrong reference, which is not repeated because it may be a secret.
-_UNREPEATED = "contains a ${ that does not begin a reference; write ${NAME} or ${NAME:-default} ($${ for a plain ${)"
-
-
-def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
-    """Replace every ${NAME} and ${NAME:-default} of a tree, in place. `$${` is a `${` that stays."""
-    seen: set[int] = set()
-
-    def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
-        """The value `tree` with its ${NAME} references replaced. If that fails, the error is reported here, and None
-        returned, so that it is reported once.
-        """
-        if isinstance(tree, Text) and "${" in tree:
-            replaced, wrong = _replaced(tree, environ)
-            if wrong and "credentials" in path and "values" in path:
-                wrong = [_UNREPEATED if "is not a reference" in each else each for each in wrong]
-            for message in wrong:
-                problems.add(mark, path, message)
-            return None if wrong else replaced
-        if not isinstance(tree, Map | Seq) or id(tree) in seen:  # an alias of a value that was replaced already
-            return tree
-        seen.add(id(tree))
-        if isinstance(tree, Map):
-            for key, item in list(tree.items()):
-                tree[key] = value(item, tree.values_at[key], (*path, key))
-                if tree[key] is None and item is not None:
-                    del tree[key]  # an error, which was reported
-        else:
-            kept = Seq(tree.mark)
-            for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):
-                found = value(item, at, (*path, number))
-                if found is not None or item is None:
-                    kept.put(found, at)
-            if tree and not kept:  # all items were reported: the list must not be reported as empty too
-                return None
-            tree[:], tree.marks = kept, kept.marks
-        return tree
-
-    value(tree, tree.mark, ())
-
-
-def _replaced(text: Text, environ: Mapping[str, str]) -> tuple[Text, list[str]]:
-    """The text with its references replaced, and what is wrong with them."""
-    wrong: list[str] = []
-
-    def found(match: re.Match[str]) -> str:
-        if match[0] == "$${":
-            return "${"
-        name = _NAME.fullmatch(match[1])
-        if name is None or not match[2]:
-            wrong.append(
-                f"{match[0]!r} is not a reference; write ${{NAME}} or ${{NAME:-default}} ($${{ for a plain ${{)"
-            )
-            return ""
-        value = environ.get(name[1], "")
-        if value or (name[1] in environ and name[2] is None):
-            return value
-        if name[2] is None:
-            hint = did_you_mean(name[1], environ)
-            wrong.append(f"the environment has no {name[1]}, and there is no default{hint}")
-        return name[2] or ""
-
-    return Text.make(_REFERENCE.sub(found, text), plain=text.plain, raw=text.raw), wrong

@@ -351,6 +351,7 @@ class Policies:
         file.
         """
         file = relative_to(tree.values_at[key], str(tree[key]))
+        self._problems.refer(file)
         if not is_file(file):
             self._problems.add(tree.values_at[key], (*path, key), f"there is no file {file}")
         return file

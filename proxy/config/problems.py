@@ -41,6 +41,8 @@ class Mark(NamedTuple):
 MOST_KNOWN = 1000
 #: Words longer than this are cut in messages: they are a mistake themselves, or a path whose ends identify it.
 _LONGEST = 240
+#: Secrets shorter than this are not looked for in messages, which would not be readable without single letters.
+_SHORTEST_HIDDEN = 4
 _TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # only matched at the beginning of a word
 #: The place of a value that no file contains.
 DEFAULT = Mark("default")
@@ -77,9 +79,24 @@ class Problems:
     def __init__(self) -> None:
         self._found: list[Problem] = []
         self._seen: set[tuple[Mark, str, str]] = set()
+        self._hidden: dict[str, str] = {}
+        #: The files that values refer to (`proxy.config.references`), absolute.
+        self.referred: list[str] = []
+
+    def refer(self, file: str) -> None:
+        """Note that a value refers to the content of this file."""
+        if file not in self.referred:
+            self.referred.append(file)
+
+    def hide(self, secret: str, reference: str) -> None:
+        """Put this reference in the place of a secret, in all problems that are added from now on."""
+        if len(secret) >= _SHORTEST_HIDDEN:
+            self._hidden[secret] = reference
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Add a problem at a place. Words of the user's that are too long for a line are cut short."""
+        for secret, reference in self._hidden.items():
+            message = message.replace(secret, reference).replace(repr(secret)[1:-1], reference)
         where, message = (
             _TOO_LONG.sub(lambda word: f"{word[0][:120]}...{word[0][-60:]}", text)
             for text in (path if isinstance(path, str) else dotted(path), message)

@@ -115,11 +115,17 @@ class Contexts:
         return context
 
     def refresh(self) -> None:
-        """Forget the contexts whose files have changed; called after a reload."""
+        """Replace the contexts whose files have changed; called after a reload. A context whose files TLS can't use now
+        stays as it is: a certificate may have been replaced before its key.
+        """
         for key, context in list(self._made.items()):
-            if any(file.has_changed() for file in context.files):
+            changed = [file.has_changed() for file in context.files]
+            if any(changed):
+                try:
+                    self._made[key] = _make_context(*key)
+                except (OSError, ValueError):
+                    continue
                 context.stale = True
-                del self._made[key]
 
 
 def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:

@@ -1,0 +1,130 @@
+"""The references in values: ${NAME} and ${NAME:-default} stand for the environment's value, ${file:PATH} for a file's
+content.
+
+References are replaced after parsing, so that a value can't add keys or lists, and once: what came from outside is not
+looked into again. No message shows what came from outside, but the reference (`Text.raw`); what came from a file is
+taken out of every message of the load, too (`Problems.hide`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.config.problems import Mark, Problems, did_you_mean
+from proxy.config.problems import Path as KeyPath
+from proxy.config.yaml_tree import Map, Seq, Text
+
+#: Contract, section 3: the longest content of a file that is referred to, in bytes.
+MOST = 64 * 1024
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_FILE = "file:"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+#: The message for a credential with a wrong reference, which is not repeated because it may be a secret.
+_UNREPEATED = (
+    "contains a ${ that does not begin a reference; write ${NAME}, ${NAME:-default} or "
+    "${file:PATH} ($${ for a plain ${)"
+)
+
+
+def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
+    """Replace every ${NAME}, ${NAME:-default} and ${file:PATH} of a tree, in place. `$${` is a `${` that stays."""
+    seen: set[int] = set()
+
+    def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
+        """The value `tree` with its references replaced. If that fails, the error is reported here, and None returned,
+        so that it is reported once.
+        """
+        if isinstance(tree, Text) and "${" in tree:
+            replaced, wrong = _replaced(tree, environ, mark, problems)
+            if wrong and "credentials" in path and "values" in path:
+                wrong = [_UNREPEATED if "is not a reference" in each else each for each in wrong]
+            for message in wrong:
+                problems.add(mark, path, message)
+            return None if wrong else replaced
+        if not isinstance(tree, Map | Seq) or id(tree) in seen:  # an alias of a value that was replaced already
+            return tree
+        seen.add(id(tree))
+        if isinstance(tree, Map):
+            for key, item in list(tree.items()):
+                tree[key] = value(item, tree.values_at[key], (*path, key))
+                if tree[key] is None and item is not None:
+                    del tree[key]  # an error, which was reported
+        else:
+            kept = Seq(tree.mark)
+            for number, (item, at) in enumerate(zip(tree, tree.marks, strict=True)):
+                found = value(item, at, (*path, number))
+                if found is not None or item is None:
+                    kept.put(found, at)
+            if tree and not kept:  # all items were reported: the list must not be reported as empty too
+                return None
+            tree[:], tree.marks = kept, kept.marks
+        return tree
+
+    value(tree, tree.mark, ())
+
+
+def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems) -> tuple[Text, list[str]]:
+    """The text with its references replaced, and what is wrong with them."""
+    wrong: list[str] = []
+
+    def found(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        if match[1].startswith(_FILE) and match[2]:
+            try:
+                return _content(match[1].removeprefix(_FILE), match[0], mark, problems)
+            except ValueError as why:
+                wrong.append(str(why))
+                return ""
+        name = _NAME.fullmatch(match[1])
+        if name is None or not match[2]:
+            wrong.append(
+                f"{match[0]!r} is not a reference; write ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}} "
+                "($${ for a plain ${)"
+            )
+            return ""
+        value = environ.get(name[1], "")
+        if value or (name[1] in environ and name[2] is None):
+            return value
+        if name[2] is None:
+            hint = did_you_mean(name[1], environ)
+            wrong.append(f"the environment has no {name[1]}, and there is no default{hint}")
+        return name[2] or ""
+
+    return Text.make(_REFERENCE.sub(found, text), plain=text.plain, raw=text.raw), wrong
+
+
+def _content(name: str, reference: str, mark: Mark, problems: Problems) -> str:
+    """The content of a file, without one line break (LF or CRLF) at its end. `name` is relative to the file that has
+    `mark`. Raises ValueError, whose text does not repeat the content, if there is none that may be used.
+    """
+    if not name:
+        raise ValueError(f"{reference} names no file: write ${{file:/run/secrets/NAME}}")
+    file = str((Path(mark.file).parent if mark.line else Path()) / name)
+    problems.refer(str(Path(file).absolute()))
+    try:
+        with Path(file).open("rb") as source:
+            data = source.read(MOST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{file} can't be read ({reason})") from None
+    if len(data) > MOST:
+        raise ValueError(f"{file} is larger than 64 KiB, too large for a value")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} is not UTF-8") from None
+    text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+    if not text:
+        raise ValueError(f"{file} is empty: write the value into it, and nothing else")
+    if _CONTROL.search(text):
+        raise ValueError(f"{file} has a line break or another control character inside: one value, and nothing else")
+    problems.hide(text, reference)
+    return text

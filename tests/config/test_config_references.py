@@ -1,0 +1,155 @@
+"""References to files in values: `${file:PATH}` (contract, section 3)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded, settings
+from test_config_watch import watched
+
+from proxy.config.load import load_tree
+
+TOKEN = "correct-horse-battery"
+CONFIG = """
+admin: {listen: 127.0.0.1:9901, token: "${file:secrets/token}"}
+redis: {url: "redis://:${file:secrets/token}@localhost/0"}
+"""
+
+
+def secret(folder: Path, content: bytes, name: str = "token") -> Path:
+    file = folder / "secrets" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("content", [TOKEN.encode(), TOKEN.encode() + b"\n", TOKEN.encode() + b"\r\n"])
+def test_a_files_content_takes_the_references_place(tmp_path: Path, content: bytes) -> None:
+    file = secret(tmp_path, content)
+    found = settings(tmp_path, CONFIG)
+    assert found.admin is not None and found.admin.token == TOKEN
+    assert found.redis.url == f"redis://:{TOKEN}@localhost/0"
+    assert str(file) in found.files
+
+
+def test_an_absolute_path_and_a_part_of_a_value(tmp_path: Path) -> None:
+    file = secret(tmp_path, b"two")
+    found = settings(tmp_path, f'redis: {{prefix: "one-${{file:{file}}}-$${{three}}"}}')
+    assert found.redis.prefix == "one-two-${three}"
+
+
+def test_what_came_is_not_looked_into_again(tmp_path: Path) -> None:
+    secret(tmp_path, b"${HOME} and ${file:/etc/hostname} and $${x}")
+    assert settings(tmp_path, 'redis: {prefix: "${file:secrets/token}"}', {"HOME": "no"}).redis.prefix == (
+        "${HOME} and ${file:/etc/hostname} and $${x}"
+    )
+
+
+NOT_ONE = "has a line break or another control character inside: one value, and nothing else"
+EMPTY = "is empty: write the value into it, and nothing else"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", EMPTY),
+        (b"\n", EMPTY),
+        (b"x" * (64 * 1024 + 1), "is larger than 64 KiB, too large for a value"),
+        (b"a\nb\n", NOT_ONE),
+        (b"a\n\n", NOT_ONE),
+        (b"a\x00b", NOT_ONE),
+        (b"a\x7f", NOT_ONE),
+        (b"\xff\xfe", "is not UTF-8"),
+    ],
+)
+def test_what_is_no_value_is_an_error(tmp_path: Path, content: bytes, says: str) -> None:
+    file = secret(tmp_path, content)
+    result = loaded(tmp_path, 'redis:\n  prefix: "${file:secrets/token}"\n')
+    assert lines(tmp_path, result) == [f"redrive.yaml:2:11: redis.prefix: secrets/token {says}"]
+    assert str(file) in result.files  # so that its repair is noticed
+
+
+def test_a_file_that_is_missing_or_not_named_is_an_error(tmp_path: Path) -> None:
+    result = loaded(tmp_path, 'redis: {prefix: "${file:no}", url: "${file:}"}')
+    assert lines(tmp_path, result) == [
+        "redrive.yaml:1:17: redis.prefix: no can't be read (No such file or directory)",
+        "redrive.yaml:1:36: redis.url: ${file:} names no file: write ${file:/run/secrets/NAME}",
+    ]
+    assert str(tmp_path / "no") in result.files
+
+
+def test_64_kib_are_enough(tmp_path: Path) -> None:
+    secret(tmp_path, b"x" * 64 * 1024)
+    assert len(settings(tmp_path, 'redis: {prefix: "${file:secrets/token}"}').redis.prefix) == 64 * 1024
+
+
+UPSTREAM = 'upstreams: {a: {url: "http://a.test", %s}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'drain: "${file:secrets/token}"',
+        'defaults: {strategy: "${file:secrets/token}"}',
+        'defaults: {bucket: "x${file:secrets/token}"}',
+        'defaults: {verify: "${file:secrets/token}"}',
+        'defaults: {dialects: ["${file:secrets/token}"]}',
+        'include: ["${file:secrets/token}"]',
+        'upstreams: {a: {url: "ftp://${file:secrets/token}"}}',
+        UPSTREAM % 'routes: [{match: {path: "${file:secrets/token}"}}]',
+        UPSTREAM % 'classify: {rules: [{status: 503, as: "${file:secrets/token}"}]}',
+        UPSTREAM % 'fallback: ["${file:secrets/token}"]',
+        UPSTREAM % 'service_config: "${file:secrets/token}"',
+        UPSTREAM % 'credentials: {header: x-key, values: ["${file:secrets/token}\\n"]}',
+    ],
+)
+def test_no_message_shows_it(tmp_path: Path, text: str) -> None:
+    secret(tmp_path, TOKEN.encode())
+    result = loaded(tmp_path, text)
+    assert result.errors
+    assert not [each for each in result.problems if TOKEN in str(each)]
+
+
+def test_the_effective_configuration_shows_the_reference(tmp_path: Path) -> None:
+    secret(tmp_path, TOKEN.encode())
+    found = settings(tmp_path, UPSTREAM % 'headers: {request: {set: {x-tenant: "${file:secrets/token}"}}}')
+    assert found.router.by_name["a"].policy.request_headers.set[0][1] == TOKEN
+    assert TOKEN not in str(found.provenance.effective())
+    shown = found.provenance.origin("a", "", "headers.request.set.x-tenant")
+    assert shown is not None and shown.value == "${file:secrets/token}"
+
+
+def test_in_an_inline_configuration_a_path_is_relative_to_its_file(tmp_path: Path) -> None:
+    secret(tmp_path, b"here")
+    result = load_tree({"redis": {"prefix": "${file:secrets/token}"}}, str(tmp_path / "test.yaml"), {})
+    assert result.settings is not None and result.settings.redis.prefix == "here"
+
+
+async def test_a_file_that_changes_is_read_again_and_a_bad_one_refused(tmp_path: Path) -> None:
+    file = secret(tmp_path, b"one")
+    config = tmp_path / "redrive.yaml"
+    config.write_text('redis: {prefix: "${file:secrets/token}"}')
+    async with watched(config) as (heard, _):
+        file.write_bytes(b"two\n")
+        await heard.until(lambda result: result.settings is not None and result.settings.redis.prefix == "two")
+        file.write_bytes(b"")
+        result, _ = await heard.until(lambda result: result.settings is None)
+        assert "is empty" in str(result.errors[0])
+        swapped = tmp_path / "new"
+        swapped.write_bytes(b"three")
+        os.replace(swapped, file)
+        await heard.until(lambda result: result.settings is not None and result.settings.redis.prefix == "three")
+
+
+async def test_ca_and_client_certificate_files_are_watched(tmp_path: Path) -> None:
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).write_text("one")
+    config = tmp_path / "redrive.yaml"
+    tls = "verify: ca.pem, client_cert: {cert: cert.pem, key: key.pem}"
+    config.write_text(f"upstreams: {{a: {{url: 'https://a.test', {tls}}}}}")
+    async with watched(config) as (heard, _):
+        for name in ("ca.pem", "cert.pem", "key.pem"):
+            (tmp_path / name).write_text("two")
+            assert (await heard.until(lambda result: result.settings is not None))[1] == "file"
