@@ -44,6 +44,8 @@ BUNDLE_NAMES = (
 )
 #: The variable that adds to an app's roots, and so names the CA's certificate alone.
 CA_NAME = "NODE_EXTRA_CA_CERTS"
+#: The names of apps that can stand in a url as they are.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 #: Values that every reader of .env files takes literally, without quotes.
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 #: Characters that end a single-quoted string in PowerShell; inside it each is written twice.
@@ -54,16 +56,19 @@ class NotWritableError(Exception):
     """The lines cannot be written; the text is one line for people."""
 
 
-def variables(settings: Settings, environ: Mapping[str, str] = NO_ENVIRONMENT, *, java: bool = False) -> dict[str, str]:
+def variables(
+    settings: Settings, environ: Mapping[str, str] = NO_ENVIRONMENT, *, java: bool = False, app: str = ""
+) -> dict[str, str]:
     """Every environment variable that points an app at redrive, and its value; with `java` also JAVA_TOOL_OPTIONS,
     which makes each JVM print at its start that it has read it. Hosts that `environ` excludes from a proxy stay
-    excluded. Raises NotWritableError if no listener can be named in a URL.
+    excluded. `app`: the name by which redrive is to know the app, "" for none; the url then has a password too, since
+    requests and urllib send no user without one. Raises NotWritableError if no listener can be named in a URL.
     """
     address = next((address for address in settings.listen if address.unix is None and address.port), None)
     if address is None:
         raise NotWritableError("no listener has a TCP port that an app could use")
     return {
-        **dict.fromkeys(PROXY_NAMES, f"http://{address.nearby}"),
+        **dict.fromkeys(PROXY_NAMES, f"http://{app}:x@{address.nearby}" if app else f"http://{address.nearby}"),
         **{name: _appended(environ, name) for name in NO_PROXY_NAMES},
         "NODE_USE_ENV_PROXY": "1",  # with this, Node follows the other variables, from 22.21 or 24 on
         **({"JAVA_TOOL_OPTIONS": _java(address.nearby, settings, environ)} if java else {}),

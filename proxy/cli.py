@@ -153,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "what the lines are for: %(choices)s (default: %(default)s)"
     option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=help_text)
     option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
+    option("--app", metavar="NAME", help="the name by which redrive is to know the app (`apps` in the configuration)")
     option("--unset", action="store_true", help="print the lines that unset the variables again")
     option = add("exec", exec_, "run one command with a redrive of its own in front of its requests").add_argument
     help_text = "also read its HTTPS requests to the configuration's upstreams, with a CA made for this command"
@@ -295,16 +296,28 @@ def schema(options: argparse.Namespace) -> int:
 
 def env(options: argparse.Namespace) -> int:
     """Print the lines that set, or unset, an app's variables."""
-    from proxy.app_env import NotWritableError, lines, restored, saved, told_of, variables, warn_if_missing
+    from proxy.app_env import (
+        PLAIN_NAME,
+        NotWritableError,
+        lines,
+        restored,
+        saved,
+        told_of,
+        variables,
+        warn_if_missing,
+    )
 
     if options.unset and options.shell == "dotenv":
         return _refuse("a .env file can't unset a variable: leave its lines out")
     settings = _load(options)[1].settings
     if settings is None:
         return BAD_INPUT
+    name = options.app or ""
+    if name and not PLAIN_NAME.fullmatch(name):
+        return _refuse(f"--app {name}: a name has letters, digits, dots, dashes and underscores, and nothing else")
     try:
         dotenv = options.shell == "dotenv"  # for other shells than this one, whose values say nothing there
-        values = variables(settings, {} if dotenv else os.environ, java=options.java)
+        values = variables(settings, {} if dotenv else os.environ, java=options.java, app=name)
         if options.unset:
             printed = list(lines(restored(values, os.environ), options.shell))
         else:

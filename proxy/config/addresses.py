@@ -109,6 +109,16 @@ def credential_format(value: Any) -> str:
     return str(value)
 
 
+def app_name(value: Any) -> str:
+    """The name of an app: letters, digits, dots, dashes and underscores; not `others`, which stands for all names that
+    the configuration does not know.
+    """
+    found = name(value)
+    if found == "others":
+        raise ValueError("is the name of all apps that are not listed: write it beside known, as apps.others")
+    return found
+
+
 def no_credentials(value: Any) -> str:
     """The word none. Any other value is refused, and not repeated in the error message, because it may be a
     credential.

@@ -18,7 +18,7 @@ from proxy.config.key_files import read_key_file
 from proxy.config.policies import Policies, PolicyPlace, relative_to
 from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
 from proxy.config.provenance import Provenance
-from proxy.config.schema import CREDENTIALS, DEFAULTS, FILE
+from proxy.config.schema import APP, APPS, CREDENTIALS, DEFAULTS, FILE
 from proxy.config.schema_language import SecretFile
 from proxy.config.settings import (
     ALWAYS_DENIED,
@@ -36,6 +36,7 @@ from proxy.config.settings import (
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
 from proxy.config.yaml_tree import Map, Seq, Text, lay, place
+from proxy.retry.apps import OTHERS, RANKS, Apps, NamedApp
 from proxy.retry.policy import Credentials, EndpointShare, KeyFile, Policy, Scope
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
 
@@ -66,14 +67,15 @@ def compile_tree(
     typed = FILE.filled(found)
     refused = {section for section in _POLICY_SECTIONS if _is_refused(tree, section)}
     kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems, refused)
-    policies = Policies(kinds, problems)
+    apps = _apps(found.get("apps"))
+    policies = Policies(kinds, problems, frozenset() if apps is None else apps.never_forwarded)
     policies.defaults = _defaults(tree.sub("defaults"), top, policies, _aws_layers(environ, problems), under)
     upstreams = Upstreams(policies.defaults, policies, problems)
     named = upstreams.named(tree.sub("upstreams"), found.get("upstreams", {}))
     fallback = upstreams.fallback()
     files += [each for each in dict.fromkeys((*upstreams.files, *problems.referred)) if each not in files]
     written = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
-    listen = tuple(_beside(each, place(top, ("listen", number))) for number, each in enumerate(written))
+    listen = tuple(_listener(each, place(top, ("listen", number))) for number, each in enumerate(written))
     loopback = all(address.is_loopback for address in listen)
     admin = _admin(typed["admin"], top, problems)
     probe = typed["probe"] and _beside(typed["probe"], place(top, ("probe",)))
@@ -95,6 +97,7 @@ def compile_tree(
         file=file,
         files=tuple(files),
         listen=listen,
+        apps=apps,
         admin=admin,
         probe=probe,
         workers=typed["workers"],
@@ -143,6 +146,29 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
         message = f"{admin.listen} can be reached from other machines: admin.token is required there"
         problems.add(mark, "admin.token", message)
     return admin
+
+
+def _listener(typed: Address | dict[str, Any], mark: Mark) -> Address:
+    """The address of a listener, with the name of the app that calls there, if the file gives one."""
+    if isinstance(typed, Address):
+        return _beside(typed, mark)
+    return replace(_beside(typed["address"], mark), app=typed["app"])
+
+
+def _apps(typed: dict[str, Any] | None) -> Apps | None:
+    """The apps by name; None if the file has no such section."""
+    if typed is None:
+        return None
+    full = APPS.filled(typed)
+    by = tuple(each if isinstance(each, str) else each["header"].lower() for each in full["by"])
+    fields = frozenset(each["header"].lower() for each in full["by"] if not isinstance(each, str))
+    known = {name: _app(name, each) for name, each in full["known"].items()}
+    return Apps(by, full["required"], known, _app(OTHERS, full.get("others") or {}), fields)
+
+
+def _app(name: str, typed: dict[str, Any]) -> NamedApp:
+    full = APP.filled(typed)
+    return NamedApp(name, full["weight"], RANKS[full["priority"]])
 
 
 def _one_door_each(

@@ -76,8 +76,10 @@ class PolicyPlace:
 class Policies:
     """A maker of policies, which keeps the effective tree of each for `explain`."""
 
-    def __init__(self, kinds: Kinds, problems: Problems) -> None:
+    def __init__(self, kinds: Kinds, problems: Problems, own_fields: frozenset[str] = frozenset()) -> None:
+        """`own_fields`: lower-case names of request fields that are only for redrive, so that none is forwarded."""
         self._kinds = kinds
+        self._own_fields = own_fields
         self._problems = problems
         known = DEFAULTS.default_values
         self._read = {(name, id(tree)): (tree, known[name]) for name, tree in DEFAULTS.defaults.items()}
@@ -155,7 +157,7 @@ class Policies:
             self._one(key),
             self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"], of)),
             typed["mode"],
-            self._one(_edits(typed["headers"]["request"])),
+            self._one(_edits(typed["headers"]["request"], self._own_fields)),
             self._one(_edits(typed["headers"]["response"])),
             self._one(self._target(tree, typed, place.endpoints, path)),
             circuit_breaker=breaker,
@@ -411,12 +413,12 @@ def _fallback(typed: str | dict[str, Any]) -> Fallback:
     return Fallback(typed["to"], tuple(typed.get("json", {}).items()), keep)
 
 
-def _edits(typed: dict[str, Any]) -> HeaderEdits:
-    """The edits of header fields. Names are compared without case: a field that a route sets replaces its
-    upstream's.
+def _edits(typed: dict[str, Any], removed: frozenset[str] = frozenset()) -> HeaderEdits:
+    """The edits of header fields, and the lower-case names of further fields that are `removed`. Names are compared
+    without case: a field that a route sets replaces its upstream's.
     """
     fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
-    return HeaderEdits(tuple(fields.values()), frozenset(name.lower() for name in typed["remove"]))
+    return HeaderEdits(tuple(fields.values()), removed | {name.lower() for name in typed["remove"]})
 
 
 def _answers(typed: str | dict[str, Any]) -> WholeAnswers | None:

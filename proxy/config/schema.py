@@ -761,11 +761,46 @@ _INCLUDED: dict[str, Key] = {
 
 INCLUDED = Section("included", "What an included file may contain.", _INCLUDED, more=_LEFT_ALONE)
 
+LISTENER = section(
+    "listener",
+    "An address to listen on, for one app.",
+    address=Key(address, required=True, doc="HOST:PORT or unix:/path"),
+    app=Key(Word(addresses.app_name, ANY), required=True, doc="the name of the app that calls here"),
+)
+
+_PRIORITY = Key(one_word("high", "normal", "low"), "normal", "which calls of a queue go first")
+_WEIGHT = Key(whole(1, 1000), 1, "its share beside other apps of its priority")
+APP = section("app", "How the calls of an app wait beside those of others.", weight=_WEIGHT, priority=_PRIORITY)
+APP_FIELD = section(
+    "app_field",
+    "A request field that names the app; it is never forwarded.",
+    header=Key(Word(addresses.editable_header, ANY), required=True),
+)
+APPS = section(
+    "apps",
+    "The apps that this sidecar serves, by name.",
+    by=Key(
+        ListOf(Either(word=one_word("listener", "unix_user", "proxy_user"), mapping=APP_FIELD), "must not be empty"),
+        ["listener", "unix_user", "proxy_user"],
+        "what names the app of a call; the first that says something does",
+    ),
+    required=Key(flag, False, "requests without a name are refused, with 407 or 403"),
+    known=Key(MapOf(APP, key=addresses.app_name), {}, "the apps with a share of their own, by name"),
+    others=Key(APP, doc="all further names together"),
+)
+
 _FILE = section(
     "file",
     "The configuration of redrive.",
     version=Key(Word(_version, {"enum": [1, "1"]}), 1, "the file's format; there is only 1"),
-    listen=Key(several(address, "must not be empty"), "127.0.0.1:8080", "HOST:PORT, unix:/path, or a list"),
+    listen=Key(
+        Either(
+            word=address, mapping=LISTENER, list=ListOf(Either(word=address, mapping=LISTENER), "must not be empty")
+        ),
+        "127.0.0.1:8080",
+        "HOST:PORT, unix:/path, {address, app}, or a list",
+    ),
+    apps=Key(APPS, doc="the apps that this sidecar serves, by name; without it, all are one"),
     admin=Key(Either(word=address_or_off, mapping=ADMIN), doc="an address, a mapping, or off"),
     probe=Key(address_or_off, "off", "livez, readyz and metrics alone"),
     workers=Key(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from proxy.config.provenance import Provenance, uncollected
+from proxy.retry.apps import Apps
 from proxy.retry.policy import BucketRef
 from proxy.retry.routing import Router
 
@@ -36,12 +37,13 @@ MOST_WORKERS = 127
 @dataclass(frozen=True, slots=True)
 class Address:
     """An address to listen on: host (without brackets) and port, or a unix socket's path. Port 0 lets the system
-    choose.
+    choose. `app`: the name of the app whose listener it is, "" for none.
     """
 
     host: str = ""
     port: int = 0
     unix: str | None = None
+    app: str = field(default="", compare=False)
 
     @property
     def is_loopback(self) -> bool:
@@ -151,6 +153,7 @@ class Settings:
     named ones. `files` are all files that were read, which a watcher has to watch. `uses_redis`: whether any bucket is
     in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares their cooldowns too. `unmatched` is
     that of the strictest listener if the file does not set it (`unmatched_set`); `unmatched_on` gives it for each.
+    `apps`: the apps by name, None if the file has no such section.
     """
 
     file: str | None
@@ -175,6 +178,7 @@ class Settings:
     unmatched_set: bool = True
     uses_redis: bool = False
     redis_upstreams: frozenset[str] = frozenset()
+    apps: Apps | None = None
 
     def unmatched_on(self, *, loopback: bool) -> Literal["forward", "deny"]:
         """The rule for hosts that no upstream names; by default, loopback listeners forward such calls, and others deny

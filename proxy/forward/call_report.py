@@ -28,6 +28,7 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
     record.wall_started = started + delivery.context.env.wall_offset
     record.ended = ended
     record.policy = plan.policy
+    record.app = "" if request.app is None else request.app.name
     record.method = request.method
     record.authority = request.authority
     record.path = request.path

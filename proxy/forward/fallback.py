@@ -129,6 +129,7 @@ class Journey:
         whole_path = made.form == "asterisk" or first.is_grpc  # other paths are appended to the url's path
         old = first.request
         request = Request(made.method, authority, made.path.decode("latin-1"), made, old.plain, old.timed)
+        request.app = old.app
         policy = upstream.policy_for(
             made.method, made.path, head
         )  # uses the new head, though matching reveals nothing to an upstream

@@ -15,6 +15,7 @@ cdef class Plan:
     cdef public bytes rest
     cdef public object upstream
     cdef public object router
+    cdef public object naming
     cdef public bytes begins
     cdef public bint routed
     cdef public bint by_service

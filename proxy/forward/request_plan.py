@@ -50,6 +50,19 @@ def destination_of(
     )
 
 
+class Naming:
+    """The fields of a request that name its app, and their values: a request with the same ones has the same app."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
+        self.fields = fields
+
+    def is_same(self, head: RequestHead) -> bool:
+        """Whether a request with this head has the same values."""
+        return all(tuple(head.get_all(name)) == values for name, values in self.fields)
+
+
 class Plan:
     """A request, its policy and its destination. An app connection keeps it for as long as its app sends the same head.
 
@@ -60,7 +73,8 @@ class Plan:
     is. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`). `answered`:
     the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`:
     trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that may take
-    over (`proxy.forward.fallback.Ways`). `keyed`: like `prepared`, for each of the policy's credentials.
+    over (`proxy.forward.fallback.Ways`). `naming`: what names its app, if fields of the request may. `keyed`: like
+    `prepared`, for each of the policy's credentials.
     """
 
     #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
@@ -78,6 +92,7 @@ class Plan:
         "keyed",
         "login_bound",
         "looks",
+        "naming",
         "patience",
         "plain",
         "policy",
@@ -113,6 +128,7 @@ class Plan:
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.looks = policy.classify.looks_below_400
         self.ways: Any = None
+        self.naming: Naming | None = None
         self.prepared: PreparedRequest | None = None  # as a first attempt sends it to the only origin
         self.keyed: list[PreparedRequest | None] | None = None
         self.answered: ResponseHead | None = None
@@ -153,6 +169,7 @@ class Plan:
             or head.scheme != old.scheme
             # Heads that share them share all that they follow from: neither took the slow path.
             or (head.specials is not old.specials and not (head.common and _steer_alike(head.specials, old.specials)))
+            or (self.naming is not None and not self.naming.is_same(head))
         ):
             return False
         if router is not self.router:
@@ -182,6 +199,7 @@ class Plan:
         made = self.request = Request.__new__(Request)  # past its own constructor, which takes four times as long
         made.method, made.authority, made.path = request.method, request.authority, whole.decode("latin-1")
         made.fields, made.plain, made.timed, made.body = head, request.plain, request.timed, None
+        made.app = request.app
         return True
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
@@ -195,7 +213,7 @@ class Plan:
         plan.prepared = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
-        plan.protocol, plan.plain, plan.ways = self.protocol, self.plain, self.ways
+        plan.protocol, plan.plain, plan.ways, plan.naming = self.protocol, self.plain, self.ways, self.naming
         return plan if plan.follow(head, router) else None
 
     def answers_plainly(self, head: ResponseHead, via: str) -> bool:

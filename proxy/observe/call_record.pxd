@@ -3,6 +3,7 @@ cdef class CallRecord:
     cdef public double started
     cdef public double ended
     cdef public object policy
+    cdef public str app
     cdef public str method
     cdef public str authority
     cdef public str path

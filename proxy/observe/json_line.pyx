@@ -145,6 +145,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     put(line, b',"endpoint":')
     text(line, call.endpoint)
     protocol(line, call.protocol)
+    if call.app:
+        put(line, b',"app":')
+        text(line, call.app)
     if call.grpc_status is not None:
         put(line, b',"grpc_status":')
         number(line, call.grpc_status)

@@ -6,6 +6,7 @@ cdef class Request:
     cdef public object fields
     cdef public bint plain
     cdef public bint timed
+    cdef public object app
 
     cpdef bint is_idempotent(self, key_header, bint injected) except -1
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
 
+from proxy.retry.apps import NamedApp
+
 #: RFC 9110 section 9.2.2: methods that may be repeated even if the first request may have been carried out.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
@@ -208,10 +210,11 @@ class Request:
     body, None if it has none, or the driver did not say.
 
     `plain`: the reader of the head has seen that none of its fields steers deciding (STEERING_FIELDS), so that none
-    need be looked up. `timed`: none does except a grpc-timeout.
+    need be looked up. `timed`: none does except a grpc-timeout. `app`: the app that it belongs to, if the configuration
+    names apps.
     """
 
-    __slots__ = ("authority", "body", "fields", "method", "path", "plain", "timed")
+    __slots__ = ("app", "authority", "body", "fields", "method", "path", "plain", "timed")
 
     def __init__(
         self,
@@ -229,6 +232,7 @@ class Request:
         self.plain = plain
         self.timed = timed
         self.body: Body | None = None
+        self.app: NamedApp | None = None
 
     @property
     def is_grpc(self) -> bool:

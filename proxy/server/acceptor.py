@@ -12,6 +12,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol, cast
@@ -32,6 +33,7 @@ from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
 from proxy.retry.http_date import http_date
+from proxy.server.app_names import app_of, name_of, naming_of, unix_user
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Notify, Secured
@@ -156,12 +158,27 @@ class Acceptor(web.Server):
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def place_of(self, name: Any) -> Exposure:
-        """Return the exposure of the listener by which a connection with this local address came."""
+    def place_of(self, name: Any, sock: object = None) -> Exposure:
+        """Return the exposure of the listener by which a connection with this local address came. `sock`: its
+        socket.
+        """
+        apps = self.settings.apps
         if not isinstance(name, tuple):
-            return Exposure(loopback=True, unix=True)
+            if apps is None:
+                return Exposure(loopback=True, unix=True)
+            return Exposure(loopback=True, unix=True, app=self._listener_name(name, 0), user=unix_user(sock))
         address = Address(*name[:2])
-        return Exposure(self.listening[address] > 0 and address.is_loopback)  # 0: the listener is one on all addresses
+        loopback = self.listening[address] > 0 and address.is_loopback  # 0: the listener is one on all addresses
+        return Exposure(loopback) if apps is None else Exposure(loopback, app=self._listener_name(*name[:2]))
+
+    def _listener_name(self, host: str, port: int) -> str:
+        """The name that the listener at this address gives to apps: `host` is a path for a unix socket."""
+        hosts = (host, *_WILDCARDS)
+        for number in (port, 0):  # 0: the system chose the port
+            for each in self.settings.listen:
+                if each.unix == host if each.unix is not None else each.port == number and each.host in hosts:
+                    return each.app
+        return ""
 
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
@@ -217,14 +234,19 @@ class Acceptor(web.Server):
         last = connection.plan
         if last is not None and last.follow(head, self.settings.router):
             return last
-        place = connection.place
+        place, apps = connection.place, self.settings.apps
         if head.max_forwards == 0:
             self._answer_here(connection, head, "Max-Forwards ends here")
             return None
+        name = "" if apps is None else name_of(apps, head, place.app, place.user, place.named)
         try:
+            if apps is not None and apps.required and not name:
+                raise _nameless(head)
             if head.method == "CONNECT" and head.is_http2:
                 raise Rejection(501, "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
+                if apps is not None:
+                    cast(Any, connection).place = replace(place, named=name)  # only HTTP/1 connections come here
                 return self._admit_connect(connection, head)
             admitted = admit(head, self.settings, place, self.context.via, connection.inside)
         except Rejection as rejection:
@@ -246,6 +268,8 @@ class Acceptor(web.Server):
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         plan.by_service = admitted.by_service
+        if apps is not None:
+            plan.request.app, plan.naming = app_of(apps, head, name), naming_of(apps, head)
         if admitted.policy.fallback:
             plan.ways = Ways(self.settings.router, strict=not place.loopback, traced=self.tracer is not None)
         # The fields that show a loop must be examined with each request, so its plan is not used again.
@@ -291,6 +315,8 @@ class Acceptor(web.Server):
             head.authority,
             strict=not connection.place.loopback,
         )
+        if self.settings.apps is not None:
+            admitted.request.app = app_of(self.settings.apps, head, connection.place.named)
         plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
         named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
         plan.report_blind = partial(self._notify_blind, upstream.name) if named else None
@@ -334,6 +360,8 @@ class Acceptor(web.Server):
         grpc = head is not None and is_grpc(head)
         answer = OwnAnswer(why.status, why.title or HTTPStatus(why.status).phrase, why.detail, why.outcome, grpc=grpc)
         answer.changes = refusal_fields(why.outcome, why.error, why.detail)
+        if why.status == 407:
+            answer.changes.add.append(("Proxy-Authenticate", 'Basic realm="redrive"'))
         answer.retry_after, answer.grpc_status = 1.0, why.grpc_status
         status, lines, body = answer.render()
         headless = head is not None and head.method == "HEAD"
@@ -381,6 +409,20 @@ class Acceptor(web.Server):
         for connection in list(self.open):
             connection.drained(before)
         self._drain_timer = self.context.loop.call_later(SAYS_SECONDS, self._close_rested)
+
+
+#: Hosts of listeners that take connections for any address of the machine.
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
+
+
+def _nameless(head: RequestHead) -> Rejection:
+    """Return the rejection of a request that no name of an app comes with, where `apps.required` asks for one."""
+    if head.method == "CONNECT" or head.form == "absolute":
+        detail = (
+            "apps.required: name the app as the user of the proxy's url, http://NAME:x@HOST:PORT (redrive env --app)"
+        )
+        return Rejection(407, detail, Outcome.DENIED, "proxy_authentication_required")
+    return denied("apps.required: nothing names the app of this request; see `apps.by` in the configuration")
 
 
 _FULL = Rejection(503, "too many connections are open", Outcome.OVERLOADED, "connection_limit_reached")

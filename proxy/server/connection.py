@@ -133,7 +133,7 @@ class AppConnection(ConnectionStream):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
         self._socket = socket_of(transport)
-        self.place = self.acceptor.place_of(transport.get_extra_info("sockname"))
+        self.place = self.acceptor.place_of(transport.get_extra_info("sockname"), transport.get_extra_info("socket"))
         self.client = presence.address(transport.get_extra_info("peername"))
         self.connected = self.since = monotonic()
         self.acceptor.connection_limit.enter(self)

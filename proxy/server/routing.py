@@ -27,10 +27,16 @@ _NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The reach of a listener. `loopback`: from this machine alone; `unix`: only by users who may open its file."""
+    """The reach of a listener. `loopback`: from this machine alone; `unix`: only by users who may open its file. `app`
+    and `user`: the names that the listener, and the peer of a unix socket, give to the app; `named`: the one that it
+    had at the CONNECT which the connection's requests are inside of.
+    """
 
     loopback: bool
     unix: bool = False
+    app: str = ""
+    user: str = ""
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ class RecordingObserver:
         seen["resent"] = any(record.decision == "transparent" for record in call.history)
         seen["took"] = call.ended - call.started
         seen["upstream"] = call.policy.upstream
+        seen["app"] = call.app
         seen["fallbacks"] = list(call.fallbacks)
         self.calls.append(seen)
         self.changed.set()

@@ -1,0 +1,53 @@
+"""The apps that one sidecar serves, by name (contract, section 17).
+
+A name is no proof of who it is; what can't be forged comes first. Each app has a weight and a priority, by which its
+calls wait. Names that the configuration does not know count as one app, `others`, so that no key which an app puts in
+place of a name is ever shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+#: The ranks of the priorities: calls of a lower rank go first.
+RANKS: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
+#: The name of all apps that the configuration does not know.
+OTHERS = "others"
+#: The request field by which an app may lower the priority of a call; it is never forwarded.
+PRIORITY_FIELD = "x-retry-priority"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedApp:
+    """An app, as calls wait in queues: `rank` of its priority, and its share `weight` beside others of that rank."""
+
+    name: str = OTHERS
+    weight: int = 1
+    rank: int = RANKS["normal"]
+
+    def lowered(self) -> NamedApp:
+        """The same app, for a call that its app says has low priority."""
+        return self if self.rank == RANKS["low"] else NamedApp(self.name, self.weight, RANKS["low"])
+
+
+@dataclass(frozen=True, slots=True)
+class Apps:
+    """The configuration of apps. `by`: what names them, in order: listener, unix_user, proxy_user, or the lower-case
+    name of a request field, which is in `fields` too. `required`: requests without a name are refused.
+    """
+
+    by: tuple[str, ...] = ("listener", "unix_user", "proxy_user")
+    required: bool = False
+    known: Mapping[str, NamedApp] = field(default_factory=dict)
+    others: NamedApp = NamedApp()
+    fields: frozenset[str] = frozenset()
+
+    def named(self, name: str) -> NamedApp:
+        """The app of this name."""
+        return self.known.get(name, self.others)
+
+    @property
+    def never_forwarded(self) -> frozenset[str]:
+        """The lower-case names of request fields that are only for redrive."""
+        return self.fields | {PRIORITY_FIELD}

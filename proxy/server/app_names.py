@@ -1,0 +1,86 @@
+"""The app that a request belongs to, by the configuration's `apps` (contract, section 17).
+
+What names a connection (its listener, the user of a unix socket, the CONNECT that it is inside of) is looked up once;
+what names a request (a field, the user of Proxy-Authorization) with each request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import socket
+import struct
+
+from proxy.forward.request_plan import Naming
+from proxy.retry.apps import PRIORITY_FIELD, Apps, NamedApp
+from proxy.wire.head import RequestHead
+
+#: `struct ucred` of Linux: pid, uid, gid.
+_UCRED = struct.Struct("3i")
+
+
+def unix_user(sock: object) -> str:
+    """The user of the process at the other end of a unix socket, by SO_PEERCRED: its name, or its number if it has no
+    name here; "" if the system does not say.
+    """
+    get = getattr(sock, "getsockopt", None)
+    option = getattr(socket, "SO_PEERCRED", None)
+    if get is None or option is None:
+        return ""
+    try:
+        _, uid, _ = _UCRED.unpack(get(socket.SOL_SOCKET, option, _UCRED.size))
+    except OSError:
+        return ""
+    import pwd  # imported late, since few sidecars listen on a unix socket
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def proxy_user(head: RequestHead) -> str:
+    """The user of a request's `Proxy-Authorization: Basic`; "" if it names none."""
+    values = head.get_all("proxy-authorization")
+    kind, _, pair = (values[0] if values else "").partition(" ")
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(pair.strip(), validate=True).partition(b":")[0].decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def name_of(apps: Apps, head: RequestHead, listener: str, user: str, connect: str) -> str:
+    """The name of the app that a request belongs to, "" if nothing names it. `listener`: the name that its listener
+    has; `user`: that of the process at the other end of a unix socket; `connect`: the one that the CONNECT had which it
+    is inside of.
+    """
+    for how in apps.by:
+        if how == "listener":
+            name = listener
+        elif how == "unix_user":
+            name = user
+        elif how == "proxy_user":
+            name = proxy_user(head)
+        else:
+            values = head.get_all(how)
+            name = values[0].strip() if values else ""
+        if name:
+            return name
+    return connect
+
+
+def app_of(apps: Apps, head: RequestHead, name: str) -> NamedApp:
+    """The app of this name, as this request waits: an app may lower its priority, never raise it."""
+    app = apps.named(name)
+    said = head.get_all(PRIORITY_FIELD)
+    return app.lowered() if said and said[0].strip().lower() == "low" else app
+
+
+def naming_of(apps: Apps, head: RequestHead) -> Naming:
+    """The fields of a request that name its app, with their values: another request with these has the same app."""
+    names = [PRIORITY_FIELD, *apps.fields]
+    if "proxy_user" in apps.by:
+        names.append("proxy-authorization")
+    return Naming(tuple((name, tuple(head.get_all(name))) for name in names))

@@ -1,0 +1,53 @@
+"""The section `apps`, and listeners with a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded, policy, settings
+
+from proxy.retry.apps import Apps, NamedApp
+
+
+def test_the_contracts_example(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        """
+        apps:
+          by: [listener, unix_user, proxy_user, {header: X-NamedApp}]
+          required: true
+          known:
+            web:   {weight: 4, priority: high}
+            batch: {weight: 1, priority: low}
+          others: {weight: 2}
+        listen: ["127.0.0.1:8080", {address: "127.0.0.1:8082", app: batch}]
+        upstreams: {a: {url: "http://a.test", headers: {request: {remove: [X-Other]}}}}
+        """,
+    )
+    known = {"web": NamedApp("web", 4, 0), "batch": NamedApp("batch", 1, 2)}
+    by = ("listener", "unix_user", "proxy_user", "x-app")
+    assert found.apps == Apps(by, True, known, NamedApp("others", 2, 1), frozenset({"x-app"}))
+    assert [each.app for each in found.listen] == ["", "batch"]
+    assert policy(found).request_headers.remove == {"x-other", "x-app", "x-retry-priority"}
+
+
+def test_defaults(tmp_path: Path) -> None:
+    assert settings(tmp_path, "apps: {}").apps == Apps()
+    assert settings(tmp_path, "").apps is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("apps: {by: []}", "redrive.yaml:1:12: apps.by: must not be empty"),
+        ("apps: {by: [user]}", "redrive.yaml:1:13: apps.by[0]: "),
+        ("apps: {known: {others: {}}}", "redrive.yaml:1:16: apps.known.others: "),
+        ("apps: {known: {web: {weight: 0}}}", "redrive.yaml:1:30: apps.known.web.weight: "),
+        ("apps: {known: {web: {priority: top}}}", "redrive.yaml:1:32: apps.known.web.priority: "),
+        ("listen: {address: '127.0.0.1:1'}", "redrive.yaml:1:9: listen.app: is missing"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (line,) = lines(tmp_path, loaded(tmp_path, text))
+    assert line.startswith(message), line

@@ -1,0 +1,116 @@
+"""Apps by name: what names them, what is refused without a name, and what is never forwarded."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.front import Front, to
+from support.scripted import Upstream, answer
+
+from proxy.config.settings import Address
+from proxy.retry.apps import RANKS, Apps, NamedApp
+from proxy.retry.policy import HeaderEdits
+from proxy.server.app_names import unix_user
+
+DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
+FINE = answer(200, b"ok", DATE)
+KNOWN = {"web": NamedApp("web", 4, RANKS["high"]), "batch": NamedApp("batch", 1, RANKS["low"])}
+
+
+def basic(user: str) -> str:
+    return "Proxy-Authorization: Basic " + base64.b64encode(f"{user}:x".encode()).decode()
+
+
+@asynccontextmanager
+async def serving(apps: Apps, **settings: Any) -> AsyncIterator[tuple[Upstream, Front]]:
+    edits = HeaderEdits(remove=apps.never_forwarded)
+    async with (
+        Upstream(FINE) as upstream,
+        Front(to("api", upstream.url, request_headers=edits), apps=apps, **settings) as front,
+    ):
+        yield upstream, front
+
+
+async def names(front: Front, *requests: tuple[str, ...]) -> list[str]:
+    async with front.app() as app:
+        for fields in requests:
+            assert (await app.ask("GET", "/api/x", *fields)).status == 200
+    return [call["app"] for call in await front.observed.until(len(requests))]
+
+
+async def test_the_user_of_the_proxys_url_names_the_app_of_each_request() -> None:
+    async with serving(Apps(known=KNOWN)) as (upstream, front):
+        asked = [(basic("batch"),), (basic("web"),), (basic("unheard-of"),), (), ("Proxy-Authorization: Basic !",)]
+        assert await names(front, *asked) == ["batch", "web", "others", "others", "others"]
+        assert all(each.one("proxy-authorization") is None for each in upstream.requests)
+
+
+async def test_a_field_names_the_app_and_is_not_forwarded() -> None:
+    apps = Apps(by=("x-app", "proxy_user"), known=KNOWN, fields=frozenset({"x-app"}))
+    async with serving(apps) as (upstream, front):
+        asked = [("X-App: web", basic("batch")), (basic("batch"),), ("X-App: web", "X-Retry-Priority: low")]
+        assert await names(front, *asked) == ["web", "batch", "web"]
+        for each in upstream.requests:
+            assert each.one("x-app") is None and each.one("x-retry-priority") is None
+
+
+async def test_the_listener_comes_before_what_a_request_says() -> None:
+    listen = Address("127.0.0.1", 0, app="batch")
+    async with serving(Apps(known=KNOWN), listen=listen) as (_, front):
+        assert await names(front, (basic("web"),)) == ["batch"]
+
+
+async def test_the_user_of_a_unix_socket_names_the_app(tmp_path: Path) -> None:
+    user = unix_user_here()
+    apps = Apps(known={user: NamedApp(user)})
+    async with serving(apps, listen=Address(unix=str(tmp_path / "s"))) as (_, front):
+        assert await names(front, (basic("web"),)) == [user]
+
+
+def unix_user_here() -> str:
+    import socket
+
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        return unix_user(one)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [("GET", "/api/x", 403), ("GET", "http://api.test/x", 407), ("CONNECT", "api.test:443", 407)],
+)
+async def test_a_name_may_be_required(method: str, target: str, status: int) -> None:
+    async with serving(Apps(known=KNOWN, required=True)) as (upstream, front):
+        async with front.app() as app:
+            reply = await app.ask(method, target)
+        assert reply.status == status
+        assert reply.one("proxy-authenticate") == ('Basic realm="redrive"' if status == 407 else None)
+        assert not upstream.requests
+        async with front.app() as app:
+            assert (await app.ask("GET", "/api/x", basic("anyone"))).status == 200
+
+
+async def test_a_tunnels_name_holds_for_the_calls_inside() -> None:
+    async with serving(Apps(known=KNOWN)) as (upstream, front), front.app() as app:
+        place = f"127.0.0.1:{upstream.port}"
+        assert (await app.ask("CONNECT", place, basic("batch"))).status == 200
+        assert (await app.ask("GET", "/x")).status == 200
+    calls = await front.observed.until(1)
+    assert {call["app"] for call in calls} == {"batch"}
+
+
+async def test_without_apps_nothing_is_named_and_nothing_is_kept_back() -> None:
+    async with Upstream(FINE) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        assert (await app.ask("GET", "/api/x", "X-Retry-Priority: low", basic("web"))).status == 200
+        assert upstream.requests[0].one("x-retry-priority") == "low"
+        assert (await front.observed.until(1))[0]["app"] == ""
+
+
+def test_an_app_may_lower_its_priority_and_not_raise_it() -> None:
+    assert KNOWN["web"].lowered().rank == RANKS["low"]
+    assert KNOWN["batch"].lowered() is KNOWN["batch"]
