@@ -32,7 +32,7 @@ SHORT = 2.5
 MOST = 1000
 #: The largest chance that a call comes so soon by itself, for which it is still taken for a retry.
 CHANCE = 0.02
-#: Seconds after which the pace of calls is taken from the last calls anew: a millisecond for a thousand of them.
+#: Seconds after which the pace of calls is taken from the last calls again: a millisecond for a thousand of them.
 _USUAL_FOR = 5.0
 #: What a call that is given up takes from the count of its app, to which each guess adds 1: four times what chance
 #: adds.

@@ -15,7 +15,7 @@ def test_the_contracts_example(tmp_path: Path) -> None:
         tmp_path,
         """
         apps:
-          by: [listener, unix_user, proxy_user, {header: X-NamedApp}]
+          by: [listener, unix_user, proxy_user, {header: X-App}]
           required: true
           known:
             web:   {weight: 4, priority: high}
