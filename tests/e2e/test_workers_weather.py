@@ -129,3 +129,52 @@ async def test_an_outage_that_would_have_begun_is_logged_once_and_shown(tmp_path
                 return counted("redrive_outage", upstream="a") == 1 and counted("redrive_held_calls", upstream="a") == 0
 
             await until(shown)
+
+
+async def test_places_of_a_killed_worker_come_back(tmp_path: Path) -> None:
+    """Calls return from an outage by a limit. The worker that has its place is killed: the others' calls go on."""
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        Redrive(tmp_path, POLICY.format(upstream.url), listen=LISTEN.format(3)) as running,
+    ):
+        assert await asyncio.gather(*(ask(running) for _ in range(60))) == [(200, 1)] * 60
+        await upstream.stop()
+        calls = [asyncio.create_task(ask(running))]
+        await hold(running, 1)
+        calls += [asyncio.create_task(ask(running)) for _ in range(40)]
+        await hold(running, 41)
+        came: asyncio.Queue[int] = asyncio.Queue()
+        ends = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            is_probe = came.empty()
+            came.put_nowait(writer.get_extra_info("peername")[1])
+            if not is_probe:
+                await ends.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", upstream.port)
+        async with asyncio.timeout(SECONDS):
+            while came.qsize() < 2:  # noqa: ASYNC110 - what other processes do sets no event here
+                await asyncio.sleep(0.01)
+            came.get_nowait()
+            victim = owner_of(came.get_nowait(), workers_of(running.pid))
+            limited = (await metrics(running))("redrive_concurrency_limit", upstream="a")
+            assert limited < float("inf")
+            os.kill(victim, signal.SIGKILL)
+            await ended({victim})
+            before = came.qsize()
+            while came.qsize() == before:  # noqa: ASYNC110 - another worker is given the place
+                await asyncio.sleep(0.01)
+        server.close()
+        ends.set()
+        await upstream.start()
+        async with asyncio.timeout(SECONDS):
+            told = await asyncio.gather(*calls)
+        assert {status for status, _ in told} <= {0, 200}  # those of the killed one have broken
+        assert sum(status == 200 for status, _ in told) >= 10
+        await hold(running, 0)
+        async with asyncio.timeout(SECONDS):
+            assert (await ask(running))[0] == 200

@@ -133,6 +133,35 @@ async def test_what_the_app_gets_where_the_limit_has_no_room() -> None:
         assert (await app.read()).status == 200
 
 
+async def test_a_call_whose_turn_would_come_after_its_deadline_waits_for_nothing() -> None:
+    async with (
+        CapacityServer(places=1, seconds=0.0) as upstream,
+        Front(to("api", upstream.url, strategy=NONE, **HELD)) as front,
+        front.app() as app,
+        AsyncExitStack() as kept,
+    ):
+        assert (await app.ask("GET", "/api/x")).status == 200
+        governor = next(iter(front.path.registry._places.values()))[0]
+        upstream.throttled = 0
+        assert [(await app.ask("GET", "/api/x")).status for _ in range(4)] == [429] * 4
+        upstream.throttled, upstream.seconds = None, 0.2
+        assert [(await app.ask("GET", "/api/x")).status for _ in range(3)] == [200] * 3
+        others = [await kept.enter_async_context(front.app()) for _ in range(6)]
+        for other in others:
+            other.send(request("GET", "/api/x", host=other.authority))
+        while True:
+            if governor.held() == 5:
+                break
+            await asyncio.sleep(0)
+        served = upstream.served
+        answer = await app.ask("GET", "/api/x", "X-Retry-Timeout: 500ms")  # five calls before it take a second
+        assert answer.status == 503
+        assert "; attempts=0; outcome=overloaded; " in (answer.one("proxy-status") or "")
+        assert upstream.served <= served + 1  # it was not asked for
+        upstream.seconds = 0.0
+        assert [(await other.read()).status for other in others] == [200] * 6
+
+
 async def test_from_the_beginning_of_the_end_no_call_is_held() -> None:
     async with outage() as there:
         first, second = await there.call(), await there.call()
