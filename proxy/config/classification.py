@@ -13,7 +13,7 @@ from typing import Any
 
 from proxy.config.problems import Mark, Problems, dotted, meant
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import ERRORS_INSIDE, PACK
+from proxy.config.schema import ERRORS_INSIDE, PACK, STREAM_ENDS
 from proxy.config.schema_language import may_be_empty
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text
@@ -24,6 +24,7 @@ from proxy.retry.policy import (
     BodyDelay,
     Classify,
     Dialect,
+    EndMark,
     ErrorsInside,
     ErrorWords,
     EventRule,
@@ -33,6 +34,7 @@ from proxy.retry.policy import (
     Repeats,
     ResetField,
     Rule,
+    StreamEnds,
     UsageFields,
 )
 
@@ -152,7 +154,9 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
     if isinstance(tree, Map):
         empty = (name for name, key in PACK.keys.items() if tree.get(name, "") is None and may_be_empty(key.form))
         tree = tree.without(*empty)
-        whole = lay(tree, PACK.defaults.without("codes", "repeats", "reads", "usage", "errors", "errors_inside"))
+        whole = lay(
+            tree, PACK.defaults.without("codes", "repeats", "reads", "usage", "errors", "errors_inside", "stream_ends")
+        )
         typed = PACK.read(whole, tree.mark, (), problems.add)
         if isinstance(typed, dict) and "codes" in typed:
             _look_at_codes(typed["codes"], tree.values_at["codes"], problems)
@@ -193,8 +197,9 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     usage = _usage(typed["usage"]) if "usage" in typed else None
     errors = _errors(typed["errors"]) if "errors" in typed else None
     inside = _inside(typed["errors_inside"]) if "errors_inside" in typed else None
+    ends = _ends(typed["stream_ends"]) if "stream_ends" in typed else None
     read = (stop_field, delays, repeats, empty, quota, reads)
-    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors, inside)
+    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors, inside, ends)
 
 
 def _usage(typed: Mapping[str, Any]) -> UsageFields:
@@ -215,6 +220,20 @@ def _errors(typed: Mapping[str, Any]) -> ErrorWords:
 
 def _reads(typed: Mapping[str, Any]) -> Reads:
     return Reads(typed["field"].lower(), typed["values"], _headers(typed))
+
+
+def _ends(typed: Mapping[str, Any]) -> StreamEnds:
+    full = STREAM_ENDS.filled(typed)
+    ends, known = (tuple(map(_end_mark, full[key])) for key in ("ends", "known"))
+    said = full.get("error")
+    name = f"event: {said['event']}\n".encode() if said is not None and said.get("event") else b""
+    error = b"" if said is None else b"%bdata: %b\n\n" % (name, said["data"])
+    return StreamEnds(ends, known, full["by_body"], full.get("path", ""), error)
+
+
+def _end_mark(typed: Mapping[str, Any]) -> EndMark:
+    present = typed.get("present", "")
+    return EndMark(typed.get("event", ""), typed.get("data", ""), tuple(present.split(".")) if present else ())
 
 
 def _inside(typed: Mapping[str, Any]) -> ErrorsInside:

@@ -170,6 +170,7 @@ class Policies:
             credentials=place.credentials,
             via=typed["via"],
             answers=self._one(_answers(typed["answers"])),
+            unfinished=typed["streams"]["unfinished"],
             more_rates=self._one(rates[1:]),
             tokens=self._tokens(typed["tokens"], rates, rules, mark, path),
         )

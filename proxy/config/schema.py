@@ -390,6 +390,16 @@ ANSWERS = section(
     wait=Key(duration, "1s", "for how long an answer with a length may be silent before it goes on"),
 )
 
+STREAMS = section(
+    "streams",
+    "Streams of events.",
+    unfinished=Key(
+        one_word("tell", "break", "event"),
+        "tell",
+        "what the app gets of one that ends without its end: nothing more, a reset, or the provider's error event",
+    ),
+)
+
 FALLBACK = section(
     "fallback",
     "An upstream that takes over calls that would fail here.",
@@ -447,6 +457,7 @@ POLICY_KEYS: dict[str, Key] = {
         "turns",
         "which of several endpoints an attempt goes to: by turns, or where the fewest attempts are under way",
     ),
+    "streams": Key(STREAMS),
     "classify": Key(CLASSIFY),
     "dialects": Key(
         ListOf(word),
@@ -652,6 +663,29 @@ ERRORS = section(
     ),
 )
 
+_END_MARK = section(
+    "end_mark",
+    "A mark of an event in a stream.",
+    event=Key(word, doc="its name, or else the type in its data; a * at the end stands for any rest"),
+    data=Key(word, doc="its whole data"),
+    present=Key(word, doc="a dotted path in its data, * for each item of a list: a member that is not null"),
+)
+
+STREAM_ENDS = section(
+    "stream_ends",
+    "How the provider's streams of events end, so that one that ends without its end is noticed.",
+    ends=Key(ListOf(_END_MARK, NOTHING_MATCHES), doc="events that end a stream", required=True),
+    known=Key(ListOf(_END_MARK), [], "further events of such streams; a stream of other events alone is not judged"),
+    by_body=Key(flag, True, "asked for by a JSON body with stream: true"),
+    path=Key(word, doc="asked for by a path that ends so"),
+    error=section(
+        "error_event",
+        "The provider's event for an error of its server, as it is written into a stream.",
+        event=Key(word, doc="its name"),
+        data=Key(JsonValue(), required=True, doc="its data, as JSON"),
+    ),
+)
+
 ERRORS_INSIDE = section(
     "errors_inside",
     "Errors in the XML of a success, known by its root element.",
@@ -662,7 +696,7 @@ ERRORS_INSIDE = section(
                 "Requests whose answers begin before their outcome is known.",
                 method=Key(token, required=True),
                 header=Key(header_globs, doc="name: glob; * means present"),
-                query=Key(word, "", "a parameter that the query has"),
+                query=Key(word, doc="a parameter that the query has"),
             ),
             NOTHING_MATCHES,
         ),
@@ -708,6 +742,7 @@ PACK = section(
     usage=USAGE,
     errors=ERRORS,
     errors_inside=ERRORS_INSIDE,
+    stream_ends=STREAM_ENDS,
     out_of_quota=Key(
         ListOf(OUT_OF_QUOTA),
         [],

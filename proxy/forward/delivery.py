@@ -17,6 +17,7 @@ from proxy.retry.actions import Answer
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import UNAVAILABLE, Fault, Outcome, Reply, grpc_status_of_http
 from proxy.retry.policy import Policy
+from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.stream_errors import StreamWatch, watch_for_errors
 from proxy.retry.token_usage import UsageReader
 from proxy.transport.streams import UpstreamStream
@@ -96,14 +97,16 @@ class Delivery:
             drop |= journey.dropped(attempt.number)
         data = attempt.take()
         self.bytes_out += len(data)
-        ended = attempt.ended
+        rules, reads = policy.classify, None
+        if outcome is _SUCCESS and (rules.looks_below_400 or rules.stream_ends or policy.tokens is not None):
+            reply = Reply(head.status, head)
+            ends = call.stream_ends(reply) if rules.stream_ends else ()
+            reads = attempt.watch = read_usage(policy, reply, watch_for_errors(rules, reply, ends))
+            if reads is not None and data:
+                self._read_along(reads, data, policy)
+        ended = attempt.ended and not (reads is not None and reads.unfinished)
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         self.status = head.status  # set last: an answer that could not be written does not count
-        if outcome is _SUCCESS and (policy.classify.looks_below_400 or policy.tokens is not None):
-            reply = Reply(head.status, head)
-            attempt.watch = read_usage(policy, reply, watch_for_errors(policy.classify, reply))
-            if attempt.watch is not None and data:
-                self._read_along(attempt.watch, data, policy)
         if ended and plan.is_grpc:
             self.note_grpc_status(head, attempt.trailers)
 
@@ -119,6 +122,22 @@ class Delivery:
             self._read_along(attempt.watch, data, policy)
         if (self.app.blocked if direct is None else direct.blocked) and attempt.stream is not None:
             attempt.stream.pause()
+
+    def end_unfinished(self, attempt: Attempt, policy: Policy) -> None:
+        """End an answer whose stream of events ended cleanly without its last event, as the policy says: as it came, or
+        broken off, or with the provider's own event for an error of its server.
+        """
+        self.detail = UNFINISHED.detail
+        self.context.observer.stream_unfinished(policy)
+        wanted = policy.unfinished if policy.mode == "enforce" else "tell"
+        error = b"" if wanted != "event" else error_event(attempt.watch, attempt.head)
+        if error:
+            self.bytes_out += len(error)
+            self.app.write(error)
+        if wanted == "tell" or error:
+            self.app.finish(attempt.trailers)
+        else:
+            self.app.reset(UNFINISHED)
 
     def note_grpc_status(self, head: ResponseHead, trailers: Trailers | None) -> None:
         """Note the status that the app of a gRPC call derives from an answer that is whole."""
@@ -188,3 +207,13 @@ class Delivery:
         self.status, lines, body = answer.render()
         self.grpc_status = own_grpc_status(500) if grpc else None
         self.app.answer(self.status, lines, body)
+
+
+def error_event(watch: StreamWatch | UsageReader | None, head: ResponseHead) -> bytes:
+    """Return the provider's own event for an error of its server; b"" if it can't be written into this answer, because
+    that has a length or a coding, or broke within an event.
+    """
+    reads = watch.watch if isinstance(watch, UsageReader) else watch
+    if reads is None or reads.ends is None or not reads.is_between_events:
+        return b""
+    return b"" if head.content_length is not None else reads.ends.error

@@ -56,6 +56,7 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
+from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.traffic import Traffic
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
@@ -400,6 +401,9 @@ class Exchange(AttemptOwner):
             self.upstream_ended()
             return
         attempt.stream = None
+        if attempt.watch is not None and attempt.watch.unfinished:
+            self.end_unfinished(attempt, monotonic())
+            return
         delivery.app.finish(trailers)
         if self.plan.is_grpc:
             delivery.note_grpc_status(attempt.head, trailers)
@@ -409,6 +413,11 @@ class Exchange(AttemptOwner):
             self._succeed(now)
         else:
             self.report_ended(attempt.number, now, trailers)
+
+    def end_unfinished(self, attempt: Attempt, now: float) -> None:
+        """End the delivered answer, a stream of events that ended cleanly without its last event."""
+        self.delivery.end_unfinished(attempt, self.plan.policy)
+        self.report_failed(self.call, attempt, UNFINISHED, now)
 
     def upstream_ended(self) -> None:
         """End a tunnel's direction to the app: the upstream sends no more."""
@@ -750,7 +759,9 @@ def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
         return
     ended, trailers = attempt.ended, attempt.trailers
     delivery.deliver(attempt, plan, call.so_far, exchange.journey, outcome, now)
-    if ended:
+    if ended and attempt.watch is not None and attempt.watch.unfinished:
+        exchange.end_unfinished(attempt, now)
+    elif ended:
         exchange.report_ended(attempt.number, now, trailers)
     elif attempt.fault is not None:
         delivery.break_off(attempt.fault, grpc=plan.is_grpc)

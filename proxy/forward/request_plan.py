@@ -126,7 +126,7 @@ class Plan:
         self.begins: bytes | None = None
         self.routed = False
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
-        self.looks = policy.classify.looks_below_400
+        self.looks = policy.classify.looks_below_400 or bool(policy.classify.stream_ends)
         self.ways: Any = None
         self.naming: Naming | None = None
         self.prepared: PreparedRequest | None = None  # as a first attempt sends it to the only origin

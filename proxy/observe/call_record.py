@@ -145,6 +145,10 @@ class Observer(Protocol):
         """
         ...
 
+    def stream_unfinished(self, policy: Policy) -> None:
+        """Take an event stream that went to the app and ended cleanly without its last event (contract, section 15)."""
+        ...
+
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
         """Take the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
         expected in all (contract, section 16).

@@ -124,6 +124,7 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         ("redrive_hedges", "Retries begun before the earlier attempt had answered.", "hedges"),
         ("redrive_transparent_retries", "Requests that never left or were refused, sent again at once.", "transparent"),
         ("redrive_stream_errors", "Errors in streams that had already begun to go to the app.", "stream_errors"),
+        ("redrive_streams_unfinished", "Streams that ended cleanly without their last event.", "streams_unfinished"),
         ("redrive_backoff_seconds", "Seconds of waiting between attempts, as decided.", "backoff_seconds"),
     ):
         yield made(name, help_, lambda series, of=of: [((), getattr(series, of))])  # type: ignore[misc]

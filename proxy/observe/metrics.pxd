@@ -28,6 +28,7 @@ cdef class Series:
     cdef public long long app_retries
     cdef public long long likely_app_retries
     cdef public long long stream_errors
+    cdef public long long streams_unfinished
     cdef public object tokens
     cdef public object estimate_ratios
     cdef public double estimate_ratio_sum

@@ -140,7 +140,8 @@ class Series:
     __slots__ = (
         "app_retries", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied", "estimate_ratio_sum",
         "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges", "likely_app_retries", "outcomes",
-        "reasons", "results", "retries_failed", "route", "stream_errors", "tokens", "transparent", "upstream",
+        "reasons", "results", "retries_failed", "route", "stream_errors", "streams_unfinished", "tokens", "transparent",
+        "upstream",
     )  # fmt: skip
 
     def __init__(self, upstream: str, route: str) -> None:
@@ -155,7 +156,7 @@ class Series:
         self.fallbacks: Tally[tuple[str, Outcome]] = Tally()
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
-        self.stream_errors = 0
+        self.stream_errors = self.streams_unfinished = 0
         self.tokens: Tally[str] = Tally()
         self.estimate_ratios: Tally[int] = Tally()
         self.estimate_ratio_sum = 0.0

@@ -90,6 +90,16 @@ class Observers:
         line = f"{where}: an error came in a stream that had already begun to go to the app: {error}"
         self._notify("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
 
+    def stream_unfinished(self, policy: Policy) -> None:
+        """Count a stream that ended without its end, and give notice of it, but not thousands of times a second."""
+        series = self.metrics.series(policy)
+        series.streams_unfinished += 1
+        if self._notify is None or (self._later is not None and not self._may_notify()):
+            return
+        where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
+        line = f"{where}: a stream of events ended without its last event; what had come had gone to the app"
+        self._notify("stream_unfinished", [line], upstream=policy.upstream, route=policy.route)
+
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
         """Count the tokens of a language model that a call has cost."""
         series = self.metrics.series(policy)

@@ -23,11 +23,13 @@ cdef class CallState:
     cdef public Failure failure
     cdef public Reply reply
     cdef public Flight delivered
+    cdef public object ends
     cdef public object plan
 
     cpdef bint is_idempotent(self) except -1
     cpdef bint may_be_hedged(self) except -1
     cpdef bint has_key(self) except -1
+    cpdef stream_ends(self, Reply reply)
     cpdef hedging_delay(self, double now)
     cpdef tuple named_wait(self, Failure failure, double now)
     cpdef Flight in_flight(self, long attempt)

@@ -13,12 +13,14 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_history import note
 from proxy.retry.classification import MISDIRECTED, read_by
 from proxy.retry.environment import Env
+from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request, forwarded
 from proxy.retry.fallback import Fallbacks
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.policy import Policy
+from proxy.retry.policy import Policy, StreamEnds
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Done, Flight, Flying, New, Next, State
+from proxy.retry.stream_ends import ends_of
 
 _NEW = New()
 
@@ -28,12 +30,13 @@ class CallState:
     `spared` of them as probes of an outage that were not processed, and do not count for `max_attempts`; `ambiguous`:
     one that has ended here may have been carried out. `state`: whether attempts are in flight, or what else is waited
     for. `history`: the records of the attempts that have ended; `failure`: the last failed attempt, while its answer is
-    held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered.
+    held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered;
+    `ends`: how the stream that it asked for ends, None until that is asked.
     `upcoming`: the next attempt; `plan`: the flow's plan, None until it is needed.
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "env", "failure", "fallbacks",
+        "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "ends", "env", "failure", "fallbacks",
         "hints", "history", "plan", "policy", "reply", "request", "spared", "state", "upcoming",
     )  # fmt: skip
 
@@ -54,6 +57,7 @@ class CallState:
         self.failure: Failure | None = None
         self.reply: Reply | None = None
         self.delivered: Flight | None = None
+        self.ends: tuple[StreamEnds, ...] | None = None
         self.plan: Any = None  # Sequential or Hedged, which know this class
 
     # -- what drivers read --------------------------------------------------------------------------------------------
@@ -120,6 +124,14 @@ class CallState:
             return True
         key = self.policy.idempotency_key
         return self.request.is_idempotent(key.header.lower(), key.inject)
+
+    def stream_ends(self, reply: Reply) -> tuple[StreamEnds, ...]:
+        """How this answer ends, if it is a stream that the request asked for; none if no pack says."""
+        if not self.policy.classify.stream_ends or not is_event_stream(reply):
+            return ()
+        if self.ends is None:
+            self.ends = ends_of(self.policy.classify, self.request, reply)
+        return self.ends
 
     def has_key(self) -> bool:
         """Whether the request carries an idempotency key, of the app's own or of redrive's."""

@@ -117,6 +117,7 @@ def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
         and rules.plain_below_400
         and not fields.get_all("grpc-status")
         and not (rules.looks_below_400 and may_look_into(rules, status, fields))
+        and not (rules.stream_ends and is_event_stream(Reply(status, fields)))
     )
 
 

@@ -101,6 +101,11 @@ class SseReader:
             self._hold(rest)
         return events
 
+    @property
+    def is_between_events(self) -> bool:
+        """Whether what has come ends with a blank line, so that nothing of another event has come."""
+        return not (self._pieces or self._data or self._name or self._too_long)
+
     def _hold(self, rest: bytes) -> None:
         """Keep the unfinished line `rest` until its end comes; if it is too long, keep only a mark that it is not
         blank.

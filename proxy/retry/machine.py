@@ -65,6 +65,7 @@ from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import read_request_hints
 from proxy.retry.settlement import settle_delivered, settle_failed
 from proxy.retry.states import Delivering, Done, Flight, Flying, Next
+from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
@@ -245,7 +246,8 @@ class Call:
             return ()
         verdict = classify(call.policy.classify, call.request, reply, None)
         waits = call.policy.answers is not None and not reply.whole
-        if reply.status < 400 and (verdict is NEEDS_BODY or waits or self.first_byte is not None):
+        streams = bool(call.policy.classify.stream_ends)
+        if reply.status < 400 and (verdict is NEEDS_BODY or waits or streams or self.first_byte is not None):
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply
@@ -259,9 +261,11 @@ class Call:
         flight = call.in_flight(attempt)
         if flight is None or flight.reply is None:
             return ()
-        if flight.body_wait is not None:
-            flight.body_wait.end(now)
-        reply = flight.reply
+        reply, wait = flight.reply, flight.body_wait
+        if wait is not None:
+            if wait.counted is None and not wait.over and call.stream_ends(reply):
+                return (Cancel(attempt), *self.failed(attempt, UNFINISHED, now))
+            wait.end(now)
         reply.peeked = body
         verdict = classify(call.policy.classify, call.request, reply, body)
         assert verdict is not NEEDS_BODY  # the body was passed
@@ -472,13 +476,16 @@ class Call:
         tunnels = reply.status == 101 or request.method == "CONNECT"
         final = reply.early or reply.end or call.committed
         may_wait = policy.mode == "enforce" and not (final or tunnels or request.is_grpc)
+        if reply.end and policy.mode == "enforce" and not (reply.early or call.committed) and call.stream_ends(reply):
+            flight.reply = reply
+            return (Cancel(flight.attempt), *self.failed(flight.attempt, UNFINISHED, now))
         if not may_wait and verdict is NEEDS_BODY:
             verdict = classify(rules, request, reply, b"")  # the body can't be looked at
         whole = verdict is NEEDS_BODY
         if verdict is not NEEDS_BODY and not (may_wait and verdict.cls is _SUCCESS_CLASS):
             return self._answered(flight, reply, verdict, now)
         bound, kept = self.first_byte, self._keeping(reply, now)
-        looks = whole or bound is not None
+        looks = whole or bound is not None or bool(call.stream_ends(reply))
         if not looks and kept is None:
             assert verdict is not NEEDS_BODY  # that would be a look
             return self._answered(flight, reply, verdict, now)

@@ -20,6 +20,7 @@ UnsafeMethods = Literal["never", "unprocessed", "provider", "always"]
 PushbackOf = Literal["endpoint", "upstream"]
 Balance = Literal["turns", "least"]
 OutageMode = Literal["hold", "fail"]
+Unfinished = Literal["tell", "break", "event"]
 CooldownMode = Literal["wait", "reject", "off"]
 
 
@@ -315,6 +316,31 @@ class ErrorsInside:
 
 
 @dataclass(frozen=True, slots=True)
+class EndMark:
+    """A mark of an event in a stream: its name `event` (a `*` at the end stands for any rest), its whole `data`, or a
+    member `present` in its data that is not null.
+    """
+
+    event: str = ""
+    data: str = ""
+    present: JsonPath = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnds:
+    """How a provider's streams of events end: with one of `ends`. `known`: further events of such streams. They are
+    asked for by a path that ends with `path`, or (`by_body`) by a body with `stream: true`. `error`: the provider's
+    event for an error of its server.
+    """
+
+    ends: tuple[EndMark, ...]
+    known: tuple[EndMark, ...] = ()
+    by_body: bool = True
+    path: str = ""
+    error: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Forms:
     """POSTs of a form to a host (glob) whose `field` has one of `values`."""
 
@@ -374,6 +400,7 @@ class Dialect:
     usage: UsageFields | None = None  # where its requests and answers say how many tokens they cost
     errors: ErrorWords | None = None  # how the proxy's own answers are worded
     inside: ErrorsInside | None = None
+    stream_ends: StreamEnds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +429,7 @@ class Classify:
     # delays_in_bodies: a body must be peeked at for a delay, or for the limit that was exceeded
     # stop_fields: fields with which the dialects' SDKs are asked not to retry
     # repeats, out_of_quota, reads: those of the dialects, with the dialect's name; empty if they do not count here
-    # inside: those of the dialects
+    # inside, stream_ends: those of the dialects
     # known: verdicts by status, filled as answers come; None if anything but the status decides
     # ruleset: the rules prepared for matching (rules.py), made when first needed
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
@@ -416,6 +443,7 @@ class Classify:
     out_of_quota: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
     reads: tuple[tuple[str, Reads], ...] = field(init=False, repr=False, compare=False, default=())
     inside: tuple[ErrorsInside, ...] = field(init=False, repr=False, compare=False, default=())
+    stream_ends: tuple[StreamEnds, ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
 
@@ -441,6 +469,7 @@ class Classify:
             "out_of_quota": quota,
             "reads": tuple((each.name, each.reads) for each in dialects if each.reads is not None),
             "inside": tuple(each.inside for each in dialects if each.inside is not None),
+            "stream_ends": tuple(each.stream_ends for each in dialects if each.stream_ends is not None),
             "known": {} if by_status_alone else None,
         }.items():
             object.__setattr__(self, name, value)
@@ -670,6 +699,7 @@ class Policy:
     credentials: Credentials | None = None
     via: bool = True
     answers: WholeAnswers | None = None
+    unfinished: Unfinished = "tell"
     more_rates: tuple[BucketRef, ...] = ()
     tokens: TokenRules | None = None
 

@@ -12,8 +12,9 @@ from proxy.retry.classification import words_of
 from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
 from proxy.retry.event_stream import Event, SseReader, is_event_stream
 from proxy.retry.facts import Class, Reply
-from proxy.retry.policy import Classify, EventRule, Rule
+from proxy.retry.policy import Classify, EventRule, Rule, StreamEnds
 from proxy.retry.rules import ReplyEvidence, any_matches, is_named
+from proxy.retry.stream_ends import EndReader
 
 
 class StreamWatch:
@@ -21,9 +22,12 @@ class StreamWatch:
     without errors: JSON is parsed only of events whose data contain the names that the rules ask for.
     """
 
-    __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules")
+    __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules", "ends")
 
-    def __init__(self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str) -> None:
+    def __init__(
+        self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str, ends: EndReader | None = None
+    ) -> None:
+        self.ends = ends
         self._rules = [(because, rule.as_, event) for because, rule, event in rules]
         wanted = [(_plain_name(event), _mark(event)) for _, _, event in rules]
         self._names = {name for name, _ in wanted if name is not None}
@@ -38,7 +42,19 @@ class StreamWatch:
         if self._decoder is not None:
             data = self._decoder.feed(data, DECODED)
         events = self._reader.feed(data)
+        if self.ends is not None:
+            self.ends.see(events)
         return [words for event in events if (words := self._error(event))] if events else []
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a stream that ends now has ended without its end."""
+        return self.ends is not None and self.ends.unfinished
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether what has come ends with a whole event, so that another may follow."""
+        return self._decoder is None and self._reader.is_between_events
 
     def _error(self, event: Event) -> str:
         data = event.data
@@ -50,9 +66,11 @@ class StreamWatch:
         return ""
 
 
-def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
-    """A `StreamWatch` for a success that goes to the app; None if no rule could find an error in it."""
-    if not rules.looks_below_400 or reply.status >= 400 or not is_event_stream(reply):
+def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...] = ()) -> StreamWatch | None:
+    """A `StreamWatch` for a success that goes to the app; None if no rule could find an error in it, and no pack says
+    how it `ends`.
+    """
+    if not (rules.looks_below_400 or ends) or reply.status >= 400 or not is_event_stream(reply):
         return None
     coding = coding_of(reply.fields)
     evidence = ReplyEvidence(reply, None)
@@ -65,7 +83,9 @@ def watch_for_errors(rules: Classify, reply: Reply) -> StreamWatch | None:
         and (rule.statuses is None or reply.status in rule.statuses)
         and all(any_matches(evidence.header(name), glob) for name, glob in rule.headers)
     ]
-    return StreamWatch(found, coding) if found and coding in READABLE else None
+    if not (found or ends) or coding not in READABLE:
+        return None
+    return StreamWatch(found, coding, EndReader(ends) if ends else None)
 
 
 def _plain_name(rule: EventRule) -> str | None:

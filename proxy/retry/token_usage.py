@@ -57,6 +57,11 @@ class UsageReader:
         self._tail = b""
         self._whole = True  # the tail is the whole body
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a stream that ends now has ended without its end, as `watch` says."""
+        return self.watch is not None and self.watch.unfinished
+
     def feed(self, data: bytes) -> list[str]:
         """Take the next bytes of the answer's body. Returns what `watch` finds in them."""
         found = [] if self.watch is None else self.watch.feed(data)

@@ -36,6 +36,7 @@ def opens(name: str, **data: Any) -> bytes:
 OVERLOADED = opens("error", type="error", error={"type": "overloaded_error", "message": "Overloaded"})
 BEGUN = opens("message_start", message={}) + opens("ping")
 SAID = opens("content_block_delta", delta={"text": "x"})
+DONE = opens("message_stop")
 
 
 def head(*more: str) -> bytes:
@@ -83,10 +84,10 @@ async def post(front: Front, body: bytes = ASKS) -> Any:
 
 
 async def test_a_stream_that_opens_with_an_error_is_made_again_before_the_app_has_seen_a_byte() -> None:
-    bad, good = stream(BEGUN, OVERLOADED), stream(BEGUN, SAID)
+    bad, good = stream(BEGUN, OVERLOADED), stream(BEGUN, SAID, DONE)
     async with called(bad, stream(OVERLOADED, end=False), good, classify=BY_PACK) as (upstream, front):
         reply = await post(front)
-        assert (reply.status, reply.body) == (200, BEGUN + SAID)
+        assert (reply.status, reply.body) == (200, BEGUN + SAID + DONE)
         assert [each.body for each in upstream.requests] == [ASKS] * 3
         (call,) = await front.observed.until(1)
     assert [(each.status, each.because, each.decision) for each in call["history"]] == [
@@ -191,8 +192,7 @@ async def test_events_go_on_as_they_come() -> None:
         seen = b""
         while len(seen) < len(BEGUN + SAID):
             seen += await read_chunk(app)
-        for text in (b"1", b"2", b"3"):
-            event = b"data: " + text + b"\n\n"
+        for event in (b"data: 1\n\n", b"data: 2\n\n", DONE):
             await turn.write(chunk(event))
             assert await read_chunk(app) == event
         await turn.write(b"0\r\n\r\n")
@@ -213,8 +213,8 @@ async def test_a_cut_before_anything_counts_is_a_reset_and_after_it_the_app_is_t
         await turn.write(stream(BEGUN, SAID, end=False))
         turn.close()
 
-    async with called(cuts, stream(SAID), cuts_later, classify=BY_PACK) as (_, front):
-        assert (await post(front)).body == SAID
+    async with called(cuts, stream(SAID, DONE), cuts_later, classify=BY_PACK) as (_, front):
+        assert (await post(front)).body == SAID + DONE
         async with front.app() as app:
             app.send(request("POST", "/api/x", body=ASKS, host=app.authority))
             with pytest.raises(CutError) as cut:

@@ -81,6 +81,7 @@ class RecordingObserver:
     refusals: list[CallRecord] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     stream_errors: list[tuple[str, str]] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
     tokens: list[tuple[int, int]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -98,6 +99,9 @@ class RecordingObserver:
         seen["fallbacks"] = list(call.fallbacks)
         self.calls.append(seen)
         self.changed.set()
+
+    def stream_unfinished(self, policy: Policy) -> None:
+        self.unfinished.append(policy.upstream)
 
     def stream_failed(self, policy: Policy, error: str) -> None:
         self.stream_errors.append((policy.upstream, error))

@@ -1,0 +1,124 @@
+"""The ends of streams: whether a stream of events that ended cleanly had said all that it had to say.
+
+Contract, section 15, "A stream's end". A chunked body may end well though the provider's server broke in the middle of
+its answer. The packs say which events end a stream, which events they know, and which requests ask for such a stream.
+A stream that has only events of other kinds is not judged.
+
+Law: an event's data is parsed as JSON only if it has the bytes of a mark that is looked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from proxy.retry.content_coding import READABLE, coding_of
+from proxy.retry.event_stream import MESSAGE, Event, is_event_stream
+from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request
+from proxy.retry.first_byte import asks_for_stream
+from proxy.retry.json_paths import values_at
+from proxy.retry.policy import Classify, EndMark, StreamEnds
+
+#: The fault of a stream that ended cleanly without its end.
+UNFINISHED = Fault(
+    FaultKind.RESET,
+    Progress.ANSWERED,
+    detail="the stream of events ended without its last event",
+    error="http_response_incomplete",
+)
+
+
+def ends_of(rules: Classify, request: Request, reply: Reply) -> tuple[StreamEnds, ...]:
+    """The packs' words on how this answer ends; none if it is no stream that the request asked for."""
+    if not rules.stream_ends or reply.status >= 400 or not is_event_stream(reply):
+        return ()
+    if coding_of(reply.fields) not in READABLE:
+        return ()
+    return tuple(each for each in rules.stream_ends if _is_asked_for(each, request))
+
+
+def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
+    if ends.path and request.path.partition("?")[0].endswith(ends.path):
+        return True
+    body = None if request.body is None or not ends.by_body else request.body.whole()
+    return body is not None and asks_for_stream(body)
+
+
+class EndReader:
+    """A reader of one stream's events. `ended`: its end has come."""
+
+    __slots__ = ("_any", "_ends", "_known", "_packs", "ended")
+
+    def __init__(self, packs: Sequence[StreamEnds]) -> None:
+        self._packs = packs
+        self._known: StreamEnds | None = None  # the first pack that knows one of the events
+        self._any = False
+        self._ends = [_Mark(mark) for pack in packs for mark in pack.ends]
+        self.ended = False
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a stream that ends now has ended without its end."""
+        return not self.ended and (self._known is not None or not self._any)
+
+    @property
+    def error(self) -> bytes:
+        """The provider's own event for an error of its server."""
+        pack = self._packs[0] if self._known is None else self._known
+        return pack.error
+
+    def see(self, events: Iterable[Event]) -> None:
+        """Take the next events of the stream."""
+        for event in events:
+            self._any = True
+            if self._known is None:
+                self._known = next((pack for pack in self._packs if _knows(pack, event)), None)
+            if not self.ended:
+                self.ended = any(mark.matches(event) for mark in self._ends)
+
+
+def _knows(pack: StreamEnds, event: Event) -> bool:
+    return any(_Mark(mark).matches(event) for mark in (*pack.known, *pack.ends))
+
+
+class _Mark:
+    """A mark that is looked for in events, prepared for that."""
+
+    __slots__ = ("_data", "_name", "_path", "_prefix", "_quick")
+
+    def __init__(self, mark: EndMark) -> None:
+        self._name = mark.event.removesuffix("*")
+        self._prefix = mark.event.endswith("*")
+        self._data = mark.data.encode()
+        self._path = mark.present
+        self._quick = (
+            re.compile(rb'"%s"\s*:\s*(?!null\b|\s)' % re.escape(mark.present[-1].encode())) if mark.present else None
+        )
+
+    def matches(self, event: Event) -> bool:
+        """Whether an event has this mark: its name (or, if it has none, the `type` in its data), its whole data, or a
+        member that is not null.
+        """
+        if self._name:
+            if event.name != MESSAGE:
+                return self._is_named(event.name)
+            if b'"%s' % self._name.encode() not in event.data:
+                return False
+            document = event.document
+            return isinstance(document, dict) and self._is_named(str(document.get("type", "")))
+        if self._data:
+            return event.data.strip() == self._data
+        if self._quick is None or self._quick.search(event.data) is None:
+            return False
+        return any(value is not None for value in values_at(_json(event.data), self._path))
+
+    def _is_named(self, name: str) -> bool:
+        return name.startswith(self._name) if self._prefix else name == self._name
+
+
+def _json(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
