@@ -188,7 +188,7 @@ class DataPath:
         self._own: Counter[Address] = Counter()
         self._opened: dict[web.SockSite, tuple[Address, socket.socket]] = {}
         dialer = Dialer(loop, Resolver(loop, settings.pool.dns_ttl), self._guard, Contexts())
-        pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle)
+        pool = Pool(loop, dialer, idle=settings.pool.idle, max_idle=settings.pool.max_idle, chance=rng)
         _limit(pool, settings)
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         via = draw_via() if share is None else share.via
@@ -447,6 +447,7 @@ def _limit(pool: Pool, settings: Settings) -> None:
     """Set the pool's limits to those of the configuration: connections kept, and what upstreams may send."""
     limits = settings.limits
     pool.idle, pool.max_idle, pool.http2_idle = settings.pool.idle, settings.pool.max_idle, settings.pool.http2_idle
+    pool.renewal.bound(settings.pool.max_age)
     pool.http2_limits = PeerLimits(
         limits.header_bytes, limits.headers, resets=limits.resets, held=settings.buffers.total
     )

@@ -875,6 +875,7 @@ _FILE = section(
         "Upstream connections.",
         idle=Key(duration, "4s", "how long an unused one is kept"),
         max_idle=Key(whole(0), 100, "how many are kept for each address"),
+        max_age=Key(duration_or_off, "off", "how old a connection is that an attempt takes, less a random tenth"),
         dns_ttl=Key(duration, "30s", "how long the address of a name is kept"),
         http2_idle=Key(duration, "1m", "how long an HTTP/2 connection without streams is kept"),
     ),

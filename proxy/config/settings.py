@@ -110,13 +110,15 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
     """Limits of idle upstream connections: for how long and how many are kept for each origin. `dns_ttl`: how long a
-    resolved address is used; `http2_idle`: how long an HTTP/2 connection without streams is kept.
+    resolved address is used; `http2_idle`: how long an HTTP/2 connection without streams is kept; `max_age`: how old a
+    connection is that an attempt takes, at most (None: any).
     """
 
     idle: float
     max_idle: int
     dns_ttl: float
     http2_idle: float = 60.0
+    max_age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

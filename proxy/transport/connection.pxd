@@ -23,6 +23,7 @@ cdef class Keeper:
 cdef class Connection:
     cdef public Keeper _keeper
     cdef public long long generation
+    cdef public double expires
     cdef public Origin origin
     cdef public object transport
     cdef public int _fd

@@ -63,13 +63,14 @@ class Connection:
     """A connection to an upstream, which is also the stream of its current exchange. `since`: when it became idle.
     `pinned` is the list that has it while it is idle, instead of the pool, once it belongs to one app connection.
     `generation` is that of the configuration under which it was opened, or last checked. `blocked`: writers should wait
-    for `on_writable`. `exchanges`: how many it has carried, including the present one.
+    for `on_writable`. `exchanges`: how many it has carried, including the present one. `expires`: when no attempt takes
+    it any more.
     """
 
     __slots__ = (
         "_answered", "_body", "_chunked", "_early", "_fd", "_interim", "_keep_alive", "_keeper", "_listener",
         "_method", "_paused", "_reader", "_sent_all", "_socket", "_tls", "_tunnel", "_upgrade", "_usual",
-        "_usual_size", "blocked", "exchanges", "generation", "origin", "pinned", "since", "transport",
+        "_usual_size", "blocked", "exchanges", "expires", "generation", "origin", "pinned", "since", "transport",
     )  # fmt: skip
 
     _usual: ResponseHead
@@ -80,6 +81,7 @@ class Connection:
     def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False, generation: int = 0) -> None:
         self._keeper = keeper
         self.generation = generation
+        self.expires = float("inf")
         self.origin = origin
         self.transport: asyncio.Transport | None = None
         self._fd = -1

@@ -10,6 +10,7 @@ from proxy.wire.http2.stream cimport Stream
 
 cdef class UpstreamConnection(Http2Protocol):
     cdef public long long generation
+    cdef public double expires
     cdef public Origin origin
     cdef public object pinned
     cdef public double since

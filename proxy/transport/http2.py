@@ -56,7 +56,7 @@ class UpstreamConnection(Http2Protocol):
     pinned.
     """
 
-    __slots__ = ("_keeper", "_settled", "generation", "origin", "pinned", "since")
+    __slots__ = ("_keeper", "_settled", "expires", "generation", "origin", "pinned", "since")
 
     def __init__(self, keeper: Http2Keeper, origin: Origin, limits: PeerLimits, generation: int) -> None:
         loop = asyncio.get_running_loop()
@@ -64,6 +64,7 @@ class UpstreamConnection(Http2Protocol):
         self._keeper = keeper
         self.origin = origin
         self.generation = generation
+        self.expires = float("inf")  # when no attempt takes it any more
         self.session = Session(self, limits.with_window(WINDOW), monotonic(), client=True, errors=keeper.http2_errors)
         self.since = 0.0
         self.pinned = None

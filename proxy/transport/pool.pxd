@@ -18,6 +18,7 @@ cdef class Pool(Keeper):
     cdef public dict _asked_for
     cdef public long long generation
     cdef public object _reaches
+    cdef public object renewal
     cdef public set _resting
     cdef public object _timer
     cdef public set connections

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import sys
 from collections import Counter
 from collections.abc import Collection
@@ -32,6 +33,7 @@ from proxy.transport.flusher import Flusher
 from proxy.transport.greeting import Greeting
 from proxy.transport.http2 import UpstreamConnection
 from proxy.transport.origins import Destination, Origin, endpoint_of
+from proxy.transport.renewal import Renewal
 from proxy.transport.streams import Pooled, Resting, SharedConnection, Tunnel, UpstreamStream
 from proxy.transport.tls import ResumingContext
 from proxy.wire.http2.session import PeerLimits
@@ -49,9 +51,18 @@ KEPT = 4096
 class Pool(Keeper):
     """All connections of one worker to upstreams."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, *, idle: float, max_idle: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dialer: Dialer,
+        *,
+        idle: float,
+        max_idle: int,
+        chance: random.Random | None = None,  # noqa: TID251  its type alone
+    ) -> None:
         self._loop = loop
         self.dialer = dialer
+        self.renewal = Renewal(loop, dialer.resolver, chance or random.Random())  # noqa: TID251, S311  spreads renewals
         self.idle = idle
         self.max_idle = max_idle
         self._origins: dict[tuple[Endpoint, Way], Origin] = {}
@@ -175,9 +186,12 @@ class Pool(Keeper):
             used: SharedConnection | None = None
             for shared in origin.shared:
                 if shared.is_free:
-                    if not not_on or shared not in not_on:
+                    if shared.expires <= now:
+                        self._loop.call_soon(shared.drain)
+                    elif not not_on or shared not in not_on:
                         return shared.stream()
-                    used = used or shared
+                    else:
+                        used = used or shared
             if used is not None:
                 return used.stream()
         if not origin.http1:
@@ -189,6 +203,9 @@ class Pool(Keeper):
             if rested >= self.idle or (rested >= FRESH_ENOUGH and not idempotent):
                 return None  # all before it have rested longer; `_look_over` closes them
             idle.pop()
+            if resting.expires <= now:
+                resting.abort()
+                continue
             # For a call that may not be repeated the kernel is always asked: the upstream may just have closed.
             if resting.is_sound(rested if idempotent else self.idle):
                 return resting
@@ -342,6 +359,7 @@ class Pool(Keeper):
     def opened(self, connection: Connection | UpstreamConnection) -> None:
         """Note that a connection has been opened."""
         self.connections.add(connection)
+        self.renewal.opened(connection, self.connections)
         connection.origin.open += 1
         connection.origin.reached()
 
@@ -352,7 +370,7 @@ class Pool(Keeper):
             return
         origin = connection.origin
         connection.since = monotonic()
-        if origin.dials.waiting and origin.dials.offer(connection):
+        if origin.dials.waiting and connection.expires > connection.since and origin.dials.offer(connection):
             return
         origin.idle.append(connection)
         if len(origin.idle) == 1:
@@ -415,6 +433,7 @@ class Pool(Keeper):
             connection.abort()
         with contextlib.suppress(TimeoutError):  # a connection that is never reported lost does not delay the end
             await asyncio.wait_for(self._empty(), LAST_SECONDS)
+        await self.renewal.close()
         await self.dialer.resolver.close()
 
     async def _empty(self) -> None:

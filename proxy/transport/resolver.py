@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections import deque
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from proxy.transport.clock import monotonic
 
 #: The most names that are kept; beyond that the oldest are dropped.
 KEPT = 4096
+#: For how many seconds successful look-ups are remembered, and how many of a name at most.
+HISTORY, _MOST = 300.0, 16
 
 
 class Found(NamedTuple):
@@ -34,6 +37,7 @@ class Resolver:
         self.ttl = ttl
         self._known: dict[str, Found] = {}
         self._flying: dict[str, asyncio.Task[Found]] = {}
+        self._history: dict[str, deque[tuple[float, tuple[str, ...]]]] = {}  # successful look-ups, when and what
 
     async def addresses(self, host: str) -> tuple[str, ...]:
         """The addresses of a host, best first. Raises OSError (socket.gaierror) when there are none."""
@@ -60,7 +64,24 @@ class Resolver:
                     raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
                 raise
             return Found(stale.addresses, monotonic() + min(self.ttl, 1.0))
-        return Found(interleaved([_text(answer[4]) for answer in answers]), monotonic() + self.ttl)
+        found = Found(interleaved([_text(answer[4]) for answer in answers]), monotonic() + self.ttl)
+        self._remember(host, found.addresses)
+        return found
+
+    def has_lost(self, host: str, address: str) -> bool:
+        """Whether this address was in no successful look-up of the name within HISTORY seconds, of which there were two
+        at least.
+        """
+        now, bare = monotonic(), address.partition("%")[0]
+        found = [addresses for at, addresses in self._history.get(host, ()) if at > now - HISTORY]
+        return len(found) >= 2 and all(bare not in [each.partition("%")[0] for each in one] for one in found)
+
+    def _remember(self, host: str, addresses: tuple[str, ...]) -> None:
+        kept = self._history.pop(host, None)
+        self._history[host] = kept = deque(maxlen=_MOST) if kept is None else kept
+        kept.append((monotonic(), addresses))
+        if len(self._history) > KEPT:
+            del self._history[next(iter(self._history))]
 
     def _landed(self, host: str, task: asyncio.Task[Found]) -> None:
         del self._flying[host]

@@ -121,9 +121,10 @@ class Pooled(Protocol):
     """A connection with the attributes that the pool uses.
 
     `origin`: its `transport.origins.Origin`. `since`: when it became idle. `generation`: of the configuration under
-    which it was opened, or last checked.
+    which it was opened, or last checked. `expires`: when no attempt takes it any more (`transport.renewal`).
     """
 
+    expires: float
     origin: Any
     transport: asyncio.Transport | None
     since: float
