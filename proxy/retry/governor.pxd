@@ -41,7 +41,7 @@ cdef class Governor:
     cpdef answered_well(self, attempt, Caller caller, double sent, double now)
     cpdef answered_undecided(self, str route, Request request, fields, double sent, double now)
     @cython.locals(usual=UsualTimes)
-    cpdef _note_time(self, str route, double sent, double now)
+    cpdef _note_time(self, str route, double sent, double now, Traffic traffic)
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)

@@ -36,6 +36,8 @@ from proxy.retry.weather_changes import WeatherWatch
 _NEVER = float("inf")
 #: When a lane has to make room for another: how many are considered.
 _CANDIDATES = 8
+#: Seconds after which it is noted again that an answer came.
+_NOTED_EVERY = 0.1
 #: The wait at an endpoint that holds calls, if no estimate says more.
 _LEAST_WAIT = 1e-3
 
@@ -194,7 +196,7 @@ class Governor:
         """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
         base = self.lane(caller.endpoint)
         if attempt not in self._in and not base.limit.is_on:  # nothing holds calls, or held this one
-            self._note_time(caller.timed_route(), sent, now)
+            self._note_time(caller.timed_route(), sent, now, base.traffic)
         else:
             self._landed(attempt, caller, sent, now, well=True)
         if self.suspects or self._lost_paths or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
@@ -207,11 +209,14 @@ class Governor:
         if self.suspects or self._lost_paths or self.first.outage.is_suspected or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
         else:
-            self._note_time(timed_route(route, request), sent, now)
+            self._note_time(timed_route(route, request), sent, now, self.traffic)
 
-    def _note_time(self, route: str, sent: float, now: float) -> None:
-        """Take in the time of an answer that came while all was well."""
+    def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
+        """Take in the time of an answer that came while all was well, or only that it came."""
         usual = self.usual
+        traffic.note_at = now + _NOTED_EVERY
+        if not traffic.is_timed and usual.note(route, now):
+            return
         usual.learn(route, now - sent, now)
         if usual.count == KNOWN:
             self._watch()
@@ -281,7 +286,7 @@ class Governor:
         for lane in touched:
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
         if well and not base.limit.is_on:
-            self._note_time(caller.timed_route(), sent, now)
+            self._note_time(caller.timed_route(), sent, now, base.traffic)
         self._look(touched, now)
 
     def _answered(self, caller: Caller, now: float, own: bool) -> None:

@@ -27,6 +27,8 @@ cdef class UsualTimes:
     @cython.locals(known=RouteTime)
     cpdef learn(self, str route, double seconds, double now)
     @cython.locals(known=RouteTime)
+    cpdef bint note(self, str route, double now) except -1
+    @cython.locals(known=RouteTime)
     cpdef double of(self, str route) except -1
     @cython.locals(known=RouteTime)
     cpdef double last(self, str route) except? -2

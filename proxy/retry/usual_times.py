@@ -69,18 +69,26 @@ class UsualTimes:
         else:
             known.learn(seconds, now)
 
+    def note(self, route: str, now: float) -> bool:
+        """Note that an answer of this route came, without its time. Returns False if none was measured before."""
+        known = self._of.get(route)
+        if known is None:
+            return False
+        known.last = now
+        return True
+
     def of(self, route: str) -> float:
         """The usual time of this route in seconds; 0 if none is known."""
         known = self._of.get(route) or self._of.get(_REST)
         return 0.0 if known is None else known.estimate
 
     def last(self, route: str) -> float:
-        """When an answer of this route was measured last (seconds on the callers' clock); minus infinity for never."""
+        """When an answer of this route was noted last (seconds on the callers' clock); minus infinity for never."""
         known = self._of.get(route)
         return -_NEVER if known is None else known.last
 
     def last_of_any(self, route: str) -> float:
-        """When an answer of this route and method was measured last, whatever its path; as `last`."""
+        """When an answer of this route and method was noted last, whatever its path; as `last`."""
         every = route[: route.rfind(" ") + 1]
         return max([-_NEVER] + [known.last for key, known in self._of.items() if key == _REST or key.startswith(every)])
 

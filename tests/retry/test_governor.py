@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.retry.caller import Caller
+from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Request
 from proxy.retry.governor import Governor
 
@@ -26,3 +27,47 @@ def test_an_attempt_that_is_cancelled_is_not_remembered() -> None:
     governor.dropped(attempt, 1.0, 1.5)
     assert attempt not in governor
     assert governor.first.in_use() == 0
+
+
+def test_an_attempt_whose_head_came_before_its_end_frees_one_place_alone() -> None:
+    governor = Governor()
+    request = Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = True
+    refused = AttemptEnding(False, True, False, True, "", "503")
+    governor.first.lasts = True
+    governor.traffic.flying = 7
+    for number in range(3):
+        governor.traffic.failed()
+        governor.failed(object(), caller, refused, 0.0, 1.0 + number / 100, again=False, cools=False)
+    before = governor.first.in_use()
+    assert (governor.first.limit.is_on, before) == (True, 4)
+    governor.first.limit.set(10.0, 10.0)
+    waiter, attempt = Waiting(), object()
+    assert governor.ask(waiter, caller, 1.1) == (1.1, "")
+    assert governor.sent(waiter, attempt, 1.1)
+    governor.freed(attempt, 1.1, 1.2)  # its body is looked at
+    governor.answered_well(attempt, caller, 1.1, 1.3)
+    assert governor.first.in_use() == before
+    governor.answered_well(object(), caller, 0.5, 1.4)  # one from before the limit
+    assert governor.first.in_use() == before - 1
+
+
+def test_a_route_to_which_few_calls_go_is_known_to_answer() -> None:
+    governor = Governor()
+
+    def answers(path: str, at: float) -> None:
+        request = Request("GET", "u.example", path)
+        governor.traffic.flying += 1
+        if governor.traffic.went_well(at):
+            governor.answered_undecided("", request, request.fields, at - 0.01, at)
+
+    answers("/rare", 0.0)
+    for number in range(100):
+        answers("/often", 1.0 + number)
+    usual, count = governor.usual.of(" GET /rare"), governor.usual.count
+    answers("/rare", 1000.0)
+    assert governor.usual.last(" GET /rare") == 1000.0
+    assert (governor.usual.of(" GET /rare"), governor.usual.count) == (usual, count)  # its time was not measured
+    answers("/rare", 1000.05)
+    assert governor.usual.last(" GET /rare") == 1000.0  # noted ten times a second at most
