@@ -16,6 +16,7 @@ calls, returns r: the two are equal if r·(1 - p^n) = c·(p + … + p^(n-1)).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +32,7 @@ from proxy.config.yaml_tree import Map, Seq, is_file, place
 from proxy.extras import is_installed, remedy
 from proxy.retry.backoff import delay
 from proxy.retry.facts import IDEMPOTENT_METHODS
-from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, Rule, ThrottleSpec
+from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, RateSpec, Rule, ThrottleSpec
 from proxy.retry.routing import HostPattern, Upstream, shadows
 
 #: The number of attempts that do little harm even without waits between them.
@@ -98,7 +99,16 @@ class _Advice:
         """Report all advice about the upstreams to which none of `errors`, the paths of errors, belongs."""
         names = (each.name for each in self._upstreams)
         wrong = {name for name in names if any(path.startswith(f"upstreams.{name}") for path in errors)}
-        of_policies = (self._timeouts, self._hedging, self._spread, self._bucket, self._drains, self._backoff)
+        of_policies = (
+            self._timeouts,
+            self._hedging,
+            self._spread,
+            self._bucket,
+            self._drains,
+            self._fleet,
+            self._backoff,
+        )
+        notes = (self._drains, self._fleet, self._client)
         for policy, at, path in self._placed:
             for advice in (
                 *of_policies,
@@ -112,9 +122,7 @@ class _Advice:
                 self._keys,
             ):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
-                    self._report(
-                        policy, at, path, key, message, "note" if advice in (self._drains, self._client) else "warning"
-                    )
+                    self._report(policy, at, path, key, message, "note" if advice in notes else "warning")
         for upstream in self._upstreams:
             of_upstreams = (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear)
             for look in (*of_upstreams, self._without_tls, self._grpc):
@@ -255,6 +263,32 @@ class _Advice:
         if spec.refill:
             message += f", but for the {spec.refill:g} tokens a second that it regains"
         yield ("bucket",), message
+
+    def _fleet(self, policy: Policy) -> _Said:
+        """Note the number of processes for which a bucket in Redis is large enough: each keeps the dearest price ready,
+        and together they keep at most half of the tokens so; in an outage each has its share.
+        """
+        found = [("bucket", policy.bucket), *(("rate", ref) for ref in policy.rates)]
+        for key, ref in found:
+            if ref is None or ref.spec.store != "redis" or (key, ref) in self._reported:
+                continue
+            if isinstance(ref.spec, QuotaSpec):
+                price = max(ref.spec.retry_cost, ref.spec.timeout_cost, ref.spec.throttling_cost)
+                size, what, word = ref.spec.capacity, f"a retry ({price:g} tokens)", "capacity"
+            elif isinstance(ref.spec, RateSpec):
+                price, size, what, word = 1.0, ref.spec.burst, "a token", "burst"
+            else:
+                continue
+            if not 0 < 2 * price <= size < math.inf:
+                continue
+            self._reported.add((key, ref))
+            name = f"the bucket {ref.name}" if ref.name else "the bucket"
+            each = "retry" if word == "capacity" else "attempt"
+            message = (
+                f"{name} lets {math.floor(size / (2 * price))} processes keep {what} ready each; a fleet of N "
+                f"processes needs a {word} of {2 * price:g} * N, and in a larger fleet every {each} asks Redis"
+            )
+            yield (key,), message
 
     def _backoff(self, policy: Policy) -> _Said:
         where = ("strategy", "backoff", "multiplier")

@@ -333,6 +333,21 @@ def test_when_a_quota_drains(tmp_path: Path, cost: int, percent: str) -> None:
     ]
 
 
+def test_how_large_a_fleet_a_bucket_in_redis_is_for(tmp_path: Path) -> None:
+    text = (
+        "buckets:\n  fleet: {kind: quota, capacity: 100, timeout_cost: 10, store: redis}\n"
+        "  pace: {kind: rate, rate: 50/s, store: redis}\n  small: {kind: rate, rate: 1/s, store: redis}\n"
+        "upstreams:\n  a: {url: http://x, bucket: fleet, rate: [pace, small]}\n  b: {url: http://y, bucket: fleet}\n"
+    )
+    found = [line for line in lines(tmp_path, loaded(tmp_path, text), "note") if "drains" not in line]
+    assert found == [
+        "redrive.yaml:6:30: upstreams.a.bucket: note: the bucket fleet lets 5 processes keep a retry (10 tokens) ready "
+        "each; a fleet of N processes needs a capacity of 20 * N, and in a larger fleet every retry asks Redis",
+        "redrive.yaml:6:43: upstreams.a.rate: note: the bucket pace lets 25 processes keep a token ready each; a fleet "
+        "of N processes needs a burst of 2 * N, and in a larger fleet every attempt asks Redis",
+    ]
+
+
 def test_the_share_by_simulation() -> None:
     """The formula against its own words: the expected change of the level over all ways a call can go."""
     for cost, attempts, flat in ((5, 3, False), (14, 6, False), (5, 6, True), (2, 2, False)):

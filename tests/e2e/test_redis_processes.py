@@ -217,6 +217,56 @@ async def test_deny_answers_rate_limited_while_a_rate_cannot_be_asked(
         assert not upstream.requests
 
 
+async def test_a_fleet_that_loses_redis_keeps_its_rate(tmp_path: Path, server: RedisServer) -> None:
+    """Four processes share 20/s; Redis dies under load. In any time t at most rate * t + 2 * burst is sent."""
+    rate, burst = 20.0, 10.0
+    paced = "  paced: {{kind: rate, rate: 20/s, burst: 10, store: redis}}"
+    config = CONFIG.replace("defaults:", f"{paced}\ndefaults:\n  rate: paced").replace("timeout: 2s, ", "")
+    sent: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def say(turn: Turn) -> None:
+        sent.append(loop.time())
+        await turn.read_body()
+        await turn.write(answer(200))
+
+    async with contextlib.AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(Upstream(say))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        text = config.format(redis=server.url, upstream=upstream.url, more="", on_outage="share")
+        fleet = []
+        for name in "abcd":
+            (tmp_path / name).mkdir()
+            fleet.append(await stack.enter_async_context(Redrive(tmp_path / name, text)))
+
+        async def until(count: int) -> None:
+            """Call all of them at once, until the upstream has had so many more calls."""
+            enough = len(sent) + count
+
+            async def keep_calling(process: Redrive) -> None:
+                while len(sent) < enough:
+                    await get(session, process)
+
+            async with asyncio.TaskGroup() as group:
+                for process in fleet:
+                    for _ in range(4):
+                        group.create_task(keep_calling(process))
+
+        await until(90)  # more than four seconds: by then all have been told of each other
+        server.kill()
+        killed = loop.time()
+        await until(60)
+        for process in fleet:
+            line = await process.line(lambda line: line["event"] == "redis" and line["state"] == "out")
+            assert line is not None
+            assert (line["on_outage"], line["share_of"]) == ("share", 4)
+    lowest = 0.0
+    for number, at in enumerate(at - sent[0] for at in sent):
+        lowest = min(lowest, number - rate * at)
+        assert number + 1 - rate * at - lowest <= 2 * burst + 1
+    assert sum(at > killed for at in sent) >= 60
+
+
 async def test_a_reload_brings_redis_and_takes_it_away(tmp_path: Path, server: RedisServer) -> None:
     async with (
         Upstream(answer(503)) as upstream,

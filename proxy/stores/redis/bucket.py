@@ -23,6 +23,9 @@ from proxy.stores.redis.share import Share
 FRESH = 0.1
 #: Seconds after which changes are sent: half of FRESH, so that what other processes act on is no older than FRESH.
 PROMPT = 0.05
+#: Seconds between reports for each process of the fleet, and the most: so that Redis can serve thousands of processes,
+#: which report less often.
+PAUSE_EACH, LONG_PAUSE = 0.005, 0.25
 #: The most calls for which one message asks: the others are asked for with the next.
 ASKED = 100
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.

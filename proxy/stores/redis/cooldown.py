@@ -3,9 +3,10 @@ calls may be under way ("places"), is shared by the fleet.
 
 A cooldown belongs to an upstream and a scope value; its lanes cool down separately. The number of places by which the
 calls of a lane return is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
-Every PROMPT seconds while it holds any, a process reports how many places it added and how many it would use, and is
-given its share. If Redis is not available, each process has a slow start of its own. A limit that begins because
-attempts are refused, and an outage, are each machine's own: every machine meets them itself, with its next attempts.
+Every PROMPT seconds while it holds any, and in large fleets less often, a process reports how many places it added and
+how many it would use, and is given its share. If Redis is not available, each process has a slow start of its own. A
+limit that begins because attempts are refused, and an outage, are each machine's own: every machine meets them itself,
+with its next attempts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 from proxy.retry.caller import Name
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket
+from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, RedisBucket
 from proxy.stores.redis.client import Command
 from proxy.stores.redis.store import RedisStore
 
@@ -140,6 +141,6 @@ class RedisPlaces(RedisBucket):
         elif self._leaving:
             return
         elif self._wanted or self._lane.wanted():
-            self._soon(now + PROMPT)
+            self._soon(now + max(PROMPT, min(LONG_PAUSE, 5 * PAUSE_EACH * self.store.crowd)))
         elif self._lane.elsewhere:  # a new caller is held as long as any other caller is
             self._soon(max(now + FRESH, self._lane.until))

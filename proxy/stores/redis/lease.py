@@ -16,13 +16,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from proxy.stores.redis.bucket import ASKED, PROMPT, RedisBucket, Store
+from proxy.stores.redis.bucket import ASKED, LONG_PAUSE, PAUSE_EACH, PROMPT, RedisBucket, Store
 
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
 IDLE = 1.0
 #: Seconds after which spending is reported: a process that is killed leaves no more unreported than it spent in them.
-#: They grow with the number of processes, up to a quarter of a second, so that Redis can serve thousands.
-REPORT_PAUSE, LONG_PAUSE, PAUSE_EACH = 0.01, 0.25, 0.005
+REPORT_PAUSE = 0.01
 #: The most seconds after which tokens that were earned are reported.
 EARNED = 0.5
 #: Seconds after which a lease that lies ready is confirmed, and after which tokens that were refused are asked for
@@ -335,7 +334,9 @@ class LeasedBucket(RedisBucket):
         return EARNED if self._level_heard < self.reserve else max(PROMPT, min(EARNED, 5 * PAUSE_EACH * crowd))
 
     def puts_off(self, at: float, now: float) -> bool:
-        if at != self._checks_at or now - self._used_at >= IDLE or self._asks or self.lease.has_news or self._leaving:
+        if at != self._checks_at or now - self._used_at >= IDLE or self._asks or self._leaving:
+            return False
+        if self.lease.has_news and now >= self.heard_at + self._pause:
             return False
         self._plan(now)
         return True
@@ -356,7 +357,7 @@ class LeasedBucket(RedisBucket):
             self._soon(now + self._earned_pause)
         if lease.left > 0:
             at = self.heard_at + min(self.store.dead * ALIVE, RENEW)
-            if lease.left > self.reserve or lease.left < self._cheapest:
+            if lease.left > self._need(now) or lease.left < self._cheapest:
                 at = min(at, now + EARNED)
             self._checks_at = max(now + REPORT_PAUSE, self._used_at + IDLE)
             self._soon(max(now + REPORT_PAUSE, min(at, self._checks_at)))

@@ -17,7 +17,7 @@ from proxy.stores.redis.share import NONE, Share
 
 #: Seconds between a member's reports. The first ones follow each other faster, so that a fleet that starts soon has
 #: told all its processes of each other.
-OFTEN, SELDOM = 0.25, 3.0
+OFTEN, SELDOM = 0.25, 4.0
 
 
 class RedisMembers(RedisBucket):

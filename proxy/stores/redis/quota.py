@@ -14,7 +14,7 @@ from proxy.stores.redis.bucket import Store
 from proxy.stores.redis.lease import AHEAD, RENEW, LeasedBucket
 
 #: Seconds for which a level that can't pay is believed: retries are refused meanwhile, and Redis is not asked.
-DRAINED = 0.5
+DRAINED = 0.6
 
 
 class RedisQuota(LeasedBucket, Bucket):

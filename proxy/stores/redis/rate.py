@@ -13,7 +13,7 @@ from proxy.retry.buckets import RateBucket
 from proxy.retry.policy import RateSpec
 from proxy.retry.token_bucket import STEP, TokenBucket
 from proxy.stores.redis.bucket import PROMPT, Store
-from proxy.stores.redis.lease import EARNED, LONG_PAUSE, RENEW, REPORT_PAUSE, LeasedBucket
+from proxy.stores.redis.lease import AHEAD, EARNED, RENEW, REPORT_PAUSE, Burn, LeasedBucket
 from proxy.stores.redis.share import Turns
 
 #: Seconds for each process of the fleet, after which a rate that may not be waited for is asked for again.
@@ -28,13 +28,14 @@ class RedisRate(LeasedBucket, RateBucket):
     def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
         RateBucket.__init__(self, spec, started=now)
         self._begin(store, key, known, start=self._level, refill=self.rate, prices=[min(1.0, self.capacity)])
+        self._burn = Burn(RENEW)  # a lease lasts until the next report
         self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
 
     _paces = True
 
     @property
     def _pause(self) -> float:
-        return LONG_PAUSE  # a rate's tokens that a dead process had are not given to others: it may have spent them
+        return RENEW  # a rate's tokens that a dead process had are not given to others: it may have spent them
 
     def _own_level(self, now: float) -> float:
         return self._own.level(now)
@@ -88,7 +89,7 @@ class RedisRate(LeasedBucket, RateBucket):
         lease = self.lease
         if lease.has(min(price, self.capacity), now):
             self._spend(price, now)
-            if lease.held < self.reserve and self._part >= self.reserve:
+            if lease.held < self._enough(now) and now - self.heard_at > (AHEAD if lease.held >= 1 else 0.0):
                 self._soon(now)
             return True
         if lease.future.count and now <= lease.until:
@@ -98,6 +99,12 @@ class RedisRate(LeasedBucket, RateBucket):
             self.gate.asking = True  # no call is refused before the reply
             self._soon(now)
         return False
+
+    def _enough(self, now: float) -> float:
+        """The number of leased tokens below which the next are asked for: a quarter of those worth keeping ready. None
+        where the fair part is less than one token.
+        """
+        return max(self.reserve, min(self._need(now), self._part) / 4) if self._part >= self.reserve else 0.0
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
         if self.store.out:

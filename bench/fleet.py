@@ -1,0 +1,312 @@
+"""`python bench/fleet.py`: what a fleet's buckets cost its Redis: messages of each sidecar, and Redis's processor, by state.
+
+Sidecars are the store's own classes (`proxy.stores.redis`), many to a process, each with a connection of its own; Redis is
+a real one, started for the run. For each state the table has the scripts that Redis ran a second and sidecar (`INFO
+commandstats`), the processor time that it took (`INFO cpu`), and what the state is held to. Exits with 1 if a target is
+missed.
+
+    python bench/fleet.py                         all states, 50 sidecars
+    python bench/fleet.py --sidecars 400 --states idle healthy --seconds 20
+    python bench/fleet.py --processes 4           so many processes carry the sidecars
+
+The states: idle (the bucket was used, and no calls come), healthy (calls succeed; a quota, and with `pace` a rate that
+is not used up), failing (every tenth call fails once), drained (calls fail, and the quota is empty), waiting (calls wait
+for a rate, more than it allows), holding (calls are held by a cooldown).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+
+from measure import free_port
+from redis import Redis
+
+from proxy.retry.caller import Caller
+from proxy.retry.facts import MappingFields, Request
+from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Strategy
+from proxy.retry.registry import Factory, Registry, ScopeState
+from proxy.retry.token_bucket import TokenGate
+from proxy.stores.redis.factory import RedisFactory
+from proxy.stores.redis.members import SELDOM
+from proxy.stores.redis.store import RedisStore
+
+#: Calls a second of each sidecar.
+CALLS = 10.0
+#: Tokens a second of the rate that calls wait for, and the calls that wait in each sidecar.
+RATE, WAITERS = 50.0, 5
+#: Seconds in which a state settles, before anything is counted.
+SETTLES = 4.0
+#: Scripts a second and sidecar, 5 % more at most; for `waiting` scripts a token, beside the reports of the processes.
+TARGETS = {"healthy": 1.0, "drained": 2.0, "waiting": 1.0, "holding": 4.0}
+STATES = ("idle", "healthy", "pace", "failing", "drained", "waiting", "holding")
+STANDARD = Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none"))
+REQUEST = Request("GET", "u.test", "/")
+
+
+@dataclass
+class Sidecar:
+    """One process's store as the process uses it, and its calls."""
+
+    store: RedisStore
+    factory: RedisFactory
+    scope: ScopeState
+    granted: int = 0
+    refused: int = 0
+    tokens: int = 0
+
+
+class Waiting:
+    """A call that waits at a gate; when it has its token, the next one comes."""
+
+    def __init__(self, sidecar: Sidecar, gate: TokenGate) -> None:
+        self._sidecar, self._gate = sidecar, gate
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def ask(self) -> None:
+        """Ask until the gate lets the call wait."""
+        now = self._loop.time()
+        while (at := self._gate.ask(self, now)) <= now:
+            self._sidecar.tokens += 1
+        self.retime(at)
+
+    def retime(self, at: float) -> None:
+        """Ask again at this time."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at, self.ask)
+
+
+class Held:
+    """A call that is held for the whole run, or asks once."""
+
+    def retime(self, at: float) -> None:
+        """Do nothing: the call is not sent."""
+
+
+def spec_of(state: str, sidecars: int) -> BucketSpec:
+    """The bucket that the fleet shares in this state."""
+    if state == "waiting":
+        return RateSpec(RATE, RATE, store="redis")
+    if state == "pace":
+        return RateSpec(2 * CALLS * sidecars, 2 * CALLS * sidecars, store="redis")
+    return QuotaSpec(capacity=10.0 if state == "drained" else 100.0 * sidecars, store="redis")
+
+
+async def make(url: str, state: str, sidecars: int) -> Sidecar:
+    """A sidecar that is connected."""
+    clock = asyncio.get_running_loop().time
+    store = RedisStore(url, timeout=1.0, on_outage="share", clock=clock, notify=lambda *_, **__: None)
+    factory = RedisFactory(Factory(), store, f"{state}:", clock)
+    factory.upstreams = frozenset({"u"}) if state == "holding" else frozenset()
+    spec = spec_of(state, sidecars)
+    ref = BucketRef(spec, "fleet")
+    policy = Policy("u", "", STANDARD, None, rate=ref) if spec.kind == "rate" else Policy("u", "", STANDARD, ref)
+    await store.open()
+    return Sidecar(store, factory, Registry(factory).scope(policy, REQUEST, clock()))
+
+
+def call(sidecar: Sidecar, state: str, number: int, now: float) -> None:
+    """One call of the sidecar, and its retry if it has one."""
+    scope = sidecar.scope
+    if state == "pace":
+        gate = scope.rate
+        assert gate is not None
+        waiter = Held()
+        if gate.ask(waiter, now) > now:
+            sidecar.refused += 1
+            gate.leave(waiter, now)
+        else:
+            sidecar.granted += 1
+        return
+    bucket = scope.bucket
+    assert bucket is not None
+    bucket.begin(now)
+    fails = state == "drained" or (state == "failing" and number % 10 == 0)
+    if not fails:
+        bucket.succeeded(None, now)
+        return
+
+    def answered(price: float, granted: bool) -> None:
+        sidecar.granted, sidecar.refused = sidecar.granted + granted, sidecar.refused + (not granted)
+        if granted and state == "failing":
+            bucket.succeeded(price, asyncio.get_running_loop().time())
+
+    price = bucket.price("transient")
+    if bucket.take(price, now):
+        answered(price, True)
+    elif bucket.affords(price, now) == "ask":
+        bucket.ask(price, now, answered)
+    else:
+        sidecar.refused += 1
+
+
+async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> None:
+    """The calls of one sidecar."""
+    loop = asyncio.get_running_loop()
+    if state == "waiting":
+        assert sidecar.scope.rate is not None
+        for _ in range(WAITERS):
+            Waiting(sidecar, sidecar.scope.rate).ask()
+    if state == "holding":
+        governor = sidecar.scope.governor
+        caller = Caller(REQUEST, MappingFields([]), "r")
+        caller.cools = True
+        now = loop.time()
+        governor.requests_wait(caller, 503, 600.0, sent=now, now=now, whole=True)
+        for _ in range(WAITERS):
+            held = Caller(REQUEST, MappingFields([]), "r")
+            held.cools = True
+            governor.ask(Held(), held, now)
+    if state in ("waiting", "holding", "idle"):
+        if state == "idle":
+            call(sidecar, "failing", 0, loop.time())
+        await asyncio.sleep(until - loop.time())
+        return
+    await asyncio.sleep(offset / CALLS)
+    number = 0
+    while loop.time() < until:
+        call(sidecar, state, number, loop.time())
+        number += 1
+        await asyncio.sleep(1 / CALLS)
+
+
+async def run_sidecars(
+    url: str, state: str, own: int, sidecars: int, seconds: float, ready: Barrier
+) -> tuple[int, int, int]:
+    """The sidecars of one process: how many tokens calls that waited got, retries granted and refused."""
+    fleet = [await make(url, state, sidecars) for _ in range(own)]
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, ready.wait)
+    until = loop.time() + SETTLES + seconds
+    work = [loop.create_task(serve(each, state, number / max(1, own), until)) for number, each in enumerate(fleet)]
+    await asyncio.sleep(SETTLES)
+    before = [(each.tokens, each.granted, each.refused) for each in fleet]
+    await asyncio.gather(*work)
+    after = [(each.tokens, each.granted, each.refused) for each in fleet]
+    lost = sum(each.store.outages for each in fleet)
+    for each in fleet:
+        each.store._running = False
+    if lost:
+        print(f"{state}: {lost} outages", file=sys.stderr)
+    sums = [sum(row[place] for row in after) - sum(row[place] for row in before) for place in range(3)]
+    return sums[0], sums[1], sums[2]
+
+
+def run_part(arguments: tuple[str, str, int, int, float], ready: Barrier, results: Callable[..., None]) -> None:
+    """Run one process's sidecars, and report what came of them."""
+    results(asyncio.run(run_sidecars(*arguments, ready)))
+
+
+def measure(
+    url: str, state: str, sidecars: int, seconds: float, processes: int
+) -> tuple[float, float, float, tuple[int, ...]]:
+    """Scripts a second and sidecar, Redis's processor (cores), microseconds a script, and what came of the calls."""
+    context = multiprocessing.get_context("spawn")
+    ready, results = context.Barrier(processes + 1), context.SimpleQueue()
+    shares = [sidecars // processes + (number < sidecars % processes) for number in range(processes)]
+    work = [
+        context.Process(target=run_part, args=((url, state, own, sidecars, seconds), ready, results.put))
+        for own in shares
+    ]
+    for each in work:
+        each.start()
+    ready.wait()
+    redis: Redis = Redis.from_url(url)
+    time.sleep(SETTLES)
+    before, began = figures(redis), time.monotonic()
+    time.sleep(seconds - 0.5)
+    after, took = figures(redis), time.monotonic() - began
+    sums = [0, 0, 0]
+    for _ in work:
+        for place, value in enumerate(results.get()):
+            sums[place] += value
+    for each in work:
+        each.join()
+    redis.close()
+    scripts, cpu = after[0] - before[0], after[1] - before[1]
+    return (
+        scripts / took / sidecars,
+        cpu / took,
+        cpu / max(1, scripts) * 1e6,
+        tuple(round(each * (took / seconds)) for each in sums),
+    )
+
+
+def figures(redis: Redis) -> tuple[int, float]:
+    """The scripts that Redis has run, and its processor seconds."""
+    stats = redis.info("commandstats")
+    cpu = redis.info("cpu")
+    scripts = sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))
+    return scripts, cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sidecars", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--states", nargs="*", choices=STATES, default=STATES)
+    options = parser.parse_args()
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is None:
+        print("bench/fleet.py needs redis-server or valkey-server", file=sys.stderr)
+        return 2
+    port, missed = free_port(), False
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            found,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            folder,
+        ]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        try:
+            assert server.stdout is not None
+            for line in server.stdout:
+                if b"eady to accept" in line:
+                    break
+            print(f"{options.sidecars} sidecars, {CALLS:g} calls a second each, {options.seconds:g} s a state\n")
+            print(
+                "| state | scripts a second and sidecar | Redis, cores | us a script | target |\n| --- | --- | --- | --- | --- |"
+            )
+            for state in options.states:
+                each, cores, micros, sums = measure(
+                    f"redis://127.0.0.1:{port}/0", state, options.sidecars, options.seconds, options.processes
+                )
+                shown, target = f"{each:.2f}", TARGETS.get(state)
+                counted = each
+                if state == "waiting":
+                    tokens = sums[0] / (options.seconds - 0.5)
+                    counted = (each - 1 / SELDOM) * options.sidecars / max(1.0, tokens)
+                    shown = f"{each:.2f}: {counted:.2f} a token, of which {tokens:.0f} a second came"
+                elif state in ("pace", "failing", "drained"):
+                    shown += f" ({sums[1]} granted, {sums[2]} refused)"
+                verdict = "" if target is None else f"{target:g}" + ("" if counted <= target * 1.05 else ": missed")
+                missed |= "missed" in verdict
+                print(f"| {state} | {shown} | {cores:.3f} | {micros:.0f} | {verdict} |", flush=True)
+        finally:
+            server.terminate()
+            server.wait()
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
