@@ -100,20 +100,25 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         samples = (((s.upstream, s.route, *_several(of)), count) for s in every for of, count in read(s))
         return _counter(name, help_, (*LABELS, *labels), samples)
 
-    yield made("redrive_calls", "Calls by outcome.", _calls, "outcome", "code_class")
+    def made_by_app(name: str, help_: str, read: Callable[[Series], Iterable[tuple[Any, float]]], *labels: str) -> Any:
+        """A family like those of `made`; with a label `app` too, if the configuration names apps."""
+        if not any(s.apps for s in every):
+            return made(name, help_, read, *labels)
+        split = ((s.upstream, s.route, app, own) for s in every for app, own in (s.apps or {"": s}).items())
+        samples = (((up, route, app, *_several(of)), n) for up, route, app, own in split for of, n in read(own))
+        return _counter(name, help_, (*LABELS, "app", *labels), samples)
+
+    yield made_by_app("redrive_calls", "Calls by outcome.", _calls, "outcome", "code_class")
     ended = "gRPC calls by the status that they ended with for the app."
     yield made("redrive_grpc_calls", ended, lambda series: series.grpc.items(), "grpc_status")
     yield made("redrive_attempts", "Attempts by what came of them.", _attempts, "result")
-    yield made("redrive_retries", "Retries by what they were for.", lambda series: series.reasons.items(), "reason")
+    yield made_by_app("redrive_retries", "Retries by what they were for.", lambda each: each.reasons.items(), "reason")
     once = "Retries by their number, each in exactly one class (gRPC A6)."
     yield made("redrive_retry_attempts", once, lambda series: zip(GE, series.ge, strict=True), "ge")
     cost = "A language model's tokens that calls cost, where a rate bucket counts them."
     yield made("redrive_tokens", cost, lambda series: series.tokens.items(), "kind")
     yield _estimates(every)
-    denied: Counter[tuple[str, str]] = Counter()
-    for series in every:
-        denied.update({(series.upstream, why.value): count for why, count in series.denied.items()})
-    yield _counter("redrive_retries_denied", "Failures not retried.", ("upstream", "why"), denied.items())
+    yield _denied(every)
     fallen: Counter[tuple[str, str, str]] = Counter()
     for series in every:
         fallen.update({(series.upstream, to, why.value): count for (to, why), count in series.fallbacks.items()})
@@ -134,6 +139,18 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         lambda series: (("yes", series.app_retries), ("no", series.likely_app_retries)),
         "sure",
     )
+
+
+def _denied(every: list[Series]) -> Any:
+    """The failures that were not retried, by upstream and reason, and by app if the configuration names apps."""
+    named = any(series.apps for series in every)
+    counts: Counter[tuple[str, ...]] = Counter()
+    for series in every:
+        for app, own in series.apps.items() if named else [("", series)]:
+            for why, count in own.denied.items():
+                counts[(series.upstream, app, why.value) if named else (series.upstream, why.value)] += count
+    labels = ("upstream", "app", "why") if named else ("upstream", "why")
+    return _counter("redrive_retries_denied", "Failures not retried.", labels, counts.items())
 
 
 def _estimates(every: list[Series]) -> Any:

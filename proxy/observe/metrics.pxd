@@ -22,6 +22,7 @@ cdef class Series:
     cdef public object grpc
     cdef public object fallbacks
     cdef public list ge
+    cdef public dict apps
     cdef public long long retries_failed
     cdef public long long hedges
     cdef public long long transparent

@@ -130,23 +130,24 @@ class Series:
 
     `at_once` counts the calls that succeeded with their first attempt, by status // 100; `outcomes` and `results` do
     not include them, and they are added when those are read. `grpc`: gRPC calls by the status that the app got.
-    `tokens`: a language model's tokens, by kind; `estimate_ratios`: how often each of RATIOS was the first that what an
-    answer cost did not exceed, as a multiple of its estimate.
-    `fallbacks`: calls that went on from here to another upstream, by that upstream and by the outcome that they would
-    have had. An attempt is counted for the upstream that it went to, everything else for the upstream at which the call
-    began.
+    `apps`: the calls, retries and denials of each app, if the configuration names apps. `tokens`: a language
+    model's tokens, by kind; `estimate_ratios`: how often each of RATIOS was the first that what an answer cost did
+    not exceed, as a multiple of its estimate. `fallbacks`: calls that went on from here to another upstream, by
+    that upstream and by the outcome that they would have had. An attempt is counted for the upstream that it went
+    to, everything else for the upstream at which the call began.
     """
 
     __slots__ = (
-        "app_retries", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied", "estimate_ratio_sum",
-        "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges", "likely_app_retries", "outcomes",
-        "reasons", "results", "retries_failed", "route", "stream_errors", "streams_unfinished", "tokens", "transparent",
-        "upstream",
+        "app_retries", "apps", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied",
+        "estimate_ratio_sum", "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges",
+        "likely_app_retries", "outcomes", "reasons", "results", "retries_failed", "route", "stream_errors",
+        "streams_unfinished", "tokens", "transparent", "upstream",
     )  # fmt: skip
 
     def __init__(self, upstream: str, route: str) -> None:
         self.upstream = upstream
         self.route = route
+        self.apps: dict[str, Series] = {}
         self.at_once = [0] * 10
         self.outcomes: Tally[tuple[Outcome, int]] = Tally()
         self.results: Tally[str] = Tally()
@@ -179,6 +180,9 @@ class Series:
                 mine.update(counted)
             elif isinstance(counted, list):
                 setattr(self, name, [a + b for a, b in zip(mine, counted, strict=True)])
+            elif name == "apps":
+                for app, series in counted.items():
+                    mine.setdefault(app, Series(self.upstream, self.route)).add(series)
             elif name not in ("upstream", "route"):
                 setattr(self, name, mine + counted)
 
@@ -261,6 +265,8 @@ class Metrics:
             histogram.total += seconds
             if call.app_retry:
                 series.app_retries += 1
+            if call.app:
+                _count_app(series, call)
             if not call.was_sent_once:
                 series.outcomes[call.outcome, call.status // 100] += 1
                 if call.fallbacks:
@@ -294,6 +300,16 @@ class Metrics:
     def reloaded(self, result: str) -> None:
         """Count a reload: "success" or "failure"."""
         self.reloads[result] = self.reloads.get(result, 0) + 1
+
+
+def _count_app(series: Series, call: CallRecord) -> None:
+    """Count a call, its retries and what was denied to it under the name of its app."""
+    own = series.apps.get(call.app)
+    if own is None:
+        own = series.apps[call.app] = Series(series.upstream, series.route)
+    own.outcomes[call.outcome, call.status // 100] += 1
+    if not call.was_sent_once and not call.fallbacks:
+        _count_history(own, call, call.history)
 
 
 def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True) -> None:

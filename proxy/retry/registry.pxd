@@ -56,7 +56,6 @@ cdef class Registry:
     cdef public object _named
     cdef public dict _outputs
     cdef public object _outdated
-    cdef public object _outputs
     cdef public object _places
     cdef public object _policies_of
     cdef public object _rates

@@ -260,3 +260,22 @@ def test_a_duration_counts_in_the_first_slot_whose_bound_it_does_not_exceed(seco
     durations.add(seconds)
     assert durations.slots.index(1) == bisect_left(BOUNDS, seconds)
     assert sum(durations.slots) == 1
+
+
+def test_apps_are_told_apart_if_they_have_names() -> None:
+    metrics = Metrics()
+    for app, call in (("web", ended()), ("batch", retried()), ("batch", ended())):
+        call.app = app
+        metrics.add([call])
+    (series,) = metrics.all()
+    seen = Samples(metrics)
+    told = {"outcome": "success", "code_class": "2xx"}
+    assert seen.value("redrive_calls_total", **PLACE, app="web", **told) == 1
+    assert seen.value("redrive_calls_total", **PLACE, app="batch", **told) == 2
+    assert seen.value("redrive_calls_total", **PLACE, **told) == 0
+    assert seen.value("redrive_retries_total", **PLACE, app="batch", reason="transient") == 1
+    assert seen.value("redrive_attempts_total", **PLACE, result="success") == 3
+    twice = series.copy()
+    twice.add(series)
+    assert twice.apps["batch"].outcomes[Outcome.SUCCESS, 2] == 4
+    assert series.apps["batch"].outcomes[Outcome.SUCCESS, 2] == 2
