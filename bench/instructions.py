@@ -33,6 +33,8 @@ ROWS = {
     "fail": "small GET, 10 % of attempts fail",
     "fail+differs": "10 % of attempts fail, everything differs",
 }
+#: Rows of an upstream with so many routes, of which each request takes another; bench/run.py has none of them.
+ROUTES = {"routes10": 10, "routes1000": 1000}
 
 
 def requests(work: Workload, port: int) -> list[bytes]:
@@ -77,6 +79,18 @@ async def load(port: int, made: list[bytes], count: int) -> int:
     return sum(await asyncio.gather(*(ask(port, made, count // CONNECTIONS, each * 7) for each in range(CONNECTIONS))))
 
 
+def routed(name: str, port: int, upstream: int) -> tuple[str, list[bytes]]:
+    """An upstream with the routes of a row, for the configuration, and requests that take turns among them."""
+    lines = [f'  {name}:\n    url: "http://127.0.0.1:{upstream}"\n    routes:\n']
+    lines += [
+        f"      - {{match: {{methods: [GET, POST], path: /small/a{n}/**}}, strategy: {{max_attempts: {2 + n % 3}}}}}\n"
+        for n in range(ROUTES[name])
+    ]
+    fields = "".join(f"{field}: {value}\r\n" for field, value in (("Host", f"127.0.0.1:{port}"), *FIELDS[:4]))
+    turns = [7 * n % ROUTES[name] for n in range(ROUTES[name])]
+    return "".join(lines), [f"GET /{name}/small/a{n}/of?n={n} HTTP/1.1\r\n{fields}\r\n".encode() for n in turns]
+
+
 def control(pid: int, *words: str) -> None:
     """Tell callgrind something."""
     subprocess.run(["callgrind_control", *words, str(pid)], check=True, capture_output=True)
@@ -85,13 +99,15 @@ def control(pid: int, *words: str) -> None:
 def main() -> int:
     """Count and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("rows", nargs="*", default=list(ROWS), help=", ".join(ROWS))
+    options.add_argument("rows", nargs="*", default=list(ROWS), help=", ".join([*ROWS, *ROUTES]))
     options.add_argument("--calls", type=int, default=3200, help="how many are counted")
     options.add_argument("--profile", action="store_true", help="keep callgrind's files, and say where")
     chosen = options.parse_args()
     missing = [name for name in ("valgrind", "nginx", "openssl") if not shutil.which(name)]
-    if missing or not set(chosen.rows) <= set(ROWS):
-        print(f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join(ROWS)}", file=sys.stderr)
+    if missing or not set(chosen.rows) <= {*ROWS, *ROUTES}:
+        print(
+            f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join([*ROWS, *ROUTES])}", file=sys.stderr
+        )
         return 2
     works = {work.name: work for work in WORKLOADS}
     folder = Path(tempfile.mkdtemp(prefix="redrive-instructions-"))
@@ -103,12 +119,18 @@ def main() -> int:
     out = folder / "callgrind.out"
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     command += ["--dump-instr=yes"] if chosen.profile else []
+    started = redrive(place)
+    turns = {}
+    for row in sorted(set(chosen.rows) & set(ROUTES)):
+        more, turns[row] = routed(row, place.port, place.upstream)
+        with Path(started[-1]).open("a") as file:
+            file.write(more)
     os.environ["PYTHONHASHSEED"] = "0"
     try:
-        proxy = Running([*command, *redrive(place)], place.port, b"", ",".join(map(str, sorted(cores))), folder / "log")
+        proxy = Running([*command, *started], place.port, b"", ",".join(map(str, sorted(cores))), folder / "log")
         try:
             for dump, row in enumerate(chosen.rows, start=1):
-                made = requests(works[ROWS[row]], place.port)
+                made = turns[row] if row in turns else requests(works[ROWS[row]], place.port)
                 asyncio.run(load(place.port, made, 20 * CONNECTIONS))  # warm
                 control(proxy.pid, "-i", "on")
                 asyncio.run(load(place.port, made, 10 * CONNECTIONS))

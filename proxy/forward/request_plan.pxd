@@ -31,10 +31,13 @@ cdef class Plan:
     cdef public bint is_grpc
     cdef public str protocol
     cdef public bint plain
+    cdef public bint traced
 
     @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes,
                    text="const char *")
     cpdef bint follow(self, Asking head, router) except -1
+    cpdef bint _is_plain(self, Asking head, policy) except -1
+    cpdef bint _turn_to(self, policy, Asking head) except -1
     cpdef bint answers_plainly(self, Answer head, str via) except -1
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)

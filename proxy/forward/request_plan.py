@@ -102,6 +102,7 @@ class Plan:
         "rest",
         "routed",
         "router",
+        "traced",
         "upstream",
         "ways",
     )
@@ -139,16 +140,21 @@ class Plan:
         self.login_bound = head.login_bound
         self.is_grpc = request.is_grpc
         self.protocol = HTTP2 if head.is_http2 else HTTP1
-        self.plain = (
-            not traced
+        self.traced = traced
+        self.plain = self._is_plain(head, policy)
+
+    def _is_plain(self, head: RequestHead, policy: Policy) -> bool:
+        """Whether calls with such a head and this policy are `plain`."""
+        return (
+            not self.traced
             and head.method != "CONNECT"
-            and may_start_undecided(policy, request)
+            and may_start_undecided(policy, self.request)
             and self.patience > 0
             and is_plain(policy)
             and answers_plainly(policy)
             and (head.body_size != CHUNKED or head.is_http2)  # there, it says nothing of framing
             and head.upgrade is None
-            and not self.login_bound
+            and not head.login_bound
             and policy.target.via_proxy is None
         )
 
@@ -188,7 +194,8 @@ class Plan:
             return False
         if self.routed:
             path = whole if rest is None else rest
-            if upstream.policy_for(head.method, path, head) is not self.policy:
+            policy = upstream.policy_for(head.method, path, head)
+            if policy is not self.policy and not self._turn_to(policy, head):
                 return False
         request = self.request
         if request.timed:
@@ -202,6 +209,21 @@ class Plan:
         made.app = request.app
         return True
 
+    def _turn_to(self, policy: Policy, head: RequestHead) -> bool:
+        """Make this plan that of another route of its upstream, if only the policies differ and not where they lead;
+        return whether it does.
+        """
+        old = self.policy
+        if policy.target is not old.target or policy.fallback or old.fallback:
+            return False
+        self.policy, self.looks = policy, policy.classify.looks_below_400
+        self.answered, self.answer_lines, self.ends = None, b"", {}
+        self.patience = _patience(policy, head, timed=self.request.timed)
+        was_plain, self.plain = self.plain, self._is_plain(head, policy)
+        if not (was_plain and self.plain and policy.via == old.via and policy.credentials is None):
+            self.prepared = self.keyed = None
+        return True
+
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
         """Return a plan for another request that came on the connection while this plan's request is in progress; None
         if what was decided for this request does not hold for that one (see `follow`).
@@ -213,6 +235,7 @@ class Plan:
         plan.prepared = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
+        plan.traced = self.traced
         plan.protocol, plan.plain, plan.ways, plan.naming = self.protocol, self.plain, self.ways, self.naming
         return plan if plan.follow(head, router) else None
 

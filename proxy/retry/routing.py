@@ -22,6 +22,7 @@ from urllib.parse import unquote_to_bytes
 from proxy.retry.facts import Fields
 from proxy.retry.globs import host_glob, path_glob
 from proxy.retry.policy import Policy
+from proxy.retry.route_index import RouteIndex
 
 #: The most authorities remembered with their upstreams; beyond that the memory is cleared.
 MOST_REMEMBERED = 8192
@@ -178,10 +179,15 @@ class Upstream:
         if not self.routes:
             return self.policy
         plain = plain_path(path)
-        for route in self.routes:
+        for number in self._index.candidates(method, plain):
+            route = self.routes[number]
             if route.match.holds(method, plain, fields):
                 return route.policy
         return self.policy
+
+    @cached_property
+    def _index(self) -> RouteIndex:
+        return RouteIndex((route.match.methods, route.match.paths) for route in self.routes)
 
     @cached_property
     def begins(self) -> bytes:

@@ -31,6 +31,8 @@ def declared() -> dict[str, tuple[str, set[str], str]]:
                 names = set()
                 found[begun[1]] = begun[2] or "", names, module
             elif (named := _ATTRIBUTES.match(line)) is not None:
+                again = names.intersection(named[1].split(", "))
+                assert not again, f"{module}: {', '.join(sorted(again))} is declared twice, which does not compile"
                 names.update(named[1].split(", "))
     return found
 
