@@ -33,7 +33,7 @@ _STATES = {
     Done: ("done", "the call has ended, with an outcome"),
 }
 #: Events that end a call whatever it does; the picture leaves them out.
-_ENDS = ("app_gone", "cut", "denied", "replay_lost")
+_ENDS = ("app_gone", "cut", "denied", "no_room", "replay_lost")
 
 #: Where the picture has each state, its middle, and each move: its way, and where its events stand.
 _PLACES = {

@@ -387,6 +387,8 @@ class Exchange(AttemptOwner):
             attempt.drop()
         if fault.error == faults.PROHIBITED:
             self.notify(now, Call.denied, (attempt.number, fault.detail, now), call)
+        elif fault.error == faults.NO_ROOM:
+            self.notify(now, Call.no_room, (attempt.number, fault.detail, now), call)
         else:
             self.report_failed(call, attempt, fault, now)
 

@@ -12,7 +12,7 @@ from proxy.retry.fallback import GOES_ON
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import Fallback
 from proxy.retry.reasons import own_answer
-from proxy.retry.states import Delivering, Done
+from proxy.retry.states import Delivering, Done, Flying
 
 _DONE = {outcome: Done(outcome) for outcome in Outcome}
 _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Outcome}
@@ -30,6 +30,22 @@ def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
     if delivered is not None and delivered.payment is not None:
         delivered.payment.land(now)
     return _FINISH_WELL if outcome is _SUCCESS else _FINISH[outcome]
+
+
+def take_back(call: CallState, attempt: int, detail: str, now: float) -> bool:
+    """Take back an attempt that was not sent, since this process can open no connection for it; it does not count, and
+    costs nothing. `detail`: the reason, for people. Returns False if the attempt is not in flight, or was answered.
+    """
+    flight, state = call.in_flight(attempt), call.state
+    if flight is None or flight.reply is not None or type(state) is not Flying:
+        return False
+    del state.flights[attempt]
+    if flight.payment is not None:
+        flight.payment.give_back(now)
+    call.upcoming.dropped(flight, now)
+    call.note(flight, now, Outcome.OVERLOADED.value).because = detail
+    call.attempts -= 1
+    return True
 
 
 def way_elsewhere(call: CallState, no: Outcome, now: float) -> Fallback | None:

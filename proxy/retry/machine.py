@@ -38,7 +38,7 @@ from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
 from proxy.retry.credentials import CallKeys
-from proxy.retry.endings import finish
+from proxy.retry.endings import finish, take_back
 from proxy.retry.environment import Env
 from proxy.retry.errors_inside import inside_of
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
@@ -411,6 +411,17 @@ class Call:
         call.attempts -= 1
         answer = own_answer(Outcome.DENIED, None, detail=detail)
         return (*others, answer, *finish(call, Outcome.DENIED, now))
+
+    def no_room(self, attempt: int, detail: str, now: float) -> Actions:
+        """End the call because this process can open no connection, so that the attempt was not sent: the upstream has
+        no part in it. Beside other attempts in flight, the attempt is only left out. `detail`: the reason, for people.
+        """
+        call = self.so_far
+        if not take_back(call, attempt, detail, now) or call.flies():
+            return ()
+        call.upcoming.give_back(now)
+        call.failure = None
+        return self._flow.end(call, Outcome.OVERLOADED, now, detail)
 
     # -- the beginning ----------------------------------------------------------------------------------------------
 

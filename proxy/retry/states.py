@@ -134,6 +134,7 @@ MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "peeked": (Next, Flying, Delivering, Done),
         "failed": (Next, Flying, Delivering, Done),
         "denied": (Done,),
+        "no_room": (Flying, Done),
         "woke": (Flying, Delivering, Done),
         "granted": (Flying,),
         "refused": (Flying,),

@@ -6,6 +6,7 @@ of the request was written is NEVER_SENT, whatever it was: such a request may be
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 
@@ -40,6 +41,10 @@ class NoRoomError(Exception):
     """The process has as many connections open as its file descriptors suffice for."""
 
 
+#: Errors of the system that say the same: no descriptor is left here, or no memory.
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
 #: Errors whose own text is part of the fault's detail.
 _SAYING = (ParentRefusedError, WrongProtocolError)
 
@@ -65,6 +70,8 @@ def dialling(error: BaseException) -> Fault:
     """The fault of an attempt whose connection could not be opened."""
     if isinstance(error, DeniedError):
         return Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, detail=str(error), error=PROHIBITED)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM and not isinstance(error, ssl.SSLError):
+        error = NoRoomError()
     for kind, detail, name in _DIALLING:
         if isinstance(error, kind):
             said = _said_of_tls(error)

@@ -295,6 +295,28 @@ def test_a_denied_attempt_gives_back_its_token_of_the_rate() -> None:
     assert call.so_far.upcoming.scope.rates and call.so_far.upcoming.scope.rates[0].level(0.0) == 1
 
 
+def no_room(attempt: int, *, at: float) -> Event:
+    return Event(f"no room {attempt}", at, lambda call, now: call.no_room(attempt, "no descriptor is left", now))
+
+
+def test_an_attempt_without_a_connection_of_ours_costs_nothing_and_ends_the_call() -> None:
+    rated = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), name="pace"))
+    call = play(rated, start(), no_room(1, at=0.0))
+    so_far = call.so_far
+    assert (so_far.outcome, so_far.attempts) == (Outcome.OVERLOADED, 0)
+    assert so_far.upcoming.scope.rates[0].level(0.0) == 1
+    assert so_far.upcoming.scope.governor.traffic.flying == 0
+    again = play(STANDARD, start(), reply(1, 503, at=0.1), wake(0.3), no_room(2, at=0.3))
+    assert (again.so_far.outcome, again.so_far.attempts) == (Outcome.OVERLOADED, 1)
+    assert again.so_far.upcoming.bucket is not None and again.so_far.upcoming.bucket.level(1) == 500
+
+
+def test_a_hedge_without_a_connection_of_ours_is_left_out() -> None:
+    call = play(HEDGING, start(), wake(1.0), no_room(2, at=1.0), reply(1, 200, at=1.1), ended(1, at=1.1))
+    assert (call.so_far.outcome, call.so_far.attempts) == (Outcome.SUCCESS, 1)
+    assert call.so_far.upcoming.bucket is not None and call.so_far.upcoming.bucket.level(2) == 500
+
+
 def test_a_hedge_that_waits_when_the_body_outgrows_its_buffer_says_so() -> None:
     call = play(HEDGING, start(), reply(1, 503, at=0.1, headers={"retry-after": "5"}), replay_lost(0.2))
     assert brief(call) == [(1, "committed", "the request's body outgrew its replay buffer")]

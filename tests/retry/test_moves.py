@@ -211,6 +211,7 @@ class Driven:
             yield "request_sent", 5, lambda: call.request_sent(self.now)
             yield "head", 30, lambda: call.head(attempt, self.chance.choice(REPLIES), self.now)
             yield "denied", 1, lambda: call.denied(attempt, "not allowed", self.now)
+            yield "no_room", 1, lambda: call.no_room(attempt, "no descriptor is left", self.now)
         yield "failed", 20, lambda: call.failed(attempt, self.chance.choice(FAULTS), self.now)
 
     def _wake(self, at: float) -> Actions:
@@ -240,6 +241,7 @@ LATE: dict[str, tuple[Any, ...]] = {
     "ended": (1,),
     "failed": (1, FAULTS[-1]),
     "denied": (1, "not allowed"),
+    "no_room": (1, "no descriptor is left"),
     "woke": (),
     "granted": (5.0,),
     "refused": (5.0,),

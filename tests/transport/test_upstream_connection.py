@@ -151,7 +151,8 @@ def test_what_may_not_go_again_gets_no_connection_that_was_closed_a_moment_ago(i
     connection.since = 100.0
     origin.idle.append(connection)
     nothing: Any = None
-    pool = Pool(nothing, nothing, idle=4.0, max_idle=1)
+    dialer: Any = SimpleNamespace(resolver=None)
+    pool = Pool(nothing, dialer, idle=4.0, max_idle=1)
     assert (pool.lease(origin, 100.001, idempotent=idempotent) is connection) is leased
     assert wire.closed is not leased
     near.close()
@@ -159,7 +160,7 @@ def test_what_may_not_go_again_gets_no_connection_that_was_closed_a_moment_ago(i
 
 async def test_a_connection_that_nobody_reports_lost_keeps_no_end_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "LAST_SECONDS", 0.01)
-    resolver = SimpleNamespace(close=_done)
+    resolver = SimpleNamespace(close=_done, ttl=30.0)
     loop: Any = asyncio.get_running_loop()
     dialer: Any = SimpleNamespace(resolver=resolver)
     pool = Pool(loop, dialer, idle=4.0, max_idle=10)
