@@ -591,6 +591,10 @@ class Governor:
         lane = self._find(name)
         return self._keep(name, self._make(name)) if lane is None else lane
 
+    def lane_of(self, name: Name) -> Lane:
+        """The lane with this name, which another machine has told of."""
+        return self._lane(name)
+
     def _find(self, name: Name) -> Lane | None:
         """The lane with this name, None if nothing is known of it."""
         return self._lanes.get(name)
@@ -604,7 +608,7 @@ class Governor:
         self._credentials += is_credentials(name)
         self._paths += is_paths(name)
         self._ends.add(name, lane.until)
-        if self.fleet is not None and is_fleets(name):
+        if self.fleet is not None:
             self.fleet.adopt(name, lane)
         return lane
 
@@ -612,8 +616,7 @@ class Governor:
         """Share the cooldowns with other machines from now on."""
         self.fleet = fleet
         for name, lane in self._lanes.items():
-            if is_fleets(name):
-                fleet.adopt(name, lane)
+            fleet.adopt(name, lane)
 
     def started_elsewhere(self, name: Name, status: int, delay: float, now: float) -> bool:
         """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. Returns
@@ -666,7 +669,7 @@ class Governor:
         self._paths -= is_paths(name)
         if self.watch is not None:
             self.watch.forget(lane)
-        if self.fleet is not None and is_fleets(name):
+        if self.fleet is not None:
             self.fleet.forget(name)
         if lane.outage.is_suspected:
             self.suspects -= 1

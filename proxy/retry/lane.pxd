@@ -21,6 +21,10 @@ cdef class Lane:
     cdef public double usual_time
     cdef public double share
     cdef public bint elsewhere
+    cdef public object fleet
+    cdef public double limit_share
+    cdef public bint limited_elsewhere
+    cdef public bint may_probe
     cdef public dict queue
     cdef public dict _admitted
     cdef public dict _taken
@@ -40,6 +44,10 @@ cdef class Lane:
     cpdef started_elsewhere(self, double delay, long status, double now)
     cpdef allot(self, double places, double share, double threshold, bint elsewhere, double now)
     cpdef go_alone(self, double now)
+    cpdef limit_elsewhere(self, double places, double share, double threshold, bint busy, bint holds, double now)
+    cpdef outage_elsewhere(self, double since, double probed_at, bint may_probe, double now)
+    cpdef go_alone_in_weather(self, double now)
+    cpdef _count_before(self)
     cpdef long wanted(self) except -1
     cpdef bint claim(self, waiter, double due) except -1
     cpdef bint probe_lost(self, attempt, double now) except -1
@@ -58,6 +66,7 @@ cdef class Lane:
     cpdef double wait_of(self, waiter, double now) except -1
     cpdef long _ahead_of(self, waiter) except -1
     cpdef long in_use(self) except -1
+    cpdef long own_in_use(self) except -1
     cpdef double free(self, double now) except? -1
     cpdef release(self, double now, asking=*)
     cpdef _release(self, double now, asking)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from proxy.retry.fleet_lane import FleetLane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
 from proxy.retry.token_bucket import Waiter
@@ -36,14 +37,17 @@ class Lane:
     `begun`. `traffic`: the count of the endpoint's attempts. `queue`: the held
     calls in order of arrival, each with the time from which it waits. `lasts`: the limit outlasts its queue
     (`concurrency: auto`). `share`: how many places this process may have, infinity if no other machine shares them;
-    `elsewhere`: another machine holds calls, as far as is known.
+    `elsewhere`: another machine holds calls, as far as is known. `fleet`: the link that shares limit and outage with
+    other machines, None if there is none; `limit_share`: the share in the places of a limit that is none of a cooldown;
+    `limited_elsewhere`: other machines need that limit; `may_probe`: no other machine sends the probes of an outage.
     """
 
     #: Whether it is the lane of all workers, rather than of this process alone.
     is_shared = False
     __slots__ = (
         "_admitted", "_before", "_own_until", "_starter", "_taken", "_well", "_word_until", "begun", "delay",
-        "elsewhere", "lasts", "limit", "name", "outage", "queue", "share", "status", "traffic", "until", "usual_time",
+        "elsewhere", "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "outage",
+        "queue", "share", "status", "traffic", "until", "usual_time",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -59,6 +63,10 @@ class Lane:
         self.usual_time = 0.0  # the usual time of an answer; 0 if none is known
         self.share = _NEVER
         self.elsewhere = False
+        self.fleet: FleetLane | None = None
+        self.limit_share = _NEVER
+        self.limited_elsewhere = False
+        self.may_probe = True
         self.queue: dict[Waiter, float] = {}
         self._admitted: dict[Waiter, None] = {}  # calls that were given a place, and are not sent yet
         self._taken: dict[object, float] = {}  # who has a place (a call, then its attempt), and since when
@@ -138,10 +146,52 @@ class Lane:
         """
         return len(self._taken) + len(self.queue) if self.limit.returns else 0
 
+    def limit_elsewhere(
+        self, places: float, share: float, threshold: float, busy: bool, holds: bool, now: float
+    ) -> None:
+        """Set the places of a limit of the whole fleet, and this process's `share` of them, after another machine began
+        the limit or this one. `busy`: the limit is needed; `holds`: other machines hold calls.
+        """
+        limit = self.limit
+        if not limit.is_on:
+            limit.begin_elsewhere(max(1.0, places), threshold, now)
+            self.lasts = True
+            self._count_before()
+        limit.set(max(1.0, places), threshold)
+        self.limit_share, self.limited_elsewhere = share, busy
+        if holds:
+            limit.held_at = now
+        own = max(1.0, float(self.own_in_use()))
+        limit.part = min(1.0, max(1.0, share) / limit.most * max(own, float(self.in_use())) / own)
+        if now >= self.until:
+            self.release(now)
+
+    def _count_before(self) -> None:
+        """Count the attempts under way, which were sent before the limit."""
+        self._before = max(0, self.traffic.flying - len(self._taken))
+
+    def outage_elsewhere(self, since: float, probed_at: float, may_probe: bool, now: float) -> None:
+        """Note an outage of the whole fleet since `since`, whose last probe ended at `probed_at`. `may_probe`: this
+        process sends the probes.
+        """
+        self.may_probe = may_probe
+        self.outage.goes_on(since, probed_at, now)
+        self.release(now)
+
+    def go_alone_in_weather(self, now: float) -> None:
+        """Use what was this process's part of the limit, and probe by itself: it is connected to no fleet any more."""
+        limit, share = self.limit, self.limit_share
+        if limit.is_on and not limit.returns and share < _NEVER:
+            limit.set(max(1.0, min(limit.most, share)), max(1.0, min(limit.threshold, share)))
+        limit.part, self.limit_share = 1.0, _NEVER
+        self.limited_elsewhere, self.may_probe = False, True
+        if now >= self.until:
+            self.release(now)
+
     @property
     def _own_share(self) -> float:
-        """How many places this process may have: a fleet shares those by which calls return from a cooldown."""
-        return self.share if self.limit.returns else _NEVER
+        """How many places this process may have, if machines share them."""
+        return self.share if self.limit.returns else self.limit_share
 
     @property
     def outlasts(self) -> bool:
@@ -164,13 +214,17 @@ class Lane:
         `quick`: by an answer, sooner than requests are served; `silent`: by no answer. Returns whether that begins a
         limit.
         """
-        was_on = self.limit.is_on
+        was_on, most = self.limit.is_on, self.limit.most
         self.limit.refused(sent, now, flying, quick=quick, silent=silent)
         if self.limit.is_on and not was_on:
             self._before = max(0, flying - len(self._taken))
+            if self.fleet is not None:
+                self.fleet.limit_began(now)
             return True
         if was_on and self.limit.judge(now):
             self.end_limit(now)
+        elif self.limit.most < most and self.fleet is not None:
+            self.fleet.limit_cut(self.limit.most / most, sent, now)
         return False
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
@@ -179,7 +233,10 @@ class Lane:
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer (see `Outage.lost`). Returns whether an outage begins."""
-        return self.outage.lost(now, share, again, of_path)
+        began = self.outage.lost(now, share, again, of_path)
+        if began and self.fleet is not None:
+            self.fleet.outage_began(now)
+        return began
 
     def begin_outage(self, now: float, since: float, row: int, answered_at: float) -> None:
         """Begin an outage (see `Outage.begin`), if there is none."""
@@ -215,6 +272,8 @@ class Lane:
         self.begun = self._well = now
         self.limit.return_slowly(now, cooldown=False)
         self._forget_places()
+        if self.fleet is not None:
+            self.fleet.outage_over(now)
         self.release(now)
         return True
 
@@ -274,6 +333,8 @@ class Lane:
         self.release(now, asking=waiter)
         if waiter in self._admitted:
             return now
+        if self.fleet is not None:
+            self.fleet.held(now)
         self.limit.held_at = now
         return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
 
@@ -313,9 +374,12 @@ class Lane:
         if well and sent >= self.begun:
             self._well = now
             if not self.is_over(now):
+                most = self.limit.most
                 self.limit.served(sent, now, ratio)
                 if self.limit.judge(now):
                     self.end_limit(now)
+                elif self.limit.most < most and self.fleet is not None:
+                    self.fleet.limit_cut(self.limit.most / most, sent, now)
         if now >= self.until:
             self.release(now)
 
@@ -384,6 +448,10 @@ class Lane:
         """The number of places in use."""
         return len(self._taken) + self._before
 
+    def own_in_use(self) -> int:
+        """The number of places in use by this process."""
+        return len(self._taken) + self._before
+
     def free(self, now: float) -> float:
         """The number of places that this process may give now."""
         limit = self.limit
@@ -392,7 +460,7 @@ class Lane:
         if self._before and now > limit.begun + self.place_seconds:
             self._before = 0
         self._expire(now)
-        return min(int(limit.most) - self.in_use(), self._own_share - len(self._taken))
+        return min(int(limit.most) - self.in_use(), self._own_share - self.own_in_use())
 
     def release(self, now: float, asking: Waiter | None = None) -> None:
         """Give the free places to the first calls in the queue, and set the alarm of the call that is then first.
@@ -419,7 +487,7 @@ class Lane:
     def _probe(self, now: float, asking: Waiter | None) -> None:
         """Send the first call in the queue as a probe, if one is due."""
         outage = self.outage
-        if outage.probe is None and now >= outage.probe_at:
+        if outage.probe is None and self.may_probe and now >= outage.probe_at:
             first = next(iter(self.queue))
             outage.probes(first)
             self._admit(first, now, asking)
@@ -434,7 +502,7 @@ class Lane:
     def _end_limit(self, now: float) -> None:
         """End the limit if no call is held, and it does not bind."""
         limit = self.limit
-        if not limit.is_on or now < self.until or self.elsewhere or self.outage.is_on:
+        if not limit.is_on or now < self.until or self.elsewhere or self.limited_elsewhere or self.outage.is_on:
             return
         if not self.outlasts or limit.is_over(self.in_use(), now):
             self.end_limit(now)
@@ -443,6 +511,9 @@ class Lane:
         """End the limit, and send all calls that it holds."""
         self.limit.end(now)
         self.delay, self._before = 0.0, 0
+        self.limit_share, self.limited_elsewhere = _NEVER, False
+        if self.fleet is not None:
+            self.fleet.limit_over(now)
         held = list(self.queue)
         for waiter in held:
             del self.queue[waiter]
@@ -456,8 +527,11 @@ class Lane:
         if now < self.until:
             return self.until
         if self.outage.is_on:
-            return _NEVER if self.outage.probe is not None else max(self.outage.probe_at, math.nextafter(now, _NEVER))
-        if not self._taken and self._own_share < _NEVER:
+            if self.outage.probe is not None or not self.may_probe:
+                return _NEVER
+            return max(self.outage.probe_at, math.nextafter(now, _NEVER))
+        has_none = not self._taken and self._own_share < _NEVER
+        if has_none and (self.limit.returns or (not self._before and self.free(now) < 1)):
             return _NEVER  # other machines have the places; this process is given its share later
         if self.limit.pace and self.free(now) >= 1:
             return max(self.limit.next_at, math.nextafter(now, _NEVER))

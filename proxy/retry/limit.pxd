@@ -16,6 +16,7 @@ cdef class Limit:
     cdef public double held_at
     cdef public double round_trip
     cdef public double pace
+    cdef public double part
     cdef public double next_at
     cdef public double threshold
     cdef public double begun
@@ -43,6 +44,7 @@ cdef class Limit:
     cpdef _slow_down(self, double now, bint quick)
     cpdef sent(self, double now, bint binds)
     cpdef halve(self, double now)
+    cpdef begin_elsewhere(self, double most, double threshold, double now)
     cpdef end(self, double now)
     cpdef bint is_over(self, long in_use, double now) except -1
     cpdef add_under_way(self, long more)

@@ -65,7 +65,7 @@ class Limit:
         "_base", "_cut_at", "_fastest", "_gap", "_given_up_for", "_given_up_until", "_latest", "_pace_sure",
         "_pace_top", "_pace_used", "_refused", "_served", "_served_at", "_slow",
         "_slow_most", "_slow_since", "_trial", "begun", "evidence", "grown", "held_at", "most", "next_at", "pace",
-        "returns", "round_trip", "threshold", "was_chance",
+        "part", "returns", "round_trip", "threshold", "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -76,7 +76,8 @@ class Limit:
         self.grown = 0.0  # the places that answers have added in all
         self.held_at = -_NEVER  # when the limit held a call last
         self.round_trip = 0.0  # the mean round trip; 0 if none is known
-        self.pace = 0.0  # sendings a second; 0 if they are not spaced
+        self.part = 1.0  # the part of the limit's places that this machine uses, if machines share them
+        self.pace = 0.0  # sendings a second of this machine; 0 if they are not spaced
         self.next_at = -_NEVER
         self.threshold = _NEVER
         self.begun = -_NEVER  # when the limit began
@@ -116,9 +117,13 @@ class Limit:
         self.most = self.threshold = max(1.0, self.most // 2)
         self._cut(now)
 
+    def begin_elsewhere(self, most: float, threshold: float, now: float) -> None:
+        """Begin with the limit that another machine has found: its places, and up to how many they double."""
+        self._begin(most, threshold, now)
+
     def end(self, now: float) -> None:
         """End the limit."""
-        self.most, self.pace = _NEVER, 0.0
+        self.most, self.pace, self.part = _NEVER, 0.0, 1.0
         self._trial.end()
         self.evidence.skip(now)
 
@@ -244,7 +249,7 @@ class Limit:
         """Space sendings, or space them more; but an upstream that serves nothing is not asked more slowly for that."""
         if not self._served if quick else now - self._served_at > _SERVES:
             return
-        pace = self.pace or self.most / max(self.round_trip, 0.001)
+        pace = self.pace or self.most * self.part / max(self.round_trip, 0.001)
         if self._served >= _HARDLY:
             is_same = abs(pace - self._pace_top) <= _PACE_SAME * pace
             self._pace_sure = min(_PACE_SUREST, 2.0 * self._pace_sure) if is_same else 1.0

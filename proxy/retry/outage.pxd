@@ -28,5 +28,6 @@ cdef class Outage:
     cpdef bint answered(self, double now) except -1
     cpdef probes(self, probe)
     cpdef held_in_vain(self)
+    cpdef goes_on(self, double since, double probed_at, double now)
     cpdef bint is_late(self, double now, double hold) except -1
     cpdef bint turns_away(self, double now) except -1

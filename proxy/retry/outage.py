@@ -174,6 +174,18 @@ class Outage:
         self._turned_at = now
         return 0.0
 
+    @property
+    def probed_at(self) -> float:
+        """The time at which the last probe ended; minus infinity if none has."""
+        return self._probed_at
+
+    def goes_on(self, since: float, probed_at: float, now: float) -> None:
+        """Note an outage that other machines know of, since `since`, whose last probe ended at `probed_at`."""
+        if not self.is_on:
+            self.since = self._since = since
+            self._gap, self.probe_at = _FIRST, now + _FIRST
+        self._probed_at = max(self._probed_at, probed_at)
+
     def is_late(self, now: float, hold: float) -> bool:
         """Whether a call that comes now comes later than `hold` seconds after the outage began."""
         return now > self.since + hold

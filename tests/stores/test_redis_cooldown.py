@@ -6,9 +6,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
-import callers
 import pytest
-from callers import REFUSED, cooling
+from callers import cooling
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
@@ -281,15 +280,3 @@ async def test_a_cooldown_of_one_endpoint_holds_the_other_machines_calls_to_it_a
     elsewhere.endpoint = "b.test:80"
     assert other.governor.ask(Caller(), met, other.now)[0] > other.now
     assert other.governor.ask(Caller(), elsewhere, other.now)[0] == other.now
-
-
-async def test_a_limit_that_attempts_show_is_each_machines_own(redis_server: RedisServer, sidecars: Make) -> None:
-    one, other = machines = await fleet_of(2, redis_server, sidecars)
-    refused, held = callers.caller(), Caller()
-    for _ in range(3):
-        one.governor.traffic.failed()
-        one.governor.failed(object(), refused, REFUSED, one.now, one.now, again=False, cools=False)
-    await later(machines)
-    assert one.governor.holds(one.now)
-    assert not other.governor.holds(other.now)
-    assert one.governor.ask(held, callers.caller(), one.now)[0] == one.now  # its own place: no call waits for Redis

@@ -232,11 +232,11 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     """A new attribute has to be decided on: `SharedLane.state` has it, or it is named here."""
     own = {
         *("_admitted", "_own_until", "_starter", "_taken", "_word_until", "elsewhere", "name", "queue", "share"),
-        *("traffic", "limit", "outage"),
+        *("traffic", "limit", "outage", "fleet", "limit_share", "limited_elsewhere", "may_probe"),
     }
     taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}
     assert set(Lane.__slots__) == own | taken
-    assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown"}
+    assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
     assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost", "_lost_from", "probe"}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in (Trial, Cohort))
 

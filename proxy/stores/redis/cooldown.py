@@ -5,22 +5,27 @@ A cooldown belongs to an upstream and a scope value; its lanes cool down separat
 calls of a lane return is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
 Every PROMPT seconds while it holds any, and in large fleets less often, a process reports how many places it added and
 how many it would use, and is given its share. If Redis is not available, each process has a slow start of its own. A
-limit that begins because attempts are refused, and an outage, are each machine's own: every machine meets them itself,
-with its next attempts.
+limit that begins because attempts are refused, and an outage, are shared likewise (`proxy.stores.redis.weather`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from proxy.retry.caller import Name
+from proxy.retry.caller import Name, is_fleets
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, RedisBucket
 from proxy.stores.redis.client import Command
 from proxy.stores.redis.store import RedisStore
+from proxy.stores.redis.weather import RedisWeather
 
+#: The end of the name of a lane that is about one path (`proxy.retry.caller`): a method, and the path. No other machine
+#: is told of it, since a path may be a secret.
+_OF_A_PATH = re.compile(rb" [A-Z]+ /\S*$")
 #: What the name of an endpoint's lane begins with: longer than the groups of callers (12 bytes at most) are.
 _ENDPOINT = b"at endpoint "
 
@@ -45,25 +50,51 @@ def read(text: str) -> Name:
 
 class RedisCooldown:
     """Reports one scope's cooldown to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place` is the scope's name in
-    the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin.
+    the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin. `tell` tells the
+    fleet of the limit or outage of a lane, by the names of scope and lane (`FleetNews.join`).
     """
 
-    def __init__(self, governor: Governor, place: str, store: RedisStore, key: str, channel: str) -> None:
+    def __init__(
+        self,
+        governor: Governor,
+        place: str,
+        store: RedisStore,
+        key: str,
+        channel: str,
+        tell: Callable[[str, float], None],
+    ) -> None:
         self._governor = governor
         self._place = place
         self._store = store
         self._key, self._channel = key, channel
         self._lanes: dict[Name, RedisPlaces] = {}
+        self._tell = tell
+        self._weathers: dict[Name, RedisWeather] = {}
 
     def adopt(self, name: Name, lane: Lane) -> None:
+        if not _OF_A_PATH.search(name[1]):
+            known = f"{self._place}.{written(name)}"
+            where = f"{self._key}:weather:{self._place}:{written(name)}"
+            weather = RedisWeather(lane, self._governor, self._store, where, partial(self._tell, known))
+            self._store.add(weather)
+            self._weathers[name] = weather
+        if not is_fleets(name):
+            return
         made = RedisPlaces(lane, self._governor, self._store, f"{self._key}:{self._place}:{written(name)}")
         self._store.add(made)
         self._lanes[name] = made
 
     def forget(self, name: Name) -> None:
-        places = self._lanes.pop(name, None)
-        if places is not None:
-            places.leave()
+        for each in (self._lanes.pop(name, None), self._weathers.pop(name, None)):
+            if each is not None:
+                each.leave()
+
+    def look(self, name: Name, now: float) -> None:
+        """Ask Redis what there is to know of the limit and the outage of this lane."""
+        self._governor.lane_of(name)
+        weather = self._weathers.get(name)
+        if weather is not None:
+            weather.look(now)
 
     def began(self, name: Name, status: int, delay: float, *, sent: float, now: float) -> None:
         self._lanes[name].report_pushback(sent, delay, now)

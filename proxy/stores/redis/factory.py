@@ -91,6 +91,8 @@ class RedisFactory(Factory):
         self._leases: WeakValueDictionary[str, PlaceLease] = WeakValueDictionary()  # by their keys
         self._news = FleetNews(store, prefix, clock)
         self._governors: OrderedDict[str, tuple[str, Governor]] = OrderedDict()  # by the scope's name in the fleet
+        self._tells: dict[str, Callable[[str, float], None]] = {}  # by upstream: tells the fleet of its weather
+        self._fleets: WeakValueDictionary[str, RedisCooldown] = WeakValueDictionary()  # by the scope's name, too
         self._heard: OrderedDict[str, Heard] = OrderedDict()  # for scopes that are not used here yet
         self._listener: asyncio.Task[None] | None = None
         #: Called with each cooldown that began on another machine and holds calls here.
@@ -188,7 +190,15 @@ class RedisFactory(Factory):
             self._governors[place] = upstream, governor
             if len(self._governors) > MOST_SCOPES:
                 self._governors.popitem(last=False)
-            governor.join(RedisCooldown(governor, place, self.store, self._in_force, self._channel))
+            tell = self._tells.get(upstream)
+            if tell is None:
+                tell = self._tells[upstream] = self._news.join("weather", upstream, self._hear_weather)
+            fleet = RedisCooldown(governor, place, self.store, self._in_force, self._channel, tell)
+            governor.join(fleet)
+            self._fleets[place] = fleet
+            for item in self._news.known("weather", upstream):
+                if item.startswith(f"{place}."):
+                    self._hear_weather(item, 0.0)
             heard = self._heard.pop(place, None)
             for name, (until, status) in heard.lanes.items() if heard is not None else ():
                 self._hold(upstream, governor, name, until, status)
@@ -264,6 +274,15 @@ class RedisFactory(Factory):
             server, facts = await client.fields(self._news.key)
             self._news.hear_all(facts, server)
             self.listening.set()
+
+    def _hear_weather(self, what: str, seconds: float) -> None:
+        """Look what is known of a lane, after another process found that a limit or an outage begins or is over. `what`
+        is the name of the scope in the fleet, and the lane's as `written`.
+        """
+        place, _, name = what.partition(".")
+        fleet = self._fleets.get(place)
+        if fleet is not None:
+            fleet.look(read(name), self._clock())
 
     def _hear_places(self, message: bytes) -> None:
         """Take what Redis says of the places that this process leases under one limit."""

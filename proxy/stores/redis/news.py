@@ -56,6 +56,12 @@ class FleetNews:
 
         return tell
 
+    def known(self, topic: str, upstream: str) -> list[str]:
+        """The items of the facts of others that last."""
+        place, now = f"{topic} {_place_of(upstream)} ", self._clock()
+        fields = [field for field, end in self._ends.items() if field.startswith(place) and end > now]
+        return [_item_of(field) for field in fields]
+
     def hear(self, message: bytes) -> None:
         """Take a message of the channel: a fact's field, and the seconds for which it lasts."""
         *field, seconds = message.decode().split()[:4]  # a later release may add words
@@ -79,7 +85,7 @@ class FleetNews:
 
     @staticmethod
     def _give(take: Take, field: str, seconds: float) -> None:
-        take(bytes.fromhex(field.rpartition(" ")[2]).decode("utf-8", "surrogateescape"), seconds)
+        take(_item_of(field), seconds)
 
     def _tell_again(self) -> None:
         now = self._clock()
@@ -89,6 +95,11 @@ class FleetNews:
 
     def _send(self, field: str, seconds: float) -> None:
         self._store.send(Command("news", self.key, (field, self.channel, repr(float(seconds)))))
+
+
+def _item_of(field: str) -> str:
+    """The item of the fact that this field stands for."""
+    return bytes.fromhex(field.rpartition(" ")[2]).decode("utf-8", "surrogateescape")
 
 
 def _place_of(upstream: str) -> str:

@@ -133,6 +133,9 @@ class SharedLane(Lane):
     start = shared(3)(Lane.start)
     allot = shared(4)(Lane.allot)
     go_alone = shared(0)(Lane.go_alone)
+    limit_elsewhere = shared(5)(Lane.limit_elsewhere)
+    outage_elsewhere = shared(3)(Lane.outage_elsewhere)
+    go_alone_in_weather = shared(0)(Lane.go_alone_in_weather)
     asked_to_wait = shared(1)(Lane.asked_to_wait)
     lost = shared(0)(Lane.lost)
     begin_outage = shared(0)(Lane.begin_outage)
@@ -221,6 +224,14 @@ class SharedLane(Lane):
     def _free_place(self, attempt: object, sent: float, now: float) -> None:
         super().free_place(attempt, sent, now)
 
+    def _count_before(self) -> None:
+        self._limit_seen = self.limit.begun
+        self._mine = max(0, self.traffic.flying - len(self._taken))
+        self._before += self._mine
+
+    def own_in_use(self) -> int:
+        return len(self._taken) + self._mine
+
     def in_use(self) -> int:
         """The number of places in use, in all workers."""
         return sum(self._counts) + self._before
@@ -256,6 +267,7 @@ class SharedLane(Lane):
                 self._before += flying
         if self._was_limited and not limit.is_on:
             self._mine = 0
+            self.limit_share, self.limited_elsewhere = _NEVER, False
             limit.evidence.skip(now)
         if self._seen != self.begun:  # another worker's pushback, or its outage is over: all calls here ask again
             self._retime_all(now)

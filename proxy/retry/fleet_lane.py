@@ -1,0 +1,27 @@
+"""The link that shares a lane's limit and outage with the other machines of a fleet."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class FleetLane(Protocol):
+    """The link that shares a lane's limit and outage with other machines."""
+
+    def limit_began(self, now: float) -> None:
+        """Report that attempts of this process show a limit."""
+
+    def limit_over(self, now: float) -> None:
+        """Report that the limit is over."""
+
+    def limit_cut(self, part: float, sent: float, now: float) -> None:
+        """Report that an attempt sent at `sent` was refused or slow, so that this part of the limit is left."""
+
+    def outage_began(self, now: float) -> None:
+        """Report that attempts of this process show an outage."""
+
+    def outage_over(self, now: float) -> None:
+        """Report that an attempt was answered, so that the outage is over."""
+
+    def held(self, now: float) -> None:
+        """Note that a call is held."""

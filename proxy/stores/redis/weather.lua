@@ -1,0 +1,179 @@
+-- The limit and the outage of one lane, for all processes of a fleet: one number of places, and one process that probes.
+--
+-- Law: a limit begins with the places that its first holder names, and each other holder adds its own once. An answer
+-- adds the places that its holder says, a refusal takes a part away, once for all attempts that were sent before the
+-- last cut. The end of an outage, or of a limit, is its end for all. A message may come twice or late: what a holder
+-- has added is cumulative, and an overtaken message is ignored.
+--
+-- Theory. Each holder wants a place for each attempt that has one and for each call that it holds. If all want more than
+-- there are, the places are divided equally, and what one does not want goes to the others; if there are fewer places
+-- than holders, a holder that has had one for `turn` seconds goes to the end of the line. While there are enough, each
+-- holder has some to spare. A holder that wanted places and is silent for `late` seconds wants none any more. In an outage, the right to probe is lent to one holder that holds calls, for `probing`
+-- seconds; it is renewed while it holds any.
+--
+-- The hash: made (the name of this making of the key), seen (when the last message came), most (the places, 0 for no
+-- limit), threshold (up to which they double; -1: none), begun and cut (when the limit began, and was cut last), out
+-- (since when there is an outage, 0 for none), prober, until (until when it may probe), probed (when a probe ended last),
+-- scanned, count, wants and queued (of all holders, when they were counted last), level (the part of each), and for each
+-- holder: sequence, seen, grown, joined (the beginning of the limit to which it has added places), wanted, queued, part,
+-- line (since when it wants places), got (since when it has one).
+local key, holder = KEYS[1], 'h:' .. ARGV[1]
+local sequence = tonumber(ARGV[2])
+-- what happened here since the last message: a limit began or is over, an outage began or is over (1 or 0)
+local limit_began, limit_over = tonumber(ARGV[4]) > 0, tonumber(ARGV[5]) > 0
+local outage_began, outage_over = tonumber(ARGV[6]) > 0, tonumber(ARGV[7]) > 0
+local own = tonumber(ARGV[8])               -- places that the sender adds to a limit that it has not yet added to
+local cut, cut_age = tonumber(ARGV[9]), tonumber(ARGV[10])  -- what a refusal leaves, of an attempt sent so long ago
+local grown = tonumber(ARGV[11])            -- places that answers to the sender have added, in all
+local wanted, queued = tonumber(ARGV[12]), tonumber(ARGV[13])
+local since_age = tonumber(ARGV[14])        -- how long ago the outage began, as the sender knows it
+local probe_age = tonumber(ARGV[15])        -- how long ago the sender's last probe ended
+local leaves = tonumber(ARGV[16]) > 0
+local making, dead = ARGV[17], tonumber(ARGV[18])
+local probing, turn, late, silent, a_record, longest = 1, 0.5, 2, 15, 0.0001, 0.2
+local form = '<ddddddddd'
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local names = {'made', 'seen', 'most', 'threshold', 'begun', 'cut', 'out', 'prober', 'until', 'probed', 'scanned',
+  'count', 'wants', 'queued', 'level'}
+local values, state = redis.call('HMGET', key, unpack(names)), {}
+for i, name in ipairs(names) do state[name] = tonumber(values[i]) or 0 end
+local made, prober = values[1] or making, values[8] or ''
+local function text(number) return string.format('%.17g', number) end
+
+if not values[1] and wanted == 0 and not limit_began and not outage_began then
+  return {'', '0', '-1', '0', '0', '0', '-1', '0', '0'}
+end
+
+local its = {seen = now, grown = grown, joined = 0, part = 0, line = now, got = now, wanted = 0, name = holder}
+local record = redis.call('HGET', key, holder)
+if record then
+  local last, before, _
+  last, _, before, its.joined, its.wanted, _, its.part, its.line, its.got = struct.unpack(form, record)
+  if sequence <= last then return {'late'} end
+  if state.most > 0 and its.joined == state.begun then state.most = state.most + math.max(0, grown - before) end
+end
+if its.wanted <= 0 then its.line = now end
+its.wanted, its.queued, its.sequence = wanted, queued, sequence
+
+if now - state.seen > silent then state.most, state.out = 0, 0 end  -- no process knows what has become of it
+
+local function begin(most, threshold)
+  state.most, state.threshold, state.begun, state.cut = most, threshold, now, now
+  its.joined = now
+end
+
+if outage_over and state.out > 0 then
+  state.out, prober = 0, ''
+  begin(1, -1)
+elseif outage_began and state.out == 0 then
+  state.out, state.probed, prober, state['until'] = now - since_age, now, holder, now + probing
+end
+if limit_over then
+  state.most = 0
+elseif limit_began and state.most == 0 then
+  begin(math.max(1, own), math.max(1, own))
+elseif state.most > 0 and its.joined ~= state.begun then
+  its.joined = state.begun
+  if state.threshold >= 0 and state.cut == state.begun then  -- attempts that were under way when the limit began
+    state.most = state.most + own
+    state.threshold = state.threshold + own
+  end
+elseif state.most > 0 and cut < 1 and now - cut_age > state.cut then
+  state.most = math.max(1, state.most * cut)
+  state.threshold, state.cut = state.most, now
+end
+
+if state.out > 0 then
+  if prober == holder then state.probed = math.max(state.probed, now - probe_age) end
+  if prober == holder and wanted <= 0 then state['until'] = 0 end
+  if wanted > 0 and (prober == holder or now >= state['until'] or now + 10 * probing < state['until']) then
+    prober, state['until'] = holder, now + probing
+  end
+end
+
+local function earlier(one, other)
+  return one.line < other.line or (one.line == other.line and one.name < other.name)
+end
+
+local function put(each)
+  redis.call('HSET', key, each.name, struct.pack(form, each.sequence, each.seen, each.grown, each.joined, each.wanted,
+    each.queued, each.part, each.line, each.got))
+end
+
+-- Count all holders, and set the part of each.
+local function count()
+  local all, found, gone = redis.call('HGETALL', key), {its}, {}
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 2) == 'h:' and all[i] ~= holder then
+      local each = {name = all[i]}
+      each.sequence, each.seen, each.grown, each.joined, each.wanted, each.queued, each.part, each.line, each.got =
+        struct.unpack(form, all[i + 1])
+      if now - each.seen >= dead or each.seen > now + dead then
+        gone[#gone + 1] = all[i]
+      else
+        if now - each.seen >= late then each.wanted, each.queued = 0, 0 end
+        found[#found + 1] = each
+      end
+    end
+  end
+  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  local needs = {}
+  state.count, state.wants, state.queued, state.scanned = #found, 0, 0, now
+  for i, each in ipairs(found) do
+    needs[i] = each.wanted
+    state.wants, state.queued = state.wants + each.wanted, state.queued + each.queued
+  end
+  local most = math.floor(state.most)
+  table.sort(needs)
+  local level, left = 0, most
+  for i, need in ipairs(needs) do
+    level = math.floor(left / (#needs - i + 1))
+    if need > level then break end
+    left = left - need
+  end
+  state.level = level
+  local rest = most
+  for _, each in ipairs(found) do
+    if level == 0 and each.part > 0 and now - each.got >= turn then each.line = now end
+    rest = rest - math.min(each.wanted, level)
+  end
+  table.sort(found, earlier)
+  for _, each in ipairs(found) do
+    local part, before = math.min(each.wanted, level), each.part
+    if each.wanted > level and rest > 0 then part, rest = part + 1, rest - 1 end
+    if before <= 0 and part > 0 then each.got = now end
+    if part ~= before and each ~= its then
+      each.part = part
+      put(each)
+    end
+    each.part = part
+  end
+end
+
+if now - state.scanned >= math.min(longest, state.count * a_record) or now < state.scanned then
+  count()
+elseif state.most > 0 then
+  its.part = math.min(wanted, math.max(state.level, its.part))
+end
+-- what nobody wants is there for calls that come next
+local share = its.part
+if state.most > state.wants then
+  share = math.max(share, wanted) + math.ceil((state.most - state.wants) / math.max(1, state.count))
+end
+if leaves then
+  redis.call('HDEL', key, holder)
+  if prober == holder then prober = '' end
+else
+  put(its)
+end
+redis.call('HSET', key, 'made', made, 'seen', text(now), 'most', text(state.most), 'threshold', text(state.threshold),
+  'begun', text(state.begun), 'cut', text(state.cut), 'out', text(state.out), 'prober', prober,
+  'until', text(state['until']), 'probed', text(state.probed), 'scanned', text(state.scanned), 'count', state.count,
+  'wants', state.wants, 'queued', state.queued, 'level', state.level)
+redis.call('PEXPIRE', key, math.ceil(4 * silent * 1000))
+local may_probe = prober == holder and '1' or '0'
+return {made, text(state.most), text(state.threshold), text(share), text(math.max(0, state.queued - queued)),
+  text(math.max(0, state.wants - wanted)), state.out > 0 and text(now - state.out) or '-1', text(now - state.probed),
+  may_probe}

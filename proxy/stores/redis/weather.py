@@ -1,0 +1,214 @@
+"""The limit and the outage of one lane that a fleet shares: what one process finds out is so for all.
+
+A process that finds a limit or an outage, or finds that it is over, reports that at once, and the others are told
+(`proxy.stores.redis.news`). Redis keeps the number of the fleet's places, and divides it by what each process wants;
+and it lends the right to probe to one process. A process that holds calls, or whose attempts have places, reports four
+times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process goes on
+with its part of the places, and probes by itself.
+
+A limit by which calls return from a cooldown is not this one's affair (`proxy.stores.redis.cooldown`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from proxy.retry.governor import Governor
+from proxy.retry.lane import Lane
+from proxy.stores.redis.bucket import RedisBucket, Store
+
+#: Seconds between reports of a process that holds calls or has attempts under way; and of one that does neither.
+OFTEN, SELDOM = 0.25, 5.0
+#: Seconds between two reports if something has happened.
+_PROMPT = 0.05
+#: Seconds for which the fleet is told of a limit or an outage that begins, for processes that start later.
+_TOLD = 600.0
+
+
+class RedisWeather(RedisBucket):
+    """This process's part of a lane's limit and outage. `tell` tells the other processes to look: for how many seconds
+    there is something to know of, 0 if it is over.
+    """
+
+    script = "weather"
+
+    def __init__(self, lane: Lane, governor: Governor, store: Store, key: str, tell: Callable[[float], None]) -> None:
+        self._lane = lane
+        self._governor = governor
+        self._tell = tell
+        self._knows = False  # this lane was reported, or another process has told of it
+        self._applies = False  # a reply is being applied to the lane, which is no news
+        self._news = _News()  # what has happened since the last message
+        self._said: _News | None = None  # what the last message says has happened
+        self._grown = 0.0  # the limit's `grown` in the last message
+        self._wanting = False  # the last message said that this process wants places
+        self._limited = self._out = False  # the fleet has a limit, an outage, as far as was heard
+        self._making = ""  # the making of the key in Redis whose limit and outage these are
+        self.hold(store, key, None)
+        lane.fleet = self
+
+    # -- for the lane (`proxy.retry.cooldown.FleetLane`) ---------------------------------------------------------------
+
+    def limit_began(self, now: float) -> None:
+        """Report that attempts of this process show a limit."""
+        if not self._applies:
+            self._news.limit_began, self._news.limit_over = True, False
+            self._tell(_TOLD)
+            self._report_news(now)
+
+    def limit_over(self, now: float) -> None:
+        """Report that the limit is over."""
+        if not self._applies and (self._limited or self._news.limit_began):
+            self._news.limit_over, self._news.limit_began = True, False
+            self._tell(0.0)
+            self._report_news(now)
+
+    def limit_cut(self, part: float, sent: float, now: float) -> None:
+        """Report that an attempt sent at `sent` was refused or slow, so that this part of the limit is left."""
+        if not self._applies:
+            self._news.cut, self._news.cut_sent = self._news.cut * part, sent
+            self._report_news(now)
+
+    def outage_began(self, now: float) -> None:
+        """Report that attempts of this process show an outage."""
+        if not self._applies:
+            self._news.outage_began, self._news.outage_over = True, False
+            self._tell(_TOLD)
+            self._report_news(now)
+
+    def outage_over(self, now: float) -> None:
+        """Report that an attempt was answered, so that the outage is over."""
+        if not self._applies:
+            self._news.outage_over, self._news.outage_began = True, False
+            self._lane.limit_share = 1.0  # until Redis has divided the places
+            self._tell(_TOLD)
+            self._report_news(now)
+
+    def held(self, now: float) -> None:
+        """Note that a call is held."""
+        if self._knows and not self.store.out:
+            self._soon(max(now, self._sent_at + OFTEN) if self._wanting else now)
+
+    def look(self, now: float) -> None:
+        """Ask Redis what there is to know of the lane, since another process has told of it."""
+        self._knows = True
+        if not self.store.out:
+            self._soon(now)
+
+    # -- for the store ----------------------------------------------------------------------------------------------
+
+    def puts_off(self, at: float, now: float) -> bool:
+        return not self._knows
+
+    def part(self, now: float) -> None:
+        """Go on without Redis."""
+        self._limited = self._out = False
+        if not self._leaving and self._knows:
+            self._apply(lambda: self._lane.go_alone_in_weather(now), now)
+
+    def unheard(self, now: float) -> None:
+        if self._said is not None:
+            self._news.add(self._said)
+            self._said = None
+        super().unheard(now)
+
+    def _report_news(self, now: float) -> None:
+        self._knows = True
+        if not self.store.out:
+            self._soon(max(now, self._sent_at + _PROMPT))
+
+    def _wanted(self) -> int:
+        lane = self._lane
+        return 0 if self._leaving or lane.limit.returns else lane.own_in_use() + len(lane.queue)
+
+    def _report(self, now: float) -> Iterable[float | None]:
+        lane, news = self._lane, self._news
+        self._said, self._news = news, _News()
+        limit, outage = lane.limit, lane.outage
+        is_own = limit.is_on and not limit.returns
+        self._grown = limit.grown
+        if self.store.out or self._made == "":  # what this process knows is news to Redis
+            news.limit_began = news.limit_began or (is_own and self._knows and not news.outage_over)
+            news.outage_began = news.outage_began or outage.is_on
+        self._wanting = self._wanted() > 0
+        under_way = lane.traffic.flying / 2
+        own = max(under_way, min(limit.most, lane.limit_share, 1e6)) if news.limit_began and is_own else under_way
+        return (
+            *(news.limit_began, news.limit_over, news.outage_began, news.outage_over),
+            *(own, news.cut, max(0.0, now - news.cut_sent) if news.cut < 1 else 0.0, limit.grown),
+            *(self._wanted(), 0 if self._leaving or limit.returns else len(lane.queue)),
+            *(now - outage.since if outage.is_on else 0.0, min(1e9, now - outage.probed_at), self._leaving),
+        )
+
+    def _learn(self, values: list[float], now: float) -> None:
+        self._said = None
+        if not self._leaving:
+            self._apply(lambda: self._take(values, now), now)
+
+    def _take(self, values: list[float], now: float) -> None:
+        most, threshold, share, queued, wanted, since_age, probe_age, may_probe = values
+        lane, news = self._lane, self._news
+        was_limited, was_out = self._limited, self._out
+        self._limited, self._out = most > 0, since_age >= 0
+        lost, self._making = self._making not in ("", self._made), self._made
+        if lost:  # Redis has lost what it knew
+            news.limit_began = news.limit_began or (lane.limit.is_on and not lane.limit.returns)
+            news.outage_began = news.outage_began or lane.outage.is_on
+        if self._out and not news.outage_over:
+            lane.outage_elsewhere(now - since_age, now - probe_age, may_probe > 0, now)
+        elif was_out and lane.outage.is_on and not news.outage_began:
+            lane.limit_share = 0.0
+            lane.may_probe = True
+            lane.answered(now)
+        if lane.limit.is_on and lane.limit.returns:
+            return
+        if self._limited and not news.limit_over and not lane.outage.is_on:
+            busy = queued > 0 or 2 * (wanted + self._wanted()) >= most
+            more = lane.limit.grown - self._grown if lane.limit.is_on else 0.0
+            limit = (most + more) * news.cut, share, threshold if threshold >= 0 else math.inf
+            lane.limit_elsewhere(*limit, busy, queued > 0, now)
+        elif was_limited and not self._limited and lane.limit.is_on and not news.limit_began:
+            lane.end_limit(now)
+
+    def _apply(self, change: Callable[[], None], now: float) -> None:
+        self._applies = True
+        try:
+            change()
+        finally:
+            self._applies = False
+        self._governor.allotted(self._lane, now)
+
+    def _plan(self, now: float) -> None:
+        lane = self._lane
+        if self._leaving:
+            return
+        if self._news.any:
+            self._soon(now + _PROMPT)
+        elif self._limited or self._out or lane.limit.is_on or lane.outage.is_on:
+            self._soon(now + (OFTEN if self._wanted() else SELDOM))
+
+
+class _News:
+    """The events in a lane since its last message. `cut`: the part of the limit that refusals have left, of
+    which the last answered an attempt sent at `cut_sent` (seconds).
+    """
+
+    __slots__ = ("cut", "cut_sent", "limit_began", "limit_over", "outage_began", "outage_over")
+
+    def __init__(self) -> None:
+        self.limit_began = self.limit_over = self.outage_began = self.outage_over = False
+        self.cut, self.cut_sent = 1.0, -math.inf
+
+    @property
+    def any(self) -> bool:
+        """Whether anything has happened."""
+        return self.limit_began or self.limit_over or self.outage_began or self.outage_over or self.cut < 1
+
+    def add(self, earlier: _News) -> None:
+        """Add what has happened earlier, and could not be reported."""
+        self.limit_began = self.limit_began or (earlier.limit_began and not self.limit_over)
+        self.limit_over = self.limit_over or (earlier.limit_over and not self.limit_began)
+        self.outage_began = self.outage_began or (earlier.outage_began and not self.outage_over)
+        self.outage_over = self.outage_over or (earlier.outage_over and not self.outage_began)
+        self.cut, self.cut_sent = self.cut * earlier.cut, max(self.cut_sent, earlier.cut_sent)

@@ -1,0 +1,217 @@
+"""Five sidecars over one real Redis: what one finds out about an upstream in trouble is so for all, and calls that wait
+are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from support.capacity import CapacityServer
+from support.process import Redrive
+from support.redis_server import FOUND, RedisServer, needs_redis
+
+pytestmark = needs_redis
+
+SIDECARS = 5
+SECONDS = 60
+CONFIG = """
+log: {{format: json}}
+workers: {workers}
+redis: {{url: "{redis}", timeout: 2s}}
+upstreams:
+  u:
+    url: "{upstream}"
+    bucket: {{kind: quota, capacity: 1000, store: redis}}
+    pushback: {{hold: 60s}}
+    {more}
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    if FOUND is None:
+        pytest.skip("no redis-server and no valkey-server on PATH")
+    found = RedisServer()
+    yield found
+    found.close()
+
+
+class Fleet:
+    """The sidecars, and what their calls were answered."""
+
+    def __init__(self, sidecars: list[Redrive], session: aiohttp.ClientSession) -> None:
+        self.sidecars = sidecars
+        self.session = session
+
+    async def call(self, sidecar: Redrive) -> int:
+        """The status of one call; 0 if its connection broke."""
+        try:
+            async with self.session.get(f"{sidecar.url}/u/x") as answered:
+                await answered.read()
+                return answered.status
+        except aiohttp.ClientError:
+            return 0
+
+    def calls(self, each: int) -> list[asyncio.Task[int]]:
+        return [asyncio.create_task(self.call(sidecar)) for _ in range(each) for sidecar in self.sidecars]
+
+    async def metric(self, sidecar: Redrive, name: str) -> float:
+        async with self.session.get(f"{sidecar.admin}/metrics") as answered:
+            text = await answered.text()
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name}{{"))
+
+    async def until_all(self, name: str, holds: Callable[[float], bool]) -> None:
+        """Until this is so of the metric of every sidecar."""
+
+        async def is_so(sidecar: Redrive) -> bool:
+            return holds(await self.metric(sidecar, name))
+
+        await until(lambda: all_of(is_so(each) for each in self.sidecars))
+
+
+async def all_of(answers: Iterator[Awaitable[bool]]) -> bool:
+    return all(await asyncio.gather(*answers))
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await holds():  # noqa: ASYNC110  another process's state
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def fleet_of(
+    folder: Path, upstream: CapacityServer, redis: RedisServer, more: str = "", workers: int = 1
+) -> AsyncIterator[Fleet]:
+    async with contextlib.AsyncExitStack() as stack:
+        sidecars = []
+        for number in range(SIDECARS if workers == 1 else 2):
+            own = folder / str(number)
+            own.mkdir()
+            text = CONFIG.format(redis=redis.url, upstream=upstream.url, more=more, workers=workers)
+            sidecars.append(await stack.enter_async_context(Redrive(own, text)))
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        yield Fleet(sidecars, session)
+
+
+async def test_an_outage_and_its_end_are_the_fleets(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        fleet_of(tmp_path, upstream, server) as fleet,
+    ):
+        assert set(await asyncio.gather(*fleet.calls(20))) == {200}
+        await upstream.stop()
+        first = asyncio.create_task(fleet.call(fleet.sidecars[0]))
+        await fleet.until_all("redrive_outage", lambda out: out == 1)  # four of them have sent nothing
+        calls = fleet.calls(8)
+        await fleet.until_all("redrive_held_calls", lambda held: held >= 8)
+        came = asyncio.Queue[None]()
+        silent = asyncio.Event()
+
+        async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.put_nowait(None)
+            await silent.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            writer.close()
+
+        probed = await asyncio.start_server(hang, "127.0.0.1", upstream.port)
+        async with asyncio.timeout(SECONDS):
+            await came.get()
+        # While that probe is under way all others are held: every sidecar reports meanwhile, and none sends another.
+        for sidecar in fleet.sidecars:
+            before = await fleet.metric(sidecar, "redrive_held_calls")
+            await until(lambda sidecar=sidecar, before=before: holds_still(fleet, sidecar, before))
+        assert came.empty()
+        probed.close()
+        silent.set()
+        await upstream.start()
+        async with asyncio.timeout(SECONDS):
+            assert set(await asyncio.gather(first, *calls)) == {200}
+        await fleet.until_all("redrive_outage", lambda out: out == 0)
+
+
+async def holds_still(fleet: Fleet, sidecar: Redrive, before: float) -> bool:
+    return await fleet.metric(sidecar, "redrive_held_calls") == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_restart_loses_no_call_of_the_fleet(tmp_path: Path, server: RedisServer, workers: int) -> None:
+    async with (
+        CapacityServer(places=10, seconds=0.01) as upstream,
+        fleet_of(tmp_path, upstream, server, "concurrency: {max: auto, queue: 1000, wait: 60s}", workers) as fleet,
+    ):
+        assert set(await asyncio.gather(*fleet.calls(20))) == {200}
+        await upstream.stop()
+        calls = fleet.calls(10)
+        await fleet.until_all("redrive_held_calls", lambda held: held >= 5)
+        await upstream.start()
+        async with asyncio.timeout(SECONDS):
+            assert set(await asyncio.gather(*calls)) == {200}
+
+
+async def test_a_sidecar_that_is_killed_while_it_probes_blocks_no_other(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        fleet_of(tmp_path, upstream, server) as fleet,
+    ):
+        assert set(await asyncio.gather(*fleet.calls(20))) == {200}
+        await upstream.stop()
+        victim, *others = fleet.sidecars
+        first = asyncio.create_task(fleet.call(victim))
+        await fleet.until_all("redrive_outage", lambda out: out == 1)
+        fleet.sidecars = others
+        calls = fleet.calls(4)
+        await fleet.until_all("redrive_held_calls", lambda held: held >= 4)
+        victim.process.send_signal(signal.SIGKILL)
+        await victim.process.wait()
+        assert await first == 0
+        await upstream.start()
+        async with asyncio.timeout(SECONDS):
+            assert set(await asyncio.gather(*calls)) == {200}
+
+
+async def test_attempts_under_way_stay_within_max_and_a_killed_sidecar_s_places_come_back(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.02) as upstream,
+        fleet_of(tmp_path, upstream, server, "concurrency: {max: 4, queue: 1000, wait: 60s}") as fleet,
+    ):
+        assert set(await asyncio.gather(*fleet.calls(20))) == {200}
+        assert upstream.most <= 4
+        victim, *others = fleet.sidecars
+        upstream.seconds = 1000.0
+        before = upstream.requests
+        stuck = [asyncio.create_task(fleet.call(victim)) for _ in range(4)]
+        await upstream.until(before + 4)  # it has all places
+        upstream.seconds = 0.0
+        fleet.sidecars = others
+        calls = fleet.calls(3)
+        victim.process.send_signal(signal.SIGKILL)
+        await victim.process.wait()
+        assert set(await asyncio.gather(*stuck)) == {0}
+        async with asyncio.timeout(SECONDS):
+            assert set(await asyncio.gather(*calls)) == {200}
+
+
+async def test_half_the_capacity_is_divided_and_all_calls_are_served(tmp_path: Path, server: RedisServer) -> None:
+    async with (
+        CapacityServer(places=20, seconds=0.02) as upstream,
+        fleet_of(tmp_path, upstream, server, "concurrency: {max: auto, queue: 1000, wait: 60s}") as fleet,
+    ):
+        assert set(await asyncio.gather(*fleet.calls(40))) == {200}
+        upstream.places = 10
+        upstream.throttled = 1
+        begun = fleet.calls(10)
+        await fleet.until_all("redrive_held_calls", lambda held: held >= 1)
+        upstream.throttled = None
+        upstream.most = 0
+        async with asyncio.timeout(SECONDS):
+            assert set(await asyncio.gather(*begun, *fleet.calls(40))) == {200}
