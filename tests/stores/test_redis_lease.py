@@ -106,6 +106,15 @@ def test_a_price_above_the_capacity_is_owed() -> None:
     assert lease.left == 3
 
 
+def test_reserved_tokens_pay_for_a_price_above_the_capacity() -> None:
+    lease = leased(20)
+    lease.send(20, 0.0)
+    lease.confirmed(60, first=10.0, pause=0.5, reserved=40)
+    lease.spend(50)
+    assert lease.send(60, 1.0) == (50, 0, 10)
+    assert (lease.left, lease.future.count, lease.future.at(1)) == (0, 10, 25.0)  # the first thirty are spent
+
+
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 6), st.integers(0, 6)), max_size=30))
 def test_as_many_tokens_come_as_were_reserved(steps: list[tuple[float, int, int]]) -> None:
     """Law: none comes before its time, and none is lost."""

@@ -62,6 +62,18 @@ class Reserved:
         self.count -= came
         return came
 
+    def skip(self, count: int) -> int:
+        """Remove so many tokens, those that would come first; their number."""
+        skipped = 0
+        while skipped < count and self._runs:
+            first, pause, number = self._runs.popleft()
+            some = min(number, count - skipped)
+            skipped += some
+            if some < number:
+                self._runs.appendleft((first + some * pause, pause, number - some))
+        self.count -= skipped
+        return skipped
+
     def drop(self, count: int) -> None:
         """Remove so many tokens, those that would come last."""
         while count > 0 and self._runs:
@@ -148,6 +160,8 @@ class Lease:
         lease is not ours from now on.
         """
         self.mature(now)
+        if self.left < 0:  # the next tokens that come were spent already
+            self.left += self.future.skip(math.ceil(-self.left))
         if now > self.until:
             keep = 0.0
         self.future.drop(math.ceil(self.held - keep))
@@ -236,6 +250,9 @@ class LeasedBucket(RedisBucket):
         """
         if not self._has_heard:
             return self._start if self._known is None else self._known
+        return self._level_at(now)
+
+    def _level_at(self, now: float) -> float:
         level = min(self.capacity, max(0.0, self._level_heard + self.lease.unsent))
         return min(self.capacity, level + max(0.0, now - self.heard_at) * self._per_second)
 
@@ -244,7 +261,8 @@ class LeasedBucket(RedisBucket):
         taken to be what every other process spent.
         """
         if not self.store.out:
-            return self._level_now(now)
+            # What a rate has got since the last reply, others may have spent.
+            return self._level_at(self.heard_at) if self._paces and self._has_heard else self._level_now(now)
         level = (
             self._level_now(now) if self._has_heard else min(self.capacity, self._level_now(now) + self.lease.unsent)
         )

@@ -89,6 +89,8 @@ class RedisRate(LeasedBucket, RateBucket):
         lease = self.lease
         if lease.has(min(price, self.capacity), now):
             self._spend(price, now)
+            if price > self.capacity:
+                self._soon(now)
             if lease.held < self._enough(now) and now - self.heard_at > (AHEAD if lease.held >= 1 else 0.0):
                 self._soon(now)
             return True
@@ -115,11 +117,11 @@ class RedisRate(LeasedBucket, RateBucket):
         self._soon(now + PROMPT)
 
     def _awaited(self) -> float:
-        return sum(min(price, self.capacity) for price in self.gate.queue.values())
+        return sum(self.gate.queue.values())
 
     def _waiting(self) -> tuple[float, float]:
         held = max(0.0, self.lease.held)
-        first = min(next(iter(self.gate.queue.values()), 0.0), self.capacity)
+        first = next(iter(self.gate.queue.values()), 0.0)  # as a whole, even if less is enough to begin
         return max(0.0, math.ceil(self._awaited() - held)), max(0.0, math.ceil(first - held))
 
     def _learn(self, values: list[float], now: float) -> None:

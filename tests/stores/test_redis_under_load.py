@@ -1,0 +1,146 @@
+"""A rate of a fleet under load while Redis pauses, loses its data, or sidecars are killed; and prices as large as the
+bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from fleet import Sidecar
+from redis.asyncio import Redis
+from support.redis_server import RedisServer, needs_redis
+
+from proxy.retry.policy import RateSpec
+from proxy.retry.token_bucket import TokenGate
+
+pytestmark = needs_redis
+Make = Callable[..., Sidecar]
+
+SPEC = RateSpec(rate=100.0, burst=20, store="redis")
+
+
+class Load:
+    """Calls that wait at a sidecar's gate: as soon as one is sent, the next one comes."""
+
+    def __init__(self, gate: TokenGate, sent: list[float], price: float = 1.0) -> None:
+        self._gate, self._sent, self._price = gate, sent, price
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self.stopped = False
+
+    def ask(self) -> None:
+        while not self.stopped:
+            now = self._loop.time()
+            at = self._gate.ask(self, now, self._price)
+            if at > now:
+                self.retime(at)
+                return
+            self._sent.append(now)
+
+    def retime(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if at < float("inf"):
+            self._alarm = self._loop.call_at(at, self.ask)
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+
+async def loaded(
+    sidecars: Make, server: RedisServer, count: int, sent: list[float], spec: RateSpec = SPEC, price: float = 1.0
+) -> tuple[list[Sidecar], list[Load]]:
+    loop = asyncio.get_running_loop()
+    fleet = [sidecars(server, clock=loop.time, timeout=0.5, on_outage="share") for _ in range(count)]
+    load = []
+    for each in fleet:
+        each.now = loop.time()
+        await each.store.open()
+        gate = each.bucket(spec).gate
+        load += [Load(gate, sent, price) for _ in range(3)]
+    for one in load:
+        one.ask()
+    return fleet, load
+
+
+async def until(sent: Sequence[float], count: int) -> None:
+    """Until so many more were sent."""
+    enough = len(sent) + count
+    async with asyncio.timeout(60):
+        while len(sent) < enough:  # noqa: ASYNC110  a state
+            await asyncio.sleep(0.001)
+
+
+def check(sent: Sequence[float], rate: float, burst: float) -> None:
+    """In any time t at most rate * t + burst is sent."""
+    lowest = float("inf")
+    for number, at in enumerate(at - sent[0] for at in sent):
+        lowest = min(lowest, number - rate * at)
+        assert number + 1 - rate * at - lowest <= burst
+
+
+async def test_a_pause_of_redis_is_no_outage(own_redis: RedisServer, sidecars: Make) -> None:
+    sent: list[float] = []
+    fleet, load = await loaded(sidecars, own_redis, 6, sent)
+    await until(sent, 60)
+    for _ in range(3):
+        own_redis.stop()
+        asyncio.get_running_loop().call_later(0.08, own_redis.go_on)
+        await until(sent, 60)
+    for one in load:
+        one.stop()
+    assert [each.notices for each in fleet] == [[]] * 6
+    check(sent, SPEC.rate, 2 * SPEC.burst + 1)
+
+
+async def test_lost_data_under_load(own_redis: RedisServer, sidecars: Make) -> None:
+    sent: list[float] = []
+    fleet, load = await loaded(sidecars, own_redis, 6, sent)
+    async with Redis.from_url(own_redis.url) as client:
+        for _ in range(5):
+            await until(sent, 40)
+            await client.flushall()
+    await until(sent, 40)
+    for one in load:
+        one.stop()
+    assert [each.notices for each in fleet] == [[]] * 6
+    check(sent, SPEC.rate, 2 * SPEC.burst + 1)
+
+
+async def test_the_whole_rate_is_used_when_most_are_killed(own_redis: RedisServer, sidecars: Make) -> None:
+    """What the dead had reserved is lost, and no more."""
+    sent: list[float] = []
+    fleet, load = await loaded(sidecars, own_redis, 6, sent)
+    await until(sent, 60)
+    for place, each in enumerate(fleet[1:], start=1):
+        for one in load[3 * place : 3 * place + 3]:
+            one.stop()
+        each.store._running = False  # nothing is said any more, and nothing returned
+        if each.store._timer is not None:
+            each.store._timer.cancel()
+    begun = len(sent)
+    await until(sent, 150)
+    took = sent[-1] - sent[begun]
+    for one in load:
+        one.stop()
+    check(sent, SPEC.rate, 2 * SPEC.burst + 1)
+    assert 0.5 * SPEC.rate * took <= 150 + 2 * SPEC.burst
+
+
+@pytest.mark.parametrize("price", [20.0, 13.0, 50.0])
+async def test_prices_as_large_as_the_bucket_are_paid_by_one_after_the_other(
+    own_redis: RedisServer, sidecars: Make, price: float
+) -> None:
+    """None holds a part of what its first call needs while others wait for the rest: all of them are served."""
+    sent: list[float] = []
+    spec = RateSpec(rate=400.0, burst=20, store="redis")
+    fleet, load = await loaded(sidecars, own_redis, 4, sent, spec, price)
+    await until(sent, 24)
+    for one in load:
+        one.stop()
+    assert [each.notices for each in fleet] == [[]] * 4
+    check(sent, spec.rate / price, 20 / price + 2)
