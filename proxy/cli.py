@@ -21,6 +21,7 @@ from proxy import __version__
 if TYPE_CHECKING:
     from proxy.config.load import LoadResult
     from proxy.config.settings import Address
+    from proxy.top.client import AdminPort
 
 FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 
@@ -134,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         option(f"--{side}-header", dest=f"of_{side}", help=f"a field of the {side} only", **field)
     option("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
     option("--json", action="store_true", help="print the same as one JSON object")
+    option("--all", action="store_true", help="also list the values that are defaults")
     option("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     option = add("test", test, "run policy tests", config=False).add_argument
     option("files", nargs="+", metavar="FILE", help="policy tests, one file or several")
@@ -169,11 +171,32 @@ def _parser() -> argparse.ArgumentParser:
     add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
     option = add("top", top, "show the upstreams of a running redrive as a live table").add_argument
     help_text = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
-    option("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
+    of_port = f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN"
+    option("--admin", metavar="URL", help=of_port)
     option("--once", action="store_true", help="print the table once (implied if the output is not a terminal)")
     option("--json", action="store_true", help="print the figures once, as one JSON object")
     option("--sort", choices=ORDERS, default=ORDERS[0], help="what to sort by: %(choices)s (default: %(default)s)")
     option("--filter", metavar="TEXT", default="", help="only upstreams with TEXT in their name")
+    option = add("requests", requests, "print the last calls of a running redrive, and follow new ones").add_argument
+    option("--admin", metavar="URL", help=of_port)
+    option("--follow", action="store_true", help="print new calls as they end, until Ctrl-C")
+    option("--json", action="store_true", help="print each call as one JSON object, with its attempts")
+    option("--limit", type=int, default=20, metavar="N", help="at most so many (default: %(default)s)")
+    option("--notable", action="store_true", help="only calls that were retried or refused, or did not succeed")
+    for name, meant in (
+        ("upstream", "calls to this upstream"),
+        ("route", "calls under this route"),
+        ("outcome", "calls with this outcome, such as attempts_exhausted"),
+        ("status", "calls that got this status: 503, or 5xx"),
+        ("app", "calls of this app: the product that its User-Agent names"),
+    ):
+        option(f"--{name}", metavar=name.upper(), help=f"only {meant}")
+    option = add(
+        "why", why, "print why a call of a running redrive was, or was not, retried, and what helps"
+    ).add_argument
+    option("--admin", metavar="URL", help=of_port)
+    option("--json", action="store_true", help="print the call as one JSON object")
+    option("number", type=int, metavar="ID", help="the call's number, as redrive requests and the dashboard show it")
     local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
     of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
     help_text = "make the CA (its key readable only by its owner), and bundle.pem next to it"
@@ -258,7 +281,8 @@ def explain(options: argparse.Namespace) -> int:
 
     named = ("status", "fail", "body", "of_request", "of_answer", "http2")
     asked = {name: getattr(options, name) for name in named}
-    return answer(options.config, options.method, options.url, options.fields, as_json=options.json, **asked)
+    shown = {"as_json": options.json, "every_value": options.all}
+    return answer(options.config, options.method, options.url, options.fields, **shown, **asked)
 
 
 def test(options: argparse.Namespace) -> int:
@@ -409,8 +433,34 @@ def healthcheck(options: argparse.Namespace) -> int:
 
 def top(options: argparse.Namespace) -> int:
     """Show the upstreams of a running redrive as a table."""
-    from proxy.top import AdminError, Selection, admin_port, named_port
+    from proxy.top import Selection
     from proxy.top import top as show
+
+    look = Selection(options.sort, filter=options.filter)
+    return _at_admin_port(options, lambda port: show(port, look, once=options.once, as_json=options.json))
+
+
+def requests(options: argparse.Namespace) -> int:
+    """Print the last calls of a running redrive."""
+    from proxy.top.calls import requests as show
+
+    asked = {
+        name: value for name in ("upstream", "route", "outcome", "status", "app") if (value := vars(options)[name])
+    }
+    asked |= {"limit": str(max(options.limit, 0)), **({"only": "notable"} if options.notable else {})}
+    return _at_admin_port(options, lambda port: show(port, asked, follow=options.follow, as_json=options.json))
+
+
+def why(options: argparse.Namespace) -> int:
+    """Print why a call of a running redrive ended as it did."""
+    from proxy.top.calls import why as show
+
+    return _at_admin_port(options, lambda port: show(port, options.number, as_json=options.json))
+
+
+def _at_admin_port(options: argparse.Namespace, show: Callable[[AdminPort], None]) -> int:
+    """Call `show` with the admin port that the options name; return the exit status."""
+    from proxy.top import AdminError, admin_port, named_port
 
     settings = None
     if options.admin is None or options.config is not None:
@@ -423,7 +473,7 @@ def top(options: argparse.Namespace) -> int:
         else:
             kept = settings.admin.token if settings is not None and settings.admin else ""
             port = named_port(options.admin, kept or os.environ.get("REDRIVE_ADMIN_TOKEN", ""))
-        show(port, Selection(options.sort, filter=options.filter), once=options.once, as_json=options.json)
+        show(port)
     except AdminError as error:
         _refuse(str(error))
         return BAD_INPUT if error.usage else DOES_NOT_HOLD

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from proxy.admin.call_filter import FilterError, call_filter
 from proxy.admin.timeline import Timeline
 from proxy.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
 from proxy.admin.views import View
@@ -174,7 +175,7 @@ class Handlers:
     async def requests(self, request: web.Request) -> web.StreamResponse:
         """`/requests`: the last calls, the newest first. `?limit` is the most that are listed, `?since` the number of a
         call: only later ones are listed; `?only=notable` lists only calls that were retried or refused, or did not
-        succeed.
+        succeed. The parameters of `CallFilter` choose among them.
         """
         limit, since = request.query.get("limit", str(KEPT)), request.query.get("since", "0")
         if not is_count(limit) or not is_count(since):
@@ -182,10 +183,18 @@ class Handlers:
         only = request.query.get("only", "")
         if only not in ("", "notable"):
             return refusal(400, "only must be notable, or left out.")
+        try:
+            chosen = call_filter(request.query, ("limit", "since", "only"))
+        except FilterError as error:
+            return refusal(400, str(error))
         await self._view.refresh()
-        recent = self._view.recent
+        recent, most = self._view.recent, int(limit)
         choose = recent.choose_notable if only else recent.choose
-        shown = await in_turns(json.loads(call.text) for call in recent.show(choose(int(since), int(limit))))
+        kept = choose(int(since), most if chosen is None else 2 * KEPT)
+        shown = await in_turns(json.loads(call.text) for call in recent.show(kept))
+        if chosen is not None:
+            shown = [call for call in shown if chosen.takes(call)]
+            shown = shown[max(len(shown) - most, 0) :]
         return await _json(request, lambda: {"seen": recent.seen, "requests": shown[::-1]})
 
     async def request(self, request: web.Request) -> web.StreamResponse:

@@ -13,4 +13,5 @@ from proxy.retry.call_state cimport CallState
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
 cpdef add_success(CallRecord record, Attempt first, long long bytes_in, keys)
 cpdef add_call(CallRecord record, CallState call, outcome, long long bytes_in, str endpoint)
+cpdef str agent_of(user_agent)
 cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up)

@@ -11,9 +11,11 @@ from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
-from proxy.retry.facts import Class, Outcome
+from proxy.retry.facts import Class, Outcome, first
 from proxy.retry.registry import ScopeState
 
+#: The most characters of a product's name that are kept.
+AGENT = 64
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS_CLASS = Class.SUCCESS
 
@@ -48,6 +50,7 @@ def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKey
     record.bytes_in = bytes_in
     record.endpoint = first.origin.label
     record.history = () if keys is None else (_keyed(record, first, keys),)
+    record.agent = ""
     record.app_retry = False
     record.sent_by = first.protocol
     record.was_sent_once = True
@@ -63,6 +66,7 @@ def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: in
     record.bytes_in = bytes_in
     record.endpoint = endpoint
     record.history = history
+    record.agent = agent_of(first(call.request.fields, "user-agent"))
     record.app_retry = call.app_retry
     record.sent_by = call.sent_by
     record.was_sent_once = not fallbacks and was_sent_once(attempts, outcome, history)
@@ -79,6 +83,14 @@ def look_for_repeat(
     repeated = context.app_repeats.ended(record, plan.request, body, given_up, delivery.app.connected)
     if repeated and not record.app_retry:
         context.observer.app_repeated(plan.policy)
+
+
+def agent_of(user_agent: str | None) -> str:
+    """Return the product that a User-Agent names first, with its version; "" if it names none (RFC 9110, 10.1.5)."""
+    if not user_agent:
+        return ""
+    product = user_agent.partition(" ")[0][:AGENT]
+    return product if product.isascii() and product.isprintable() else ""
 
 
 def _keyed(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState]) -> AttemptRecord:

@@ -48,7 +48,11 @@ def call_json(call: CallRecord) -> str:
     took = call.ended - started
     seconds = f"{took:.6f}" if took else "0.0"
     once = call.attempts == 1 and outcome is SUCCESS and not call.history
-    if once and call.grpc_status is None and not (call.app or call.app_retry or call.fallbacks or call.detail):
+    if (
+        once
+        and call.grpc_status is None
+        and not (call.app or call.agent or call.app_retry or call.fallbacks or call.detail)
+    ):
         ended, front, end = _plain_success(status, call.endpoint, call.protocol, call.sent_by)
         middle = seconds
     else:
@@ -115,6 +119,8 @@ def _more(call: CallRecord) -> str:
     more = f'"app":{quote(call.app)},' if call.app else ""
     if call.grpc_status is not None:
         more += f'"grpc_status":{call.grpc_status},'
+    if call.agent:
+        more += f'"agent":{quote(call.agent)},'
     if call.app_retry:
         more += '"app_retry":true,'
     if call.fallbacks:

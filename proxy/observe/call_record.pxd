@@ -16,6 +16,7 @@ cdef class CallRecord:
     cdef public str endpoint
     cdef public object history
     cdef public str detail
+    cdef public str agent
     cdef public bint app_retry
     cdef public long long number
     cdef public object fallbacks

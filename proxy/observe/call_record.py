@@ -32,16 +32,17 @@ class CallRecord:
     for an answer of the proxy's own, what went wrong. `protocol` is the protocol of the app's connection, `sent_by`
     that of the only attempt if there is no history: http/1.1 (HTTP/1.0 too), http/2, or "" if it is unknown.
     `grpc_status` is the status with which a gRPC call ended for the app; None for other calls, and if the app got none.
-    `app`: the name of the app, "" if the configuration names none. `app_retry`: the app itself was retrying (contract,
-    section 5). `number` is the call's place among all calls, from 1, once `proxy.observe.recent_calls` has numbered it.
-    `fallbacks`: the other upstreams that the call went on to, or could not go on to. `was_sent_once`: see the function
-    of that name.
+    `app`: the name of the app, "" if the configuration names none. `agent`: the product that the app's User-Agent
+    names, as `curl/8.5.0`; only for calls about which something was decided, "" for others. `app_retry`: the app itself
+    was retrying (contract, section 5). `number` is the call's place among all calls, from 1, once
+    `proxy.observe.recent_calls` has numbered it. `fallbacks`: the other upstreams that the call went on to, or could
+    not go on to. `was_sent_once`: see the function of that name.
     """
 
     __slots__ = (
-        "app", "app_retry", "attempts", "authority", "bytes_in", "bytes_out", "client", "detail", "ended", "endpoint",
-        "fallbacks", "grpc_status", "history", "method", "number", "outcome", "path", "policy", "protocol", "sent_by",
-        "started", "status", "wall_started", "was_sent_once",
+        "agent", "app", "app_retry", "attempts", "authority", "bytes_in", "bytes_out", "client", "detail", "ended",
+        "endpoint", "fallbacks", "grpc_status", "history", "method", "number", "outcome", "path", "policy", "protocol",
+        "sent_by", "started", "status", "wall_started", "was_sent_once",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a record
@@ -68,7 +69,9 @@ class CallRecord:
         protocol: str = "",
         sent_by: str = "",
         grpc_status: int | None = None,
+        agent: str = "",
     ) -> None:
+        self.agent = agent
         self.wall_started = wall_started
         self.started = started
         self.ended = ended

@@ -151,6 +151,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     if call.grpc_status is not None:
         put(line, b',"grpc_status":')
         number(line, call.grpc_status)
+    if call.agent:
+        put(line, b',"agent":')
+        text(line, call.agent)
     if call.app_retry:
         put(line, b',"app_retry":true')
     if call.fallbacks:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
+from json.encoder import encode_basestring_ascii as quote
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from proxy.observe.call_record import CallRecord
 from proxy.observe.compiled import call_json
+from proxy.observe.remedies import remedy_of
 
 #: Calls kept of each sort: those that were sent once and succeeded, and the others.
 KEPT = 500
@@ -127,7 +129,12 @@ _NUMBER = attrgetter("number")
 def _shown(call: Entry) -> NumberedCall:
     if isinstance(call, NumberedCall):  # a worker has made it
         return call
-    return NumberedCall(call.number, call_json(call), call.wall_started, not call.was_sent_once)
+    if call.was_sent_once:
+        return NumberedCall(call.number, call_json(call), call.wall_started, False)
+    why = next((record.why for record in reversed(call.history) if record.why), call.detail)
+    remedy = remedy_of(call.outcome, why, call.policy, call.method)
+    said = f'{call_json(call)[:-1]},"remedy":{quote(remedy)}}}' if remedy else call_json(call)
+    return NumberedCall(call.number, said, call.wall_started, True)
 
 
 def _after(ring: deque[Entry], number: int) -> list[Entry]:

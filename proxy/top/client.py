@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -115,6 +115,29 @@ class AdminClient:
             async with self._session.get(asked) as answer:
                 await self._check(answer)
                 return list(json.loads(await answer.read())["upstreams"])
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._gone(error) from None
+        except (ValueError, KeyError, TypeError):
+            raise self._stranger() from None
+
+    async def requests(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """The answer of /requests with these parameters. Raises AdminError."""
+        return await self._read(f"/requests?{urlencode(asked)}")
+
+    async def request(self, number: int) -> dict[str, Any]:
+        """The call of this number, one of the last. Raises AdminError, also if it is no longer kept."""
+        return await self._read(f"/requests/{number}", missing=f"call {number} is not kept, or is no longer")
+
+    async def _read(self, path: str, missing: str = "") -> dict[str, Any]:
+        """The JSON object at a path. `missing`: what a 404 means, if it may mean anything but another server."""
+        try:
+            async with self._session.get(f"{self._port.base}{path}") as answer:
+                if answer.status == 404 and missing and (await answer.text()).startswith("This call"):
+                    raise AdminError(missing)
+                if answer.status == 400:
+                    raise AdminError((await answer.text()).strip().rstrip("."), usage=True)
+                await self._check(answer)
+                return dict(json.loads(await answer.read()))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._gone(error) from None
         except (ValueError, KeyError, TypeError):

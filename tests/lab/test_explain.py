@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     (tmp_path / "r.yaml").write_text(CONFIG)
 
     def ask(*arguments: str, status: int = 0) -> str:
-        assert main(["explain", "-c", "r.yaml", *arguments]) == status
+        assert main(["explain", "-c", "r.yaml", "--all", *arguments]) == status
         out, err = capsys.readouterr()
         return out if status == 0 else err
 
@@ -602,3 +603,25 @@ def test_what_is_waited_for_and_looked_at_in_a_success(tmp_path: Path, capsys: p
         "safety repeated because anthropic's own client repeats it (unsafe_methods: provider)",
         "the app gets 200 after 0s to 300ms: that answer, outcome attempts_exhausted",
     )
+
+
+def test_without_all_only_what_differs_from_the_defaults_is_listed(  # type: ignore[no-untyped-def]
+    explain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = explain("GET", "http://api.payments.example/v1/x").partition("Where each value comes from:")[2]
+    assert main(["explain", "-c", "r.yaml", "GET", "http://api.payments.example/v1/x"]) == 0
+    short = capsys.readouterr().out.partition("Where each value comes from:")[2]
+    assert "backoff.max" in listed and " default" in listed
+    assert "backoff.max" not in short and " default\n" not in short
+    assert re.search(r"The other \d+ values are the defaults: --all lists them\.", short)
+
+
+def test_what_helps_is_said_for_each_end(explain) -> None:  # type: ignore[no-untyped-def]
+    asked = ("POST", "http://api.payments.example/v1/x")
+    said = "send an Idempotency-Key, or say unsafe_methods: always on this upstream if repeating a POST is harmless"
+    assert f"what helps: {said}" in explain(*asked, "--fail", "reset") or f": {said}" in explain(*asked)
+    (end,) = json.loads(explain("GET", "http://api.payments.example/v1/x", "--status", "404", "--json"))["ends"]
+    assert end["remedy"] == (
+        "if another attempt can succeed, name it in classify.transient, or write a rule: classify.rules"
+    )
+    assert "what helps" not in explain("GET", "http://api.payments.example/v1/x", "--status", "200")

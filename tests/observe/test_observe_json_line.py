@@ -90,6 +90,7 @@ CALLS: dict[str, st.SearchStrategy[Any]] = {
     "endpoint": LETTERS,
     "history": st.lists(RECORDS, max_size=3),
     "detail": LETTERS,
+    "agent": LETTERS,
     "app_retry": st.booleans(),
     "number": st.just(0),
     "fallbacks": st.lists(FALLBACKS, max_size=2),

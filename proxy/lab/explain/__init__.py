@@ -28,12 +28,23 @@ from proxy.retry.facts import Outcome
 
 __all__ = ["explain"]
 
+#: The place of a value that no file has set.
+DEFAULT = "default"
+#: The most ends that are named beside what helps against them.
+_LABELS = 4
+
 
 def explain(
-    config: str | None, *asked: Any, as_json: bool = False, environ: Mapping[str, str] | None = None, **more: Any
+    config: str | None,
+    *asked: Any,
+    as_json: bool = False,
+    every_value: bool = True,
+    environ: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> int:
-    """Run the verb `redrive explain`. `asked` and `more` are the arguments of `read_question`. Exit status: 0 if the
-    question was answered, 2 for bad input or a refused configuration.
+    """Run the verb `redrive explain`. `asked` and `more` are the arguments of `read_question`; `every_value`: the text
+    also lists values that are defaults. Exit status: 0 if the question was answered, 2 for bad input or a refused
+    configuration.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -54,7 +65,7 @@ def explain(
         print(json.dumps(answer.as_data(), indent=2))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in answer.as_lines():
+    for line in answer.as_lines(every_value=every_value):
         for piece in layout.fit(line, width):
             print(piece)
     return 0
@@ -89,8 +100,10 @@ class Explanation:
             "warnings": self.warnings,
         }
 
-    def as_lines(self) -> Iterator[str]:
-        """The lines for people; the printer cuts those that are too long for a terminal."""
+    def as_lines(self, *, every_value: bool = True) -> Iterator[str]:
+        """The lines for people; the printer cuts those that are too long for a terminal. `every_value`: list values
+        that are defaults too.
+        """
         yield self.request
         yield ""
         if self.applies and self.applies[0][0] == "refused":
@@ -107,14 +120,31 @@ class Explanation:
             yield from ("If every attempt ends with …", "")
             head = ("", "class", "attempts", "outcome", "waits, or why not")
             yield from layout.columns([head, *(end.as_row() for end in self.ends)])
+            yield from self._remedies()
         for end in () if self.usual else self.ends:
             yield from end.as_lines()
-        if self.values:
+        values = [row for row in self.values if every_value or row[2] != DEFAULT]
+        if values:
             yield from ("", "Where each value comes from:", "")
-            yield from layout.origins(self.values)
+            yield from layout.origins(values)
+        if len(values) < len(self.values):
+            rest = len(self.values) - len(values)
+            yield from ("", f"{'All' if not values else 'The other'} {rest} values are the defaults: --all lists them.")
         if self.warnings:
             yield from ("", "Worth knowing:", "")
             yield from (f"  {warning}" for warning in self.warnings)
+
+    def _remedies(self) -> Iterator[str]:
+        """The lines that say what helps against each end of the table that does not go well."""
+        found: dict[str, list[str]] = {}
+        for end in self.ends:
+            if end.remedy:
+                found.setdefault(end.remedy, []).append(end.label)
+        if found:
+            yield from ("", "What helps:", "")
+        for remedy, labels in found.items():
+            named = [*labels[:_LABELS], *([f"and {len(labels) - _LABELS} more"] if len(labels) > _LABELS else [])]
+            yield f"  {', '.join(named)}: {remedy}"
 
 
 def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Explanation:

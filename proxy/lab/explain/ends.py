@@ -24,6 +24,7 @@ from proxy.lab.routing import AppRequest, Chosen
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
+from proxy.observe.remedies import remedy_of
 from proxy.retry import attempt_record
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
@@ -130,6 +131,18 @@ class End:
         why = one.call.so_far.history[-1].why if one.call.so_far.history else ""
         return (self._label, cls, str(one.call.so_far.attempts), self._outcome, ", ".join(waits) or why)
 
+    @property
+    def label(self) -> str:
+        """The answer or fault in which the sendings end."""
+        return self._label
+
+    @property
+    def remedy(self) -> str:
+        """The remedy for the end of the call; "" if nothing needs one."""
+        one = self._greatest
+        call, why = one.call.so_far, next((each.why for each in reversed(one.call.so_far.history) if each.why), "")
+        return remedy_of(one.outcome or Outcome.SUCCESS, why, call.policy, call.request.method)
+
     def as_lines(self) -> Iterator[str]:
         """The lines for people: each judgement of an answer, the schedule of attempts, and the app's answer."""
         least, greatest = self._least, self._greatest
@@ -154,6 +167,9 @@ class End:
                 yield f"    Retry-After: {each.answer.retry_after:.0f}"
             for name, value in self._fields(each):
                 yield f"    {name}: {value}"
+        if self.remedy:
+            yield ""
+            yield f"  what helps: {self.remedy}"
         if text := self._cooldown():
             yield ""
             yield f"  cooldown: {text}"
@@ -179,6 +195,7 @@ class End:
             "own_answer": None if greatest.answer is None else greatest.answer.title,
             "headers": [list(pair) for pair in self._fields(greatest)],
             "cooldown": self._cooldown(),
+            "remedy": self.remedy,
         }
 
     @property

@@ -1,0 +1,64 @@
+"""Which calls `/requests` lists: those of an upstream, a route, an outcome, a status or an app."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.retry.facts import Outcome
+
+#: The parameters that choose calls.
+NAMES = ("upstream", "route", "outcome", "status", "app")
+
+
+class FilterError(Exception):
+    """Parameters that can't be understood; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """A choice of calls, by what each parameter names; None takes all. `status`: a status, or `5xx` for a hundred of
+    them; `app`: an app's name, or the product of its User-Agent, with its version or without.
+    """
+
+    upstream: str | None = None
+    route: str | None = None
+    outcome: str | None = None
+    status: str | None = None
+    app: str | None = None
+
+    def takes(self, call: Mapping[str, Any]) -> bool:
+        """Whether a call, as `/requests` shows it, is among those that were asked for."""
+        exact = all(
+            wanted is None or call.get(name) == wanted
+            for name, wanted in (("upstream", self.upstream), ("route", self.route), ("outcome", self.outcome))
+        )
+        return exact and self._has_status(call) and self._is_by(call)
+
+    def _has_status(self, call: Mapping[str, Any]) -> bool:
+        status = str(call.get("status", ""))
+        return (
+            self.status is None or status == self.status or (self.status[1:] == "xx" and status[:1] == self.status[0])
+        )
+
+    def _is_by(self, call: Mapping[str, Any]) -> bool:
+        agent = str(call.get("agent", ""))
+        return self.app is None or self.app in (call.get("app"), agent, agent.partition("/")[0])
+
+
+def call_filter(query: Mapping[str, str], others: tuple[str, ...]) -> CallFilter | None:
+    """Read the parameters of a request; None if none of them chooses calls. `others`: what else it may have. Raises
+    FilterError.
+    """
+    unknown = [name for name in query if name not in NAMES and name not in others]
+    if unknown:
+        raise FilterError(f"There is no parameter {unknown[0]}: use {', '.join((*others, *NAMES))}.")
+    asked = {name: query[name] for name in NAMES if name in query}
+    outcomes = [outcome.value for outcome in Outcome]
+    if asked.get("outcome", outcomes[0]) not in outcomes:
+        raise FilterError(f"There is no outcome {asked['outcome']}: use one of {', '.join(outcomes)}.")
+    if not re.fullmatch(r"[0-9]{3}|[1-5]xx|0", asked.get("status", "200")):
+        raise FilterError(f"status must be a status such as 503, or 5xx, not {asked['status']}.")
+    return CallFilter(**asked) if asked else None

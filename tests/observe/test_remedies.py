@@ -1,0 +1,55 @@
+"""Every reason for not retrying comes with what helps, in the words of the policy that decided."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.front import policy
+
+from proxy.observe.remedies import remedy_of
+from proxy.retry.facts import Outcome
+from proxy.retry.policy import IdempotencyKey, Timeouts
+
+POLICY = policy("api")
+UNSAFE = "POST may have been carried out, and is not idempotent"
+
+WITHOUT = {Outcome.SUCCESS, Outcome.DENIED, Outcome.BAD_REQUEST}  # nothing to help, or the detail says it
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_has_one(outcome: Outcome) -> None:
+    why = UNSAFE if outcome is Outcome.NOT_RETRYABLE else ""
+    assert bool(remedy_of(outcome, why, POLICY, "POST")) is (outcome not in WITHOUT)
+
+
+def test_an_unsafe_call_is_told_of_the_key_and_of_the_setting() -> None:
+    said = "send an Idempotency-Key, or say unsafe_methods: always on this upstream if repeating a POST is harmless"
+    assert remedy_of(Outcome.NOT_RETRYABLE, UNSAFE, POLICY, "POST") == said
+    own = replace(POLICY, route="POST /x", idempotency_key=IdempotencyKey("X-Key", False))
+    said = "send a X-Key, or say unsafe_methods: always on this route if repeating a POST is harmless"
+    assert remedy_of(Outcome.NOT_RETRYABLE, f"{UNSAFE}; attempt 1 may …", own, "POST") == said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why", "said"),
+    [
+        (Outcome.NOT_RETRYABLE, "nothing names it as retryable", "classify.transient"),
+        (Outcome.NOT_RETRYABLE, "it is named as fatal", "classify.rules"),
+        (Outcome.NOT_RETRYABLE, "non_fatal does not name it", "non_fatal"),
+        (Outcome.NOT_RETRYABLE, "POST is not idempotent, and unsafe_methods is never", "unsafe_methods: unprocessed"),
+        (Outcome.ATTEMPTS_EXHAUSTED, "that was the last of 3 attempts", "strategy.max_attempts (now 3)"),
+        (Outcome.DEADLINE, "", "timeouts.total (now 2s)"),
+        (Outcome.PUSHBACK_TOO_LONG, "", "pushback.max_delay (now 60s)"),
+        (Outcome.COMMITTED, "the request's body outgrew its replay buffer", "buffers.per_request"),
+        (Outcome.COMMITTED, "its answer had begun to go to the app", "timeouts.first_byte"),
+        (Outcome.DISABLED, "X-Retry-Disable", "leave X-Retry-Disable out"),
+        (Outcome.DISABLED, "the mode is observe", "mode: enforce"),
+        (Outcome.OVERLOADED, "limits.waiting has no place for the wait", "limits.waiting"),
+    ],
+)
+def test_a_remedy_names_the_setting(outcome: Outcome, why: str, said: str) -> None:
+    own = replace(POLICY, timeouts=Timeouts(total=2.0))
+    assert said in remedy_of(outcome, why, own, "POST")
+    json.dumps(remedy_of(outcome, why, own, "POST"))

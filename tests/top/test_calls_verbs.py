@@ -1,0 +1,83 @@
+"""`redrive requests` and `redrive why`: the calls of a running redrive in a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import aiohttp
+from support.process import Redrive, redrive
+from support.scripted import Upstream, answer
+
+CONFIG = "    strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}\n"
+
+
+async def ask(url: str, method: str = "GET") -> int:
+    async with (
+        aiohttp.ClientSession(headers={"User-Agent": "shop/1.2 (x)"}) as session,
+        session.request(method, url) as got,
+    ):
+        return got.status
+
+
+async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> None:
+    async with Upstream(answer(200), answer(500), answer(503), answer(200)) as upstream:
+        config = f"upstreams:\n  api:\n    url: {upstream.url}\n{CONFIG}"
+        async with Redrive(tmp_path, config) as proxy:
+            assert await ask(f"{proxy.url}/api/well") == 200
+            assert await ask(f"{proxy.url}/api/order", "POST") == 500
+            assert await ask(f"{proxy.url}/api/again") == 200
+            at = ("--admin", proxy.admin)
+
+            status, out, err = await redrive("requests", *at)
+            assert (status, err) == (0, "")
+            well, order, again = out.splitlines()
+            assert "GET /api/well  200  success  1 attempt, " in well
+            assert "POST /api/order  500  not_retryable  1 attempt, " in order
+            assert order.endswith("  by shop/1.2")
+            assert "GET /api/again  200  success  2 attempts, " in again
+
+            for typed, lines in [
+                (("--notable",), [order, again]),
+                (("--status", "5xx"), [order]),
+                (("--outcome", "success", "--app", "shop", "--notable"), [again]),
+                (("--upstream", "other"), []),
+                (("--limit", "1"), [again]),
+            ]:
+                status, out, err = await redrive("requests", *at, *typed)
+                assert (status, out.splitlines(), err) == (0, lines, ""), typed
+            status, out, _ = await redrive("requests", *at, "--json", "--limit", "1")
+            assert (status, json.loads(out)["agent"]) == (0, "shop/1.2")
+            status, _, err = await redrive("requests", *at, "--outcome", "failed")
+            assert status == 2
+            assert err.startswith("redrive: There is no outcome failed: use one of success, ")
+
+            status, out, err = await redrive("why", *at, "2")
+            assert (status, err) == (0, "")
+            first, second, attempt, remedy = out.splitlines()
+            assert first.startswith("POST /api/order to api, by shop/1.2, at ")
+            assert second.startswith("not_retryable: the app got 500 after ")
+            assert attempt.startswith("  1. 500 from 127.0.0.1:")
+            assert attempt.endswith("not_retryable, since POST may have been carried out, and is not idempotent")
+            assert remedy == (
+                "what helps: send an Idempotency-Key, or say unsafe_methods: always on this upstream if repeating a "
+                "POST is harmless"
+            )
+            status, out, _ = await redrive("why", *at, "3")
+            assert ": retried after 0 ms" in out and "this answer went to the app" in out
+            status, out, err = await redrive("why", *at, "99")
+            assert (status, out, err) == (1, "", "redrive: call 99 is not kept, or is no longer\n")
+
+
+async def test_new_calls_are_followed(tmp_path: Path) -> None:
+    async with Upstream(answer(200)) as upstream:
+        config = f"upstreams:\n  api:\n    url: {upstream.url}\n{CONFIG}"
+        async with Redrive(tmp_path, config) as proxy:
+            assert await ask(f"{proxy.url}/api/first") == 200
+            following = await proxy._begin("requests", "--admin", proxy.admin, "--follow")
+            assert following.stdout is not None
+            assert b"/api/first" in await following.stdout.readline()
+            assert await ask(f"{proxy.url}/api/second") == 200
+            assert b"/api/second" in await following.stdout.readline()
+            following.kill()
+            await following.wait()
