@@ -35,7 +35,7 @@ from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
 from proxy.process import SIGNALS, Background, Given, WorkerFailedError, failure_notifier, leave, within
-from proxy.resources import enough_for, limit, processes
+from proxy.resources import enough_for, fitted, limit, memory, processes, resident
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
@@ -89,7 +89,9 @@ class ServerProcess:
         assert settings is not None
         self._loop = asyncio.get_running_loop()
         self._file = file
-        self.settings = settings
+        self._memory, self._resident = memory(), resident()
+        self.settings = fitted(settings, self._memory, self._resident)
+        self._asked_for = settings
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
@@ -176,6 +178,7 @@ class ServerProcess:
         addresses = {what: [str(address) for address in at] for what, at in listening.items()}
         self._notices.notify("ready", [], **addresses, pid=os.getpid(), file=self._file)
         self._notify_few_files()
+        self._notify_little_memory()
         self._manager.ready(self._status())
 
     def _access(self) -> Access:
@@ -219,20 +222,33 @@ class ServerProcess:
             line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
             self._notices.notify("limits", [line], open_files=files, connections=enough)
 
+    def _notify_little_memory(self) -> None:
+        """Report that the container's memory is too little for the limits of the configuration."""
+        asked, fit = self._asked_for, self.settings
+        if fit is asked or self._memory is None:
+            return
+        line = (
+            f"{self._memory >> 20} MiB of memory are too little for the limits of the configuration: buffers.total is "
+        )
+        line += f"{fit.buffers.total >> 10} KiB, not {asked.buffers.total >> 10}, "
+        line += f"limits.connections {fit.limits.connections}, not {asked.limits.connections}"
+        facts = {"memory": self._memory, "buffers_total": fit.buffers.total, "connections": fit.limits.connections}
+        self._notices.notify("limits", [line], **facts)
+
     def _loaded(self, result: LoadResult, why: str) -> None:
         """Put a configuration that was loaded again in force, or report its errors and keep the old one. `why` names
         the cause of the reload in logs.
         """
-        settings = result.settings
+        asked_for, plan = result.settings, None
+        settings = None if asked_for is None else fitted(asked_for, self._memory, self._resident)
         errors = [str(problem) for problem in result.errors]
-        plan = None
         if settings is not None:
             try:
                 plan = self._listeners.plan(settings)
             except CannotListenError as error:
                 errors = [str(where(settings, error))]
         self._reload_errors = errors
-        if settings is None or plan is None:
+        if asked_for is None or settings is None or plan is None:
             self._metrics.reloaded("failure")
             lines = [f"the configuration was not reloaded ({why}):", *errors]
             self._notices.notify("reload", lines, result="failure", why=why, errors=errors)
@@ -242,7 +258,8 @@ class ServerProcess:
         if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._is_alone:
             self._warnings.append("workers has changed: going from one process to several needs a restart")
         parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
-        self.settings = settings
+        self.settings, self._asked_for = settings, asked_for
+        self._notify_little_memory()
         self._admin = settings.admin or self._admin
         self._notices.console = is_for_people(settings.log.format, OUT)
         parts += self._serving.use(settings)
@@ -361,6 +378,7 @@ class ServerProcess:
             listen=[str(address) for address in self._listeners.addresses("listen")],
             in_flight=self._serving.usage.in_flight,
             credentials_aside=views.credentials_aside(self.settings.router, self._serving.registry, monotonic()),
+            redis={None: None, True: "up", False: "out"}[self._serving.redis()[0]],
         )
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:

@@ -6,13 +6,15 @@ is as many processes as can run at one time: the processors that this process ma
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from proxy.config.settings import MOST_WORKERS
+from proxy.config.settings import MOST_WORKERS, Settings
 
 #: File descriptors that are kept from calls, for the admin port, look-ups, files and the log.
 RESERVED = 64
@@ -23,7 +25,10 @@ REFUSED_IN_WORDS = 128
 #: descriptors slow.
 MOST = 1024 * 1024
 #: The quota of a container (cgroup v2): microseconds of each period, or "max".
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_CGROUPS = Path("/sys/fs/cgroup")
+_QUOTA = _CGROUPS / "cpu.max"
+#: A limit of this many bytes and more is none: version 1 has a number near 2^63 where there is none.
+_NO_LIMIT = 1 << 60
 
 
 class Usage(NamedTuple):
@@ -54,6 +59,54 @@ def limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return MOST if soft == resource.RLIM_INFINITY else soft
+
+
+def memory(root: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """The bytes of memory that the process's control group and those around it allow, None if there is no limit.
+    `root` is where the groups are mounted (cgroup v2, else v1's memory controller), `own` says which is the process's.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:  # no Linux
+        return None
+    found: list[int] = []
+    for _, controllers, place in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        inside = Path(place.lstrip("/"))
+        for group in (inside, *inside.parents):  # in a container the path may be the host's: then the top is its own
+            with contextlib.suppress(OSError, ValueError):
+                found.append(int((top / group / name).read_text()))
+    least = min(found, default=_NO_LIMIT)
+    return least if least < _NO_LIMIT else None
+
+
+def resident() -> int:
+    """The bytes of memory that this process uses now; 0 if the system has no /proc."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def fitted(settings: Settings, allowed: int | None, used: int) -> Settings:
+    """The settings with `buffers.total` and `limits.connections` lowered to what fits the memory that is `allowed`
+    (bytes, None for any), if each process uses `used` bytes before any call: half of the rest is for kept bodies, and
+    half for connections, each of which may hold a request's head.
+    """
+    if allowed is None:
+        return settings
+    count = processes(settings.workers)
+    rest = max(allowed // 16, allowed - used * (count + 1 if count > 1 else 1))
+    buffers, limits = settings.buffers, settings.limits
+    total, connections = (
+        min(buffers.total, rest // 2),
+        min(limits.connections, max(1, rest // 2 // limits.header_bytes)),
+    )
+    if (total, connections) == (buffers.total, limits.connections):
+        return settings
+    return replace(settings, buffers=replace(buffers, total=total), limits=replace(limits, connections=connections))
 
 
 def open_files() -> int:

@@ -166,7 +166,8 @@ class Readiness:
     """Whether calls should be sent to this process, and other facts about it. `warnings` are those of the configuration
     in force; `reload_errors`, those of the last file that was refused ([] once a good one has been loaded).
     `credentials_aside`: the credentials that their upstreams refuse, by upstream and number. `core`: whether heads are
-    read by compiled code, or in Python.
+    read by compiled code, or in Python. `redis`: "up", or "out" if no worker or not every worker reaches it; None if no
+    bucket is kept there.
     """
 
     ready: bool
@@ -178,6 +179,7 @@ class Readiness:
     in_flight: int = 0
     credentials_aside: list[dict[str, Any]] = field(default_factory=list)
     core: str = CORE
+    redis: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
