@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.caller import Caller, Name
 from proxy.retry.concurrency import Places
@@ -27,8 +28,9 @@ from proxy.retry.policy import Concurrency, Policy
 from proxy.retry.rates import Rates
 from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.registry import ScopeState
-from proxy.retry.token_bucket import REJECTED, TokenGate, Waiter
+from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.token_estimate import Estimate
+from proxy.retry.waiter import Waiter
 from proxy.retry.waiting_room import WaitingRoom
 
 #: The outcome of a call that the governor refuses to hold, by what would hold it.
@@ -316,6 +318,11 @@ class Admission:
         self._late: float | None = None  # how long it may wait in an outage for which it comes late
         self._cooled_before = 0.0  # seconds for which it held the call in all, before that
         self._patience = NEVER  # until when the cooldown may hold it; then the call is answered
+
+    @property
+    def app(self) -> NamedApp | None:
+        """The app that the call belongs to; None if the configuration names no apps."""
+        return self.request.app
 
     @property
     def tokens(self) -> float:

@@ -6,7 +6,8 @@ and gives it back exactly once (`proxy.retry.admission.Payment`). There are neve
 
 Theory. A waiter asks for a place; no place is ever assigned to it. A place that becomes free is offered to the first in
 the queue, whose alarm rings at once (`retime`); it asks again, and the next one is offered what is left. A call that
-comes while others wait goes to the end of the queue, so no call is overtaken. A call that gives up its turn offers it
+comes while others wait goes to the end of the queue, so no call is overtaken, unless apps have names
+(`proxy.retry.fair_order`). A call that gives up its turn offers it
 to the next.
 """
 
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.policy import Concurrency
-from proxy.retry.token_bucket import REJECTED, STEP, Waiter
+from proxy.retry.token_bucket import REJECTED, STEP
+from proxy.retry.waiter import Waiter
 
 #: The number of places under a limit that the configuration does not name any more.
 UNLIMITED = 2**62
@@ -52,7 +55,7 @@ class Places:
     use, infinity if no other machine shares them.
     """
 
-    __slots__ = ("_fleet", "_gives", "_share_until", "in_use", "most", "queue", "share")
+    __slots__ = ("_fleet", "_gives", "_order", "_ousted", "_share_until", "in_use", "most", "queue", "share")
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -60,6 +63,8 @@ class Places:
         self.queue: dict[Waiter, float] = {}
         self.share = self._share_until = _NEVER
         self._fleet: FleetPlaces | None = None
+        self._order: FairOrder | None = None  # of the calls of several apps
+        self._ousted: set[Waiter] = set()  # calls that gave their place in a full queue to one of a better priority
         self._gives = False  # there may have been more places for this process
 
     def join(self, fleet: FleetPlaces) -> None:
@@ -80,25 +85,46 @@ class Places:
         wait as `rules.queue` allows, or this one has waited for as long as `rules.wait` allows.
         """
         queue = self.queue
+        if waiter in self._ousted:
+            self._ousted.discard(waiter)
+            return REJECTED
         came = queue.get(waiter)
         others = self._elsewhere(now if came is None else came, now)
         is_first = not queue or waiter is next(iter(queue))
         if is_first and not others.earlier and self.in_use + others.in_use < self.most and self._has_share(now):
+            leave_first(self._order, waiter, queue)
             queue.pop(waiter, None)
             self.in_use += 1
             self._changed(now)
             self._offer(now)
             return now
         if came is None:
-            if len(queue) + others.waiting >= self._room(rules):
+            if len(queue) + others.waiting >= self._room(rules) and not self._oust(waiter, now):
                 return REJECTED
             came = queue[waiter] = now
+            self._order = take_place(self._order, queue)
         until = came + rules.wait
         if now + STEP > until or (self._fleet is not None and not self._is_in_room(waiter, rules)):
             self.leave(waiter, now)
             return REJECTED
         self._changed(now)
         return min(until, self._next_look(others, now)) if is_first else until
+
+    def _oust(self, waiter: Waiter, now: float) -> bool:
+        """Answer the newest waiting call of the lowest priority, if that is below this call's, because the queue is
+        full. Returns whether there was one.
+        """
+        app = app_of(waiter)
+        if app is None or not self.queue:
+            return False
+        ranks = [(each.rank if (each := app_of(other)) else 1, came, other) for other, came in self.queue.items()]
+        rank, _, newest = max(ranks, key=lambda each: each[:2])
+        if rank <= app.rank:
+            return False
+        del self.queue[newest]
+        self._ousted.add(newest)
+        newest.retime(now)
+        return True
 
     def enter(self, now: float) -> None:
         """Take a place without asking for one: the places are not limited, and only counted."""
@@ -107,6 +133,7 @@ class Places:
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from the queue, if it is in it."""
+        self._ousted.discard(waiter)
         if self.queue.pop(waiter, None) is not None:
             self._changed(now)
             self._offer(now)

@@ -28,9 +28,10 @@ from proxy.retry.lane import Lane
 from proxy.retry.lost_paths import LostPath, LostPaths
 from proxy.retry.outage import ANSWERED_WITHIN, is_row
 from proxy.retry.patience import Patience
-from proxy.retry.token_bucket import STEP, Waiter
+from proxy.retry.token_bucket import STEP
 from proxy.retry.traffic import Traffic
 from proxy.retry.usual_times import KNOWN, UsualTimes, timed_route
+from proxy.retry.waiter import Waiter
 from proxy.retry.weather_changes import WeatherWatch
 
 _NEVER = float("inf")

@@ -26,6 +26,7 @@ cdef class Lane:
     cdef public bint limited_elsewhere
     cdef public bint may_probe
     cdef public dict queue
+    cdef public object order
     cdef public dict _admitted
     cdef public dict _taken
     cdef public long _before

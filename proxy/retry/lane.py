@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.fleet_lane import FleetLane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
-from proxy.retry.token_bucket import Waiter
 from proxy.retry.traffic import Traffic
+from proxy.retry.waiter import Waiter
 
 _NEVER = float("inf")
 
@@ -46,8 +47,8 @@ class Lane:
     is_shared = False
     __slots__ = (
         "_admitted", "_before", "_own_until", "_starter", "_taken", "_well", "_word_until", "begun", "delay",
-        "elsewhere", "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "outage",
-        "queue", "share", "status", "traffic", "until", "usual_time",
+        "elsewhere", "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order",
+        "outage", "queue", "share", "status", "traffic", "until", "usual_time",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -68,6 +69,7 @@ class Lane:
         self.limited_elsewhere = False
         self.may_probe = True
         self.queue: dict[Waiter, float] = {}
+        self.order: FairOrder | None = None  # of the calls of several apps
         self._admitted: dict[Waiter, None] = {}  # calls that were given a place, and are not sent yet
         self._taken: dict[object, float] = {}  # who has a place (a call, then its attempt), and since when
         self._before = 0  # attempts under way from before the limit began, which have no place
@@ -330,6 +332,8 @@ class Lane:
             if retries and self.outage.is_on and self.outage.probe is None and not self.queue and now >= self.until:
                 self.outage.probe_at = now
             self.queue[waiter] = now
+            if app_of(waiter) is not None:  # the first may be a probe that stays held
+                self.order = take_place(self.order, self.queue, keep_first=self.outage.is_on)
         self.release(now, asking=waiter)
         if waiter in self._admitted:
             return now
@@ -493,6 +497,8 @@ class Lane:
             self._admit(first, now, asking)
 
     def _admit(self, waiter: Waiter, now: float, asking: Waiter | None) -> None:
+        if self.order is not None:
+            leave_first(self.order, waiter, self.queue)
         del self.queue[waiter]
         self._admitted[waiter] = None
         self._occupy(waiter, now)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from proxy.retry.token_bucket import REJECTED, STEP, TokenGate, Waiter
+from proxy.retry.token_bucket import REJECTED, STEP, TokenGate
+from proxy.retry.waiter import Waiter
 
 
 class Payer(Waiter, Protocol):
@@ -38,7 +39,7 @@ class Rates:
         latest = now + STEP
         for gate, price in prices:
             if _has(gate, waiter, price, now):
-                gate.queue[waiter] = price  # this bucket has the tokens, so that it rejects no call
+                gate.stand(waiter, price, now)  # this bucket has the tokens, so that it rejects no call
                 continue
             at = gate.join(waiter, now, price)
             if at == REJECTED:
@@ -56,8 +57,8 @@ class Rates:
                     earlier.bucket.give_back(now, paid)
                 return False
             taken.append((gate, price))
-        for gate, _ in prices:
-            gate.queue.pop(waiter, None)
+        for gate, price in prices:
+            gate.passed(waiter, price)
         return True
 
     def give_back(self, now: float, price: float = 0.0) -> None:

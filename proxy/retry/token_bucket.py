@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
+from proxy.retry.waiter import Waiter
 
 #: What a gate returns at which no call may wait: the call is refused at once.
 REJECTED = float("inf")
@@ -83,13 +85,6 @@ class TokenBucket:
             self._at = now
 
 
-class Waiter(Protocol):
-    """A call that waits at a gate, as gates see it."""
-
-    def retime(self, at: float) -> None:
-        """Move the waiter's alarm, so that it asks again at `at` (seconds)."""
-
-
 @dataclass(slots=True, eq=False)
 class TokenGate:
     """The queue for a rate bucket or an adaptive limiter, in order of arrival. `queue`: each waiter with the tokens
@@ -102,6 +97,7 @@ class TokenGate:
     rejects: bool = False
     asking: bool = False
     queue: dict[Waiter, float] = field(default_factory=dict)
+    order: FairOrder | None = None  # of the calls of several apps
 
     def ask(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
         """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED."""
@@ -118,8 +114,14 @@ class TokenGate:
         """Take the price for the first waiter, which leaves the queue; False if there are too few tokens."""
         if not self.bucket.take(now, price):
             return False
-        self.queue.pop(waiter, None)
+        self.passed(waiter, price)
         return True
+
+    def passed(self, waiter: Waiter, price: float) -> None:
+        """Remove the first waiter from the queue: it has paid."""
+        if self.order is not None:
+            leave_first(self.order, waiter, self.queue, price)
+        self.queue.pop(waiter, None)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
         """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED."""
@@ -127,13 +129,23 @@ class TokenGate:
         if self.rejects and not self.asking:
             queue.pop(waiter, None)
             return REJECTED
-        queue[waiter] = price
+        self.stand(waiter, price, now)
         before = 0.0
         for other, others in queue.items():
             if other is waiter:
                 break
             before += others
         return max(now + self.bucket.wait(now, before + min(price, self.bucket.capacity)), now + STEP)
+
+    def stand(self, waiter: Waiter, price: float, now: float) -> None:
+        """Put the waiter into the queue, at the place that is its app's, unless it waits there already."""
+        queue = self.queue
+        comes = waiter not in queue
+        queue[waiter] = price
+        if comes and app_of(waiter) is not None:
+            self.order = take_place(self.order, queue, priced=True)
+            if waiter is not next(reversed(queue)):
+                self.retime(now)  # those that it overtakes wait longer
 
     def give_back(self, now: float, price: float = 1.0) -> None:
         """Put back the price of an attempt that is not sent."""

@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 from proxy.retry.lane import Lane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
-from proxy.retry.token_bucket import Waiter
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
+from proxy.retry.waiter import Waiter
 from proxy.stores.shared_memory.numbers import Names, Numbers
 from proxy.stores.shared_memory.records import Record
 from proxy.stores.shared_memory.scope import LEASE, SharedScope

@@ -1,0 +1,137 @@
+"""The order in which waiting calls of several apps go (contract, section 17, "Queues").
+
+By priority first: while calls of more than one priority wait, one place in eight goes to those of a lower one, which
+take turns. Among the apps of one priority by weight: each call has a tag, the virtual time at which its app would be
+done with it, and the smallest tag goes first (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). Within an
+app by arrival.
+
+Law: the calls of one app never overtake each other. Without names of apps nothing is reordered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, MutableMapping
+from copy import deepcopy
+from typing import TypeVar
+
+from proxy.retry.apps import NamedApp
+from proxy.retry.waiter import Waiter
+
+#: Contract, section 17: of so many places given while several priorities wait, one goes to a lower one.
+ONE_OF = 8
+
+V = TypeVar("V", bound=float)
+
+#: A waiting call: the call, its app, and what it costs.
+Waiting = tuple[Waiter, NamedApp, float]
+
+
+class FairOrder:
+    """The order of one queue. It remembers who had places, so that shares hold over time."""
+
+    __slots__ = ("_given", "_tags", "_time", "_turn")
+
+    def __init__(self) -> None:
+        self._given = 0  # the places that the best priority had in a row, while others waited
+        self._turn = 0  # the turns that lower priorities had
+        self._time: dict[int, float] = {}  # by priority: the virtual time, at which its last call began
+        self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
+
+    def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
+        """The calls, given in order of arrival, in the order in which they go."""
+        ahead, lines = deepcopy(self), _lines(waiting)
+        found: list[Waiter] = []
+        while lines:
+            rank, name = ahead._choose(lines)
+            waiter, app, price = lines[rank][name].popleft()
+            ahead._note(rank, app, price)
+            found.append(waiter)
+            if not lines[rank][name]:
+                del lines[rank][name]
+                if not lines[rank]:
+                    del lines[rank]
+        return found
+
+    def went(self, app: NamedApp, price: float, *, others: bool) -> None:
+        """Note that a call of this app goes now. `others`: calls of another priority wait."""
+        if not others:
+            self._given = 0
+        elif self._given >= ONE_OF - 1:
+            self._given, self._turn = 0, self._turn + 1
+        else:
+            self._given += 1
+        self._note(app.rank, app, price)
+
+    def _choose(self, lines: dict[int, dict[str, deque[Waiting]]]) -> tuple[int, str]:
+        """The priority and the app of the call that goes next."""
+        ranks = sorted(lines)
+        rank = ranks[0]
+        if len(ranks) > 1:
+            if self._given >= ONE_OF - 1:
+                rank = ranks[1 + self._turn % (len(ranks) - 1)]
+                self._given, self._turn = 0, self._turn + 1
+            else:
+                self._given += 1
+        line = lines[rank]
+        return rank, min(line, key=lambda name: self._tag(rank, line[name][0][1], line[name][0][2]))
+
+    def came(self, app: NamedApp) -> None:
+        """Note that a call of this app comes while no other of it waits: the app saves up no turns while it is idle."""
+        at = app.rank, app.name
+        self._tags[at] = max(self._tags.get(at, 0.0), self._time.get(app.rank, 0.0))
+
+    def _tag(self, rank: int, app: NamedApp, price: float) -> float:
+        return self._tags.get((rank, app.name), 0.0) + max(price, 1.0) / app.weight
+
+    def _note(self, rank: int, app: NamedApp, price: float) -> None:
+        begun = self._tags.get((rank, app.name), 0.0)
+        self._time[rank] = max(self._time.get(rank, 0.0), begun)
+        self._tags[rank, app.name] = self._tag(rank, app, price)
+
+
+def _lines(waiting: Iterable[Waiting]) -> dict[int, dict[str, deque[Waiting]]]:
+    lines: dict[int, dict[str, deque[Waiting]]] = {}
+    for each in waiting:
+        app = each[1]
+        lines.setdefault(app.rank, {}).setdefault(app.name, deque()).append(each)
+    return lines
+
+
+def app_of(waiter: Waiter) -> NamedApp | None:
+    """The app of a waiting call; None if the configuration names no apps."""
+    app = getattr(waiter, "app", None)
+    return app if isinstance(app, NamedApp) else None
+
+
+def take_place(
+    order: FairOrder | None, queue: MutableMapping[Waiter, V], *, priced: bool = False, keep_first: bool = False
+) -> FairOrder | None:
+    """Move the call that has just come to the end of `queue` to its place. Returns the order of this queue, made when
+    it is needed first. `priced`: the queue's values are what the calls cost; `keep_first`: the first call stays first.
+    """
+    calls = list(queue.items())
+    newest = app_of(calls[-1][0])
+    if newest is None:
+        return order
+    order = order or FairOrder()
+    if not any(app_of(waiter) == newest for waiter, _ in calls[:-1]):
+        order.came(newest)
+    if len(calls) == 1:
+        return order
+    first = calls[:1] if keep_first else []
+    known = [(waiter, app_of(waiter) or NamedApp(), value if priced else 1.0) for waiter, value in calls[len(first) :]]
+    arranged = [*(waiter for waiter, _ in first), *order.arranged(known)]
+    values = dict(calls)
+    queue.clear()
+    for waiter in arranged:
+        queue[waiter] = values[waiter]
+    return order
+
+
+def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter], price: float = 1.0) -> None:
+    """Note that this call, the first of `queue`, goes now."""
+    app = app_of(waiter)
+    if order is not None and app is not None:
+        ranks = {each.rank for other in queue if other is not waiter and (each := app_of(other)) is not None}
+        order.went(app, price, others=bool(ranks - {app.rank}))
