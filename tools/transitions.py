@@ -29,7 +29,10 @@ _STATES = {
         "an attempt is in flight (hedged: at least one): its head has not come, or a rule must see the body before "
         "its class can be told",
     ),
-    Delivering: ("delivering", "an answer is going to the app: no other attempt is possible"),
+    Delivering: (
+        "delivering",
+        "an answer is going to the app: no other attempt is possible, but for the rest of an answer that breaks",
+    ),
     Done: ("done", "the call has ended, with an outcome"),
 }
 #: Events that end a call whatever it does; the picture leaves them out.
@@ -49,6 +52,8 @@ _WAYS = {
     ("waiting", "done"): ("M320 70 C320 10 885 10 885 146", 560, 26, "middle"),
     ("flying", "delivering"): ("M375 240 L582 183", 470, 236, "start"),
     ("flying", "done"): ("M320 270 C320 330 840 330 870 194", 560, 294, "middle"),
+    ("delivering", "waiting"): ("M612 150 C560 58 440 52 377 80", 500, 62, "middle"),
+    ("delivering", "flying"): ("M612 190 C560 282 440 288 377 260", 500, 270, "middle"),
     ("delivering", "done"): ("M695 170 H826", 760, 162, "middle"),
 }
 _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 350" role="img" font-size="13" \

@@ -35,6 +35,7 @@ from proxy.retry.policy import (
     PushbackOf,
     PushbackPolicy,
     RateSpec,
+    Resume,
     Scope,
     Timeouts,
     TokenRules,
@@ -171,6 +172,7 @@ class Policies:
             via=typed["via"],
             answers=self._one(_answers(typed["answers"])),
             unfinished=typed["streams"]["unfinished"],
+            resume=self._one(Resume(**typed["resume"]) if isinstance(typed["resume"], dict) else None),
             more_rates=self._one(rates[1:]),
             tokens=self._tokens(typed["tokens"], rates, rules, mark, path),
         )

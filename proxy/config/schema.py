@@ -390,6 +390,15 @@ ANSWERS = section(
     wait=Key(duration, "1s", "for how long an answer with a length may be silent before it goes on"),
 )
 
+RESUME = section(
+    "resume",
+    "A GET whose answer breaks goes on where it broke.",
+    max=Key(whole(1), 10, "resumptions that bring less than 64 KiB each; 100 in all"),
+    wait=Key(positive_duration, "30s", "the longest silence that the app sees, with holds and backoffs"),
+    stall=Key(duration_or_off, "off", "an answer that is silent for so long has broken"),
+    discard=Key(size, "1MiB", "the most bytes that are read over if the upstream sends everything again"),
+)
+
 STREAMS = section(
     "streams",
     "Streams of events.",
@@ -457,6 +466,11 @@ POLICY_KEYS: dict[str, Key] = {
         "turns",
         "which of several endpoints an attempt goes to: by turns, or where the fewest attempts are under way",
     ),
+    "resume": Key(
+        Either(word=off_or_mapping("resume", "max: 10"), mapping=RESUME),
+        "off",
+        "go on with a GET's answer where it broke; {} takes the defaults",
+    ),
     "streams": Key(STREAMS),
     "classify": Key(CLASSIFY),
     "dialects": Key(
@@ -520,7 +534,7 @@ _PLACELESS: dict[str, Key] = {
 
 #: Keys that are a word or a mapping, with the mapping's section: a partial mapping keeps the other keys of the
 #: inherited one, or else gets these defaults.
-FILLED = {"circuit_breaker": CIRCUIT_BREAKER, "answers": ANSWERS}
+FILLED = {"circuit_breaker": CIRCUIT_BREAKER, "answers": ANSWERS, "resume": RESUME}
 
 DEFAULTS = Section(
     "defaults",

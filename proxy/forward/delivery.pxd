@@ -20,6 +20,7 @@ cdef class Delivery:
     cdef public long long bytes_out
     cdef public str detail
     cdef public object pipe
+    cdef public object resumer
 
     cpdef serve(self, app)
     cpdef release(self)

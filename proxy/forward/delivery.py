@@ -11,6 +11,7 @@ from proxy.forward.headers import attempt_results, forwarded_changes, gave_up, v
 from proxy.forward.own_answers import OwnAnswer, answer_of, given_up_answer, grpc_status_of_answer, own_grpc_status
 from proxy.forward.pipe import Pipe
 from proxy.forward.request_plan import Plan
+from proxy.forward.resume import Resumer
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
 from proxy.forward.token_prices import read_usage
 from proxy.retry.actions import Answer
@@ -35,10 +36,13 @@ class Delivery:
 
     `direct`: the app's stream if it is a whole connection. `client`: the app's address. `status`: the status that the
     app got, 0 for none; `grpc_status`: the status with which a gRPC call ended for the app. `bytes_out`: bytes of the
-    answer's body. `detail`: what went wrong, for the record. `pipe`: the tunnel, if there is one.
+    answer's body. `detail`: what went wrong, for the record. `pipe`: the tunnel, if there is one. `resumer`: the
+    way in which an answer that broke goes on, None if none has.
     """
 
-    __slots__ = ("app", "bytes_out", "client", "context", "detail", "direct", "grpc_status", "pipe", "status")
+    __slots__ = (
+        "app", "bytes_out", "client", "context", "detail", "direct", "grpc_status", "pipe", "resumer", "status",
+    )  # fmt: skip
 
     app: AppStream
     client: str
@@ -51,6 +55,7 @@ class Delivery:
         self.bytes_out = 0
         self.detail = ""
         self.pipe: Pipe | None = None
+        self.resumer: Resumer | None = None
         self.serve(app)
 
     def serve(self, app: AppStream) -> None:
@@ -150,6 +155,7 @@ class Delivery:
         """
         if grpc:
             self.grpc_status = UNAVAILABLE if fault is None else fault.grpc_status
+        self.resumer = None
         self.app.reset(fault)
 
     def open_tunnel(self, stream: UpstreamStream) -> None:

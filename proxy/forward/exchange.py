@@ -29,6 +29,7 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.fallback import Journey, StaysError
 from proxy.forward.headers import gave_up
 from proxy.forward.request_plan import Plan
+from proxy.forward.resume import NOT_THE_REST, Resumer, resumer_of
 from proxy.forward.sending import Sender
 from proxy.forward.streams import AppStream
 from proxy.forward.timers import Alarm
@@ -56,6 +57,7 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
+from proxy.retry.resumption import would_resume
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.traffic import Traffic
 from proxy.transport import faults
@@ -358,6 +360,9 @@ class Exchange(AttemptOwner):
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """Report a head for which something has to be decided."""
+        if self.delivery.resumer is not None:
+            self._take_rest(attempt, self.delivery.resumer, attempt.arrived)
+            return
         if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
             self.delivery.app.pin(stream, attempt.origin)
         elif reply.status == 421 and stream is not None and not self.delivery.app.has_pinned:
@@ -380,6 +385,8 @@ class Exchange(AttemptOwner):
         """Report that an attempt ended without a whole answer."""
         now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:
+            if self.plan.policy.resume is not None and self._goes_on(attempt, fault, now):
+                return
             self.delivery.break_off(fault, grpc=self.plan.is_grpc)
         else:
             self.flights.pop(attempt.number, None)
@@ -394,7 +401,71 @@ class Exchange(AttemptOwner):
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """Forward more of the delivered answer."""
+        resumer = self.delivery.resumer
+        if resumer is not None:
+            rest = resumer.take(data, self.moved)
+            if not rest:
+                if rest is None:  # more than there may be
+                    attempt.drop()
+                    self.delivery.break_off(NOT_THE_REST, grpc=False)
+                    self.report_failed(self.call, attempt, NOT_THE_REST, self.moved)
+                return
+            data = rest
         self.delivery.forward(attempt, data, self.plan.policy)
+
+    def _goes_on(self, attempt: Attempt, fault: Fault, now: float) -> bool:
+        """Ask for the rest of the delivered answer, which broke; False if nothing was done, since it can't go on."""
+        delivery, policy, call = self.delivery, self.plan.policy, self.call
+        resumer = delivery.resumer or resumer_of(self.plan, attempt, now + self.context.env.wall_offset)
+        if resumer is None or delivery.pipe is not None or not would_resume(call.so_far, fault):
+            return False
+        if delivery.resumer is None:
+            resumer.taken, resumer.since = delivery.bytes_out, self.moved
+        else:
+            self.context.observer.resumed(policy, "broke", resumer.progress)
+        if resumer.is_whole or policy.mode != "enforce":
+            self.context.observer.resumed(policy, "observed" if policy.mode == "observe" else "refused", 0)
+            return False
+        try:
+            actions = call.broke(attempt.number, fault, resumer.progress, resumer.since, now)
+            if call.so_far.outcome is None:
+                delivery.resumer = self.sender.resumer = resumer
+                resumer.ask()
+                self.flights.pop(attempt.number, None)
+                self.sender.avoid(attempt, origin=False)
+                attempt.drop()
+                self.due_by(NEVER if call.so_far.deadline is None else call.so_far.deadline)
+            else:
+                self.context.observer.resumed(policy, "refused", 0)
+                delivery.break_off(fault, grpc=False)
+            self.carry_out(actions, now)
+        except Exception as error:
+            self.break_down(error, now)
+        return True
+
+    def _take_rest(self, attempt: Attempt, resumer: Resumer, now: float) -> None:
+        """Go on with the delivered answer, if this head begins its rest; else break it off."""
+        policy = self.plan.policy
+        accepted = policy.resume is not None and resumer.accepts(attempt.head, policy.resume.discard)
+        try:
+            actions = self.call.resumed(attempt.number, accepted, now)
+            if not accepted:
+                self.context.observer.resumed(policy, "rejected", 0)
+                self.flights.pop(attempt.number, None)
+                attempt.drop()
+            self.carry_out(actions, now)
+            if accepted:
+                attempt.state = DELIVERING
+                data = attempt.take()
+                if data:
+                    self.forward(attempt, data)
+            if accepted and not self.over:
+                if attempt.ended:
+                    self.answer_ended(attempt)
+                else:
+                    self.stream_on(attempt, now)
+        except Exception as error:
+            self.break_down(error, now)
 
     def answer_ended(self, attempt: Attempt) -> None:
         """End the delivered answer, which is whole; in a tunnel, end the direction to the app."""
@@ -403,6 +474,12 @@ class Exchange(AttemptOwner):
             self.upstream_ended()
             return
         attempt.stream = None
+        if delivery.resumer is not None:
+            if not delivery.resumer.is_whole:
+                self.failed(attempt, NOT_THE_REST)
+                return
+            self.context.observer.resumed(self.plan.policy, "done", delivery.resumer.progress)
+            delivery.resumer = None
         if attempt.watch is not None and attempt.watch.unfinished:
             self.end_unfinished(attempt, monotonic())
             return
@@ -505,6 +582,8 @@ class Exchange(AttemptOwner):
         if plan.policy.timeouts.idle is not None:
             self.moved = now
             self.due_by(now + plan.policy.timeouts.idle)
+        if self.stall is not None:
+            self.due_by(now + self.stall)
         if stream is None:
             return
         if app.blocked:
@@ -567,6 +646,10 @@ class Exchange(AttemptOwner):
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None  # breaks a reference cycle
+        if delivery.resumer is not None:
+            if outcome is not Outcome.CLIENT_GONE:
+                delivery.break_off(None, grpc=False)
+            delivery.resumer = None
         pipe = delivery.pipe
         for attempt in self.flights.values():
             if pipe is not None and pipe.is_over and attempt.stream is not None:
@@ -708,15 +791,35 @@ class Exchange(AttemptOwner):
                 self._ring(now)
             for attempt in list(self.flights.values()):
                 attempt.tire(now)
+                if self._stalls(attempt, now):
+                    self.failed(attempt, faults.idle_timeout(self.stall, answered=True))
+                    continue
                 fault = _timeouts_of(self).fault_of(attempt, now)
                 if fault is not None:
                     self.failed(attempt, fault)
             if not self.over and now >= _timeouts_of(self).silence_due:
                 self._fall_silent(now)
-            return NEVER if self.over else _timeouts_of(self).next_due(now)
+            if self.over:
+                return NEVER
+            due = _timeouts_of(self).next_due(now)
+            return due if self.stall is None or not self.flights else min(due, max(self.moved, now) + self.stall)
         except Exception as error:
             self.break_down(error, now)
             return NEVER
+
+    @property
+    def stall(self) -> float | None:
+        """The silence in seconds after which a delivered answer counts as broken, None for none."""
+        resume = self.plan.policy.resume
+        return None if resume is None else resume.stall
+
+    def _stalls(self, attempt: Attempt, now: float) -> bool:
+        """Whether the delivered answer has been silent for too long, and can go on."""
+        if self.stall is None or attempt.state is not DELIVERING or attempt.stream is None:
+            return False
+        if now < self.moved + self.stall or self.delivery.app.blocked:
+            return False
+        return resumer_of(self.plan, attempt, now + self.context.env.wall_offset) is not None
 
     def _fall_silent(self, now: float) -> None:
         """End a call whose idle timeout has ended without a byte moving: fail the attempt at fault, or blame the app if
@@ -813,7 +916,9 @@ def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool
 
 
 def _answer(exchange: Exchange, action: Answer, now: float) -> None:
-    """Write the proxy's own answer."""
+    """Write the proxy's own answer, unless an upstream's has begun to go to the app."""
+    if exchange.delivery.status:
+        return
     exchange.delivery.answer(action, exchange.call.so_far, exchange.journey)
 
 

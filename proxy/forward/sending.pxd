@@ -14,6 +14,7 @@ cdef class Sender:
     cdef public Decider call
     cdef public object replay
     cdef public str endpoint
+    cdef public object resumer
     cdef public Context context
     cdef public object _app
     cdef public Plan plan

@@ -9,6 +9,7 @@ from proxy.forward.attempt import Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.headers import wants_key
 from proxy.forward.request_plan import Plan
+from proxy.forward.resume import CONDITIONS, Resumer
 from proxy.forward.streams import AppStream
 from proxy.observe.call_record import CallRecord
 from proxy.retry.actions import Launch
@@ -30,12 +31,13 @@ class Sender:
     """The sender of the attempts of one call.
 
     `owner` owns the attempts, and gets their events. `replay`: the body that they send. `started`: when the call began.
-    `endpoint`: where the last attempt went, `host:port`.
+    `endpoint`: where the last attempt went, `host:port`. `resumer`: the way in which an answer that broke goes on, None
+    if none did.
     """
 
     __slots__ = (
         "_app", "_avoided", "_elsewhere", "_failed", "_key", "_started",
-        "call", "context", "endpoint", "owner", "plan", "replay",
+        "call", "context", "endpoint", "owner", "plan", "replay", "resumer",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +54,7 @@ class Sender:
         self.call = call
         self.replay = replay
         self.endpoint = ""
+        self.resumer: Resumer | None = None
         self.context = context
         self._app = app
         self.plan = plan
@@ -79,6 +82,9 @@ class Sender:
             origin = destination.only or destination.choose(avoid, now)
         else:
             origin = destination.origins[endpoint]
+        if self.resumer is not None:
+            origin = self.resumer.origin
+            self.call.asks_for(number, self.resumer.asked)
         self.endpoint = origin.label
         self.call.sent(number, self.endpoint, "", now)
         attempt = flights[number] = Attempt(self.owner, number, origin)
@@ -172,7 +178,10 @@ class Sender:
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> PreparedRequest:
         plan, via = self.plan, self.context.via
-        if plan.plain and attempt.key is None and not plan.request.timed:  # a timed request carries the time left
+        resumer = self.resumer
+        if (
+            plan.plain and attempt.key is None and resumer is None and not plan.request.timed
+        ):  # a timed request carries the time left
             return plan.plain_request(attempt.origin, attempt.number, via)
         if plan.login_bound:
             self._app.pin(stream, attempt.origin)
@@ -181,6 +190,8 @@ class Sender:
 
             self._key = str(uuid4())
         drop, add = self.own_fields(attempt)
+        if resumer is not None:
+            drop, add = drop | CONDITIONS, add + resumer.lines()
         if attempt.key is not None:
             drop, add = plan.with_credential(attempt.key, drop, add)
         elapsed = now - self._started if self._was_held(attempt) else 0.0

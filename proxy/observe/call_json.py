@@ -169,6 +169,8 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
         )
     else:
         line += _middle(record)
+    if record.range:
+        line += f',"range":{quote(record.range)}'
     if record.first_byte is not None:
         line += f',"first_byte":{record.first_byte:.6f}'
     if record.delay is not None:

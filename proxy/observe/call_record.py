@@ -152,6 +152,12 @@ class Observer(Protocol):
         """Take an event stream that went to the app and ended cleanly without its last event (contract, section 15)."""
         ...
 
+    def resumed(self, policy: Policy, result: str, size: int) -> None:
+        """Take what became of a resumption of an answer that broke, and the bytes that it brought (contract, section
+        15): `done`, `broke` (it broke too), `rejected` (it was not the rest), `refused` (none was made), `observed`.
+        """
+        ...
+
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
         """Take the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
         expected in all (contract, section 16).

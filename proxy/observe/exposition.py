@@ -122,6 +122,17 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
     fallen: Counter[tuple[str, str, str]] = Counter()
     for series in every:
         fallen.update({(series.upstream, to, why.value): count for (to, why), count in series.fallbacks.items()})
+    resumed: Counter[tuple[str, str]] = Counter()
+    brought: Counter[str] = Counter()
+    for series in every:
+        resumed.update({(series.upstream, result): count for result, count in series.resumes.items()})
+        brought[series.upstream] += series.resumed_bytes
+    went_on = "Resumptions of answers that broke, by what came of them."
+    yield _counter("redrive_resumes", went_on, ("upstream", "result"), resumed.items())
+    bytes_ = "Bytes of answers that resumptions brought."
+    yield _counter(
+        "redrive_resumed_bytes", bytes_, "upstream", ((name, size) for name, size in brought.items() if size)
+    )
     gone = "Calls that went on at another upstream, by the outcome they would have had."
     yield _counter("redrive_fallbacks", gone, ("upstream", "to", "outcome"), fallen.items())
     for name, help_, of in (

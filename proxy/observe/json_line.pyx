@@ -221,6 +221,7 @@ cdef int write_attempt(Line *line, AttemptRecord record, double started) except 
     put(line, b',"decision":')
     text(line, record.decision)
     named(line, b',"why":', record.why)
+    named(line, b',"range":', record.range)
     if record.first_byte is not None:
         put(line, b',"first_byte":')
         fixed(line, record.first_byte)

@@ -30,6 +30,8 @@ cdef class Series:
     cdef public long long likely_app_retries
     cdef public long long stream_errors
     cdef public long long streams_unfinished
+    cdef public long long resumed_bytes
+    cdef public object resumes
     cdef public object tokens
     cdef public object estimate_ratios
     cdef public double estimate_ratio_sum

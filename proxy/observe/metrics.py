@@ -140,8 +140,8 @@ class Series:
     __slots__ = (
         "app_retries", "apps", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied",
         "estimate_ratio_sum", "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges",
-        "likely_app_retries", "outcomes", "reasons", "results", "retries_failed", "route", "stream_errors",
-        "streams_unfinished", "tokens", "transparent", "upstream",
+        "likely_app_retries", "outcomes", "reasons", "results", "resumed_bytes", "resumes", "retries_failed", "route",
+        "stream_errors", "streams_unfinished", "tokens", "transparent", "upstream",
     )  # fmt: skip
 
     def __init__(self, upstream: str, route: str) -> None:
@@ -159,6 +159,8 @@ class Series:
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.stream_errors = self.streams_unfinished = 0
         self.tokens: Tally[str] = Tally()
+        self.resumes: Tally[str] = Tally()
+        self.resumed_bytes = 0
         self.estimate_ratios: Tally[int] = Tally()
         self.estimate_ratio_sum = 0.0
         self.backoff_seconds = 0.0

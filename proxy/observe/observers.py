@@ -100,6 +100,12 @@ class Observers:
         line = f"{where}: a stream of events ended without its last event; what had come had gone to the app"
         self._notify("stream_unfinished", [line], upstream=policy.upstream, route=policy.route)
 
+    def resumed(self, policy: Policy, result: str, size: int) -> None:
+        """Count a resumption of an answer that broke, and the bytes that it brought."""
+        series = self.metrics.series(policy)
+        series.resumes[result] += 1
+        series.resumed_bytes += size
+
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
         """Count the tokens of a language model that a call has cost."""
         series = self.metrics.series(policy)

@@ -28,6 +28,7 @@ cdef class AttemptRecord:
     cdef public object key
     cdef public object key_why
     cdef public bint aside
+    cdef public object range
 
     cpdef judge(self, Failure failure, Reply reply)
     cpdef record_fault(self, fault)

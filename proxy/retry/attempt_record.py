@@ -25,13 +25,14 @@ class AttemptRecord:
     are set only in a call that fell back to another upstream; else they are "", and the call's policy has them.
     `first_byte` is the time (seconds) from the request's last byte to the first byte of the answer that counts, if a
     timeout waited for it. `key` is the number of the credential that the attempt carried, from 0, or None; `key_why`
-    says why that one was chosen; `aside` is whether the end of this attempt put that credential aside.
+    says why that one was chosen; `aside` is whether the end of this attempt put that credential aside. `range` is
+    the Range that it asked for, to go on with an answer that broke; else "".
     """
 
     __slots__ = (
         "aside", "attempt", "because", "cls", "decision", "delay", "detail", "ended", "endpoint", "fault",
         "first_byte", "grpc_status", "held", "held_by", "key", "key_why", "price", "protocol", "pushback",
-        "pushback_delay", "route", "rst_code", "started", "status", "upstream", "why",
+        "pushback_delay", "range", "route", "rst_code", "started", "status", "upstream", "why",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a record: one argument a column
@@ -62,6 +63,7 @@ class AttemptRecord:
         key: int | None = None,
         key_why: str = "",
         aside: bool = False,
+        range: str = "",
     ) -> None:
         self.attempt = attempt
         self.started = started
@@ -89,6 +91,7 @@ class AttemptRecord:
         self.key = key
         self.key_why = key_why
         self.aside = aside
+        self.range = range
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
         """Record how this failed attempt was judged: its class and its pushback. `reply`: the last answer that was

@@ -30,6 +30,7 @@ def note(
     record.key, record.key_why, record.aside = flight.key, flight.key_why, flight.aside
     if flight.body_wait is not None:
         record.first_byte = flight.body_wait.seconds(flight.since)
+    record.range = flight.range
     if flight.held:
         record.held, record.held_by = flight.held, flight.held_by
     if failure is not None:

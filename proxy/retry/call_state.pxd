@@ -25,6 +25,7 @@ cdef class CallState:
     cdef public Flight delivered
     cdef public object ends
     cdef public object plan
+    cdef public object resumption
 
     cpdef bint is_idempotent(self) except -1
     cpdef bint may_be_hedged(self) except -1

@@ -31,13 +31,14 @@ class CallState:
     one that has ended here may have been carried out. `state`: whether attempts are in flight, or what else is waited
     for. `history`: the records of the attempts that have ended; `failure`: the last failed attempt, while its answer is
     held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered;
-    `ends`: how the stream that it asked for ends, None until that is asked.
+    `ends`: how the stream that it asked for ends, None until that is asked; `resumption`: how often its answer went on
+    after a break, None if it has not.
     `upcoming`: the next attempt; `plan`: the flow's plan, None until it is needed.
     """
 
     __slots__ = (
         "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "ends", "env", "failure", "fallbacks",
-        "hints", "history", "plan", "policy", "reply", "request", "spared", "state", "upcoming",
+        "hints", "history", "plan", "policy", "reply", "request", "resumption", "spared", "state", "upcoming",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,7 @@ class CallState:
         self.reply: Reply | None = None
         self.delivered: Flight | None = None
         self.ends: tuple[StreamEnds, ...] | None = None
+        self.resumption: Any = None  # a Resumption, which knows this class
         self.plan: Any = None  # Sequential or Hedged, which know this class
 
     # -- what drivers read --------------------------------------------------------------------------------------------

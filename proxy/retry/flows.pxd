@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.retry.admission cimport Payment
 from proxy.retry.call_state cimport CallState
-from proxy.retry.endings cimport end_here, go_elsewhere, way_elsewhere
+from proxy.retry.endings cimport end_here, finish, go_elsewhere, way_elsewhere
 from proxy.retry.facts cimport Failure
 from proxy.retry.feedback cimport learn
 from proxy.retry.next_attempt cimport NextAttempt

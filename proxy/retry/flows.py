@@ -16,7 +16,7 @@ from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED
-from proxy.retry.endings import end_here, go_elsewhere, way_elsewhere
+from proxy.retry.endings import end_here, finish, go_elsewhere, way_elsewhere
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
 from proxy.retry.feedback import learn
 from proxy.retry.instants import EPSILON
@@ -274,8 +274,11 @@ class SequentialFlow:
 
     def end(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no`: the call goes on at another upstream, the held answer is delivered, or
-        the proxy answers itself. `why`: the reason, for people.
+        the proxy answers itself. A call whose answer broke, and does not go on, ends as committed. `why`: the reason,
+        for people.
         """
+        if call.resumption is not None:
+            return finish(call, Outcome.COMMITTED, now)
         if call.fallbacks is not None and not self.shared_body(call):
             entry = way_elsewhere(call, no, now)
             if entry is not None:

@@ -17,7 +17,8 @@ If the bucket is kept outside this process and the tokens here can't pay, the bu
 is decided when it is due: it is paid with the price that was granted meanwhile, or with tokens that are here by then,
 or it is not made. An attempt that is due before the bucket has answered waits for the answer.
 
-Once an answer is being delivered the call is committed: no move leads back. While an attempt is in flight the driver
+Once an answer is being delivered the call is committed: no move leads back, unless the answer breaks and goes on
+(`proxy.retry.resumption`). While an attempt is in flight the driver
 watches `deadline` and reports `woke` when it has passed.
 
 A refusal of another attempt (an `Outcome`) ends the call in one of three ways (`end`): the call goes on at another
@@ -63,6 +64,7 @@ from proxy.retry.policy import Policy, Strategy
 from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
 from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import read_request_hints
+from proxy.retry.resumption import resume
 from proxy.retry.settlement import settle_delivered, settle_failed
 from proxy.retry.states import Delivering, Done, Flight, Flying, Next
 from proxy.retry.stream_ends import UNFINISHED
@@ -228,6 +230,13 @@ class Call:
                 flight.protocol = protocol
         return ()
 
+    def asks_for(self, attempt: int, range: str) -> Actions:
+        """Note that an attempt asks for this part of an answer that broke, as in Range."""
+        flight = self.so_far.in_flight(attempt)
+        if flight is not None:
+            flight.range = range
+        return ()
+
     def request_sent(self, now: float, body: Iterable[bytes] | None = None) -> Actions:
         """Note that an attempt has sent the whole request. `body`: the request's body, None if it is empty or is not
         kept.
@@ -296,6 +305,8 @@ class Call:
         flight = call.in_flight(attempt)
         if flight is None:
             return ()
+        if call.resumption is not None:
+            return self._resumption_failed(flight, fault, now)
         if flight.reply is None and self._is_transparent(fault) and not self._turns_away(flight, fault, now):
             return self._send_again(flight, fault, now)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
@@ -303,6 +314,59 @@ class Call:
         call.reply = None
         verdict = classify_fault(call.policy.classify, call.request, fault)
         return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
+
+    def broke(self, attempt: int, fault: Fault, progress: int, since: float, now: float) -> Actions:
+        """Go on with the delivered answer, which broke off with `fault` and can be gone on with, or end the call.
+        `progress`: the bytes of it that went to the app since it last went on; `since`: when the last of them did.
+        """
+        call = self.so_far
+        state, flight = call.state, call.delivered
+        if type(state) is not Delivering or state.attempt != attempt:
+            return ()
+        if state.outcome is _SUCCESS and flight is not None:
+            self._flow = SEQUENTIAL
+            actions = resume(call, self._flow, flight, fault, progress, since, now)
+            if actions:
+                learn(call.upcoming, False, now)
+                return actions
+        return self.failed(attempt, fault, now)
+
+    def resumed(self, attempt: int, accepted: bool, now: float) -> Actions:
+        """Deliver more of the answer that broke: the head of the rest has come, and is `accepted`; else end the
+        call.
+        """
+        call = self.so_far
+        flight = call.in_flight(attempt)
+        if flight is None or call.resumption is None:
+            return ()
+        self._report_answer(flight, now)
+        if accepted:
+            call.delivered, call.deadline = flight, None
+            call.state = Delivering(attempt, _SUCCESS)
+            return ()
+        flight.land(now)
+        call.note(flight, now, Outcome.COMMITTED.value).why = "its answer is not the rest of the one that broke"
+        return finish(call, Outcome.COMMITTED, now)
+
+    def _resumption_failed(self, flight: Flight, fault: Fault, now: float) -> Actions:
+        """Plan another attempt for the rest of an answer, since this one failed before its head was accepted."""
+        call = self.so_far
+        state, until = call.state, call.deadline
+        assert type(state) is Flying
+        del state.flights[flight.attempt]
+        verdict = classify_fault(call.policy.classify, call.request, fault)
+        failure = Failure(flight.attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
+        flight.land(now)
+        if flight.endpoint is not None:
+            report_to_endpoint(call.upcoming, flight, failure, now)
+        self._report_failure(failure, flight, True, now)
+        spec = call.policy.resume
+        if until is not None and spec is not None:
+            actions = resume(call, self._flow, flight, fault, 0, until - spec.wait, now)
+            if actions:
+                return actions
+        call.note(flight, now, Outcome.COMMITTED.value, failure)
+        return finish(call, Outcome.COMMITTED, now)
 
     def woke(self, now: float) -> Actions:
         """Do what is due: the alarm has rung, or the deadline has passed."""

@@ -526,6 +526,19 @@ class Concurrency:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """The bounds on going on with an answer that broke (contract, section 15): at most `max` resumptions without
+    progress, while the app gets nothing for at most `wait` seconds. `stall`: an answer that is silent for so many
+    seconds has broken, None for never. `discard`: the most bytes that are read over if the upstream sends all again.
+    """
+
+    max: int = 10
+    wait: float = 30.0
+    stall: float | None = None
+    discard: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class WholeAnswers:
     """The bounds on answers that are kept until they are whole (contract, section 15): at most `whole` bytes of body;
     an answer without a length for at most `pause` seconds from its head, one with a length until it has been silent for
@@ -700,6 +713,7 @@ class Policy:
     via: bool = True
     answers: WholeAnswers | None = None
     unfinished: Unfinished = "tell"
+    resume: Resume | None = None
     more_rates: tuple[BucketRef, ...] = ()
     tokens: TokenRules | None = None
 

@@ -25,6 +25,7 @@ cdef class Flight:
     cdef public double held
     cdef public bint aside
     cdef public bint reported
+    cdef public str range
     cdef public Traffic traffic
 
     cpdef land(self, double now)

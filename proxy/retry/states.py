@@ -36,12 +36,13 @@ class Flight:
     delivered; `body_wait`: the wait for the body of a success. `key`: the number of the credential that it carries,
     None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the attempt's
     end. `held`: the seconds for which the gate `held_by` held the attempt. `reported`: its answer was reported as no
-    failure to everything that learns from it, though it may break yet.
+    failure to everything that learns from it, though it may break yet. `range`: the part of the answer that it asks
+    for, as in Range, if it goes on with one that broke.
     """
 
     __slots__ = (
         "aside", "attempt", "body_wait", "endpoint", "held", "held_by", "key", "key_why", "payment", "protocol",
-        "reply", "reported", "sent_to", "since", "traffic",
+        "range", "reply", "reported", "sent_to", "since", "traffic",
     )  # fmt: skip
 
     def __init__(self, attempt: int, since: float, payment: Payment | None = None) -> None:
@@ -52,7 +53,7 @@ class Flight:
         self.endpoint: int | None = None
         self.body_wait: BodyWait | None = None
         self.key: int | None = None
-        self.key_why = self.sent_to = self.protocol = self.held_by = ""
+        self.key_why = self.sent_to = self.protocol = self.held_by = self.range = ""
         self.held = 0.0
         self.aside = self.reported = False
         self.traffic: Traffic | None = None
@@ -135,6 +136,7 @@ MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "failed": (Next, Flying, Delivering, Done),
         "denied": (Done,),
         "no_room": (Flying, Done),
+        "resumed": (Delivering, Done),
         "woke": (Flying, Delivering, Done),
         "granted": (Flying,),
         "refused": (Flying,),
@@ -142,6 +144,12 @@ MOVES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "app_gone": (Done,),
         "cut": (Delivering, Done),
     },
-    Delivering: {"ended": (Done,), "failed": (Done,), "app_gone": (Done,), "cut": (Done,)},
+    Delivering: {
+        "ended": (Done,),
+        "failed": (Done,),
+        "broke": (Next, Flying, Done),
+        "app_gone": (Done,),
+        "cut": (Done,),
+    },
     Done: {},
 }

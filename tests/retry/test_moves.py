@@ -31,6 +31,7 @@ from proxy.retry.policy import (
     PushbackPolicy,
     QuotaSpec,
     RateSpec,
+    Resume,
     Rule,
     Strategy,
     Timeouts,
@@ -119,6 +120,7 @@ POLICIES: dict[str, list[Any]] = {
     "circuit_breaker": [None, None, None, BreakerSpec(0.5, 1, 30.0, 0.05)],
     "endpoints": [(), (EndpointShare("a:80"), EndpointShare("b:80", priority=1))],
     "fallback": [(), (), (Fallback("other"),)],
+    "resume": [None, Resume(), Resume(), Resume()],
 }
 
 # -- a call and its driver --------------------------------------------------------------------------------------------
@@ -189,6 +191,7 @@ class Driven:
             yield "ended", 1, lambda: call.ended(state.attempt, self.now)
             yield "ended", 1, lambda: call.ended(state.attempt, self.now, UNAVAILABLE)
             yield "failed", 1, lambda: call.failed(state.attempt, FAULTS[-1], self.now)
+            yield "broke", 40, lambda: call.broke(state.attempt, FAULTS[-1], 0, self.now, self.now)
         else:
             yield "", 2, self._cool_down
         if self.alarm is not None and not isinstance(state, Delivering):
@@ -203,13 +206,16 @@ class Driven:
 
     def _events_of(self, attempt: int, peeks: bool) -> Iterator[Event]:
         call = self.call
-        if peeks:
+        if call.so_far.resumption is not None:
+            yield "sent", 1, lambda: call.sent(attempt, "a:80", "http/1.1", self.now)
+            yield "resumed", 10, lambda: call.resumed(attempt, self.chance.random() < 0.8, self.now)
+        elif peeks:
             yield "peeked", 9, lambda: call.peeked(attempt, b'{"code": "slow"}', self.now)
             yield "peeked", 3, lambda: call.peeked(attempt, b"{}", self.now)
         else:
             yield "sent", 1, lambda: call.sent(attempt, "a:80", "http/1.1", self.now)
             yield "request_sent", 5, lambda: call.request_sent(self.now)
-            yield "head", 30, lambda: call.head(attempt, self.chance.choice(REPLIES), self.now)
+            yield "head", 40, lambda: call.head(attempt, self.chance.choice(REPLIES), self.now)
             yield "denied", 1, lambda: call.denied(attempt, "not allowed", self.now)
             yield "no_room", 1, lambda: call.no_room(attempt, "no descriptor is left", self.now)
         yield "failed", 20, lambda: call.failed(attempt, self.chance.choice(FAULTS), self.now)
@@ -240,6 +246,8 @@ LATE: dict[str, tuple[Any, ...]] = {
     "peeked": (1, b"{}"),
     "ended": (1,),
     "failed": (1, FAULTS[-1]),
+    "broke": (1, FAULTS[-1], 0, 0.0),
+    "resumed": (1, True),
     "denied": (1, "not allowed"),
     "no_room": (1, "no descriptor is left"),
     "woke": (),
@@ -252,6 +260,6 @@ LATE: dict[str, tuple[Any, ...]] = {
 
 
 def test_calls_make_the_moves_of_the_table_and_no_others() -> None:
-    made = {move for seed in range(4000) for move in Driven(random.Random(seed)).moves()}
+    made = {move for seed in range(5000) for move in Driven(random.Random(seed)).moves()}
     declared = {(state, name, then) for state, moves in MOVES.items() for name, to in moves.items() for then in to}
     assert made == declared

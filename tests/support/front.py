@@ -82,6 +82,7 @@ class RecordingObserver:
     repeated: list[str] = field(default_factory=list)
     stream_errors: list[tuple[str, str]] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    resumes: list[tuple[str, int]] = field(default_factory=list)
     tokens: list[tuple[int, int]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -102,6 +103,9 @@ class RecordingObserver:
 
     def stream_unfinished(self, policy: Policy) -> None:
         self.unfinished.append(policy.upstream)
+
+    def resumed(self, policy: Policy, result: str, size: int) -> None:
+        self.resumes.append((result, size))
 
     def stream_failed(self, policy: Policy, error: str) -> None:
         self.stream_errors.append((policy.upstream, error))

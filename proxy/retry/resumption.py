@@ -1,0 +1,95 @@
+"""Resumptions: an answer that breaks after it was committed goes on where it broke (contract, section 15, "Resume").
+
+The driver knows the bytes, and whether an answer can be gone on with (`proxy.forward.resume`); decided here is whether
+another attempt is made for the rest. It pays, waits, and passes the gates like a retry, but counts neither for
+`max_attempts` nor for the call's deadline, which has passed with the first byte: what bounds it is `resume.wait`, as
+long as the app gets nothing.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.actions import Actions, Ask, WakeAt
+from proxy.retry.call_state import CallState
+from proxy.retry.classification import classify_fault
+from proxy.retry.facts import NO_PUSHBACK, Failure, Fault
+from proxy.retry.flows import SequentialFlow
+from proxy.retry.instants import EPSILON
+from proxy.retry.plans import Sequential
+from proxy.retry.states import Flight, Next
+
+#: The bytes that make a resumption count as progress, and the most resumptions of one call.
+PROGRESS, MOST = 64 * 1024, 100
+
+
+class Resumption:
+    """The resumptions of one call so far: how many, and how many `without` progress."""
+
+    __slots__ = ("count", "without")
+
+    def __init__(self) -> None:
+        self.count = self.without = 0
+
+
+def would_resume(call: CallState, fault: Fault) -> bool:
+    """Whether the policy goes on with an answer that broke so, apart from its mode and from what is left of its
+    bounds.
+    """
+    policy = call.policy
+    if policy.resume is None or call.hints.disabled or policy.strategy.kind == "none" or policy.mode == "off":
+        return False
+    return classify_fault(policy.classify, call.request, fault).cls.retryable
+
+
+def resume(
+    call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, progress: int, since: float, now: float
+) -> Actions:
+    """Plan an attempt for the rest of the answer that the attempt `flight` broke off with `fault`; no actions if there
+    is none. `progress`: the bytes that went to the app since the last resumption; `since`: when the last of them did.
+    """
+    policy, upcoming = call.policy, call.upcoming
+    spec = policy.resume
+    if spec is None or policy.mode != "enforce" or not would_resume(call, fault):
+        return ()
+    so_far = call.resumption
+    if so_far is not None and progress < PROGRESS:
+        so_far.without += 1
+    if so_far is not None and (so_far.count >= MOST or so_far.without >= spec.max):
+        return ()
+    failure = Failure(
+        flight.attempt,
+        classify_fault(policy.classify, call.request, fault),
+        NO_PUSHBACK,
+        fault=fault,
+        sent=flight.since,
+    )
+    bucket = upcoming.bucket
+    price = bucket.price(failure.price_class) if bucket is not None else 0.0
+    if bucket is not None and not bucket.affords(price, now):
+        return ()
+    if not isinstance(call.plan, Sequential):
+        call.plan = Sequential(policy.strategy, call.env.rng)
+    due, until = now + call.plan.next_wait(None, False), since + spec.wait
+    if due > until + EPSILON:
+        return ()
+    decided = upcoming.pay_for(Next(due, price), now)
+    if not isinstance(decided, Next):
+        return ()
+    flight.land(now)
+    if upcoming.keys is not None:
+        upcoming.keys.bind()
+    record = call.note(flight, now, "resumed", None, call.reply)
+    record.record_fault(fault)
+    record.delay = due - now
+    if so_far is None:
+        so_far = call.resumption = Resumption()
+    so_far.count += 1
+    call.delivered, call.failure, call.deadline = None, None, until
+    payment = upcoming.payment
+    assert payment is not None  # the price was paid, or is owed
+    if payment.owed is None and due <= now:
+        return flow.admit(call, decided, now)
+    call.state = decided
+    if payment.owed is None:
+        return (WakeAt(due),)
+    payment.asked = True
+    return (WakeAt(due), Ask(payment.owed))
