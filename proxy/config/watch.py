@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import glob
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import read_start
 
 #: Seconds between looks at the files' stamps, and the most seconds between looks at their contents.
-GLANCE, LOOK = 0.2, 1.0
+GLANCE, LOOK = 0.25, 1.0
 #: How many times a file that changes all the time is read before the last result is used.
 _READS = 10
 
@@ -71,15 +73,34 @@ class Watcher:
         """Watch until cancelled; without a file, return at once."""
         if self._file is None:
             return
+        loop, changed, over = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def report() -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(changed.set)
+
+        threading.Thread(target=self._poll, args=(over, report), name="configuration", daemon=True).start()
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                await self.look()
+        finally:
+            over.set()
+
+    def _poll(self, over: threading.Event, report: Callable[[], None]) -> None:
+        """Look at the files until `over`, and call `report` whenever their content is another than what was loaded. One
+        thread does this from beginning to end, so that the loop sleeps while nothing changes.
+        """
         stood: list[tuple[str, _Stamp]] = []
         read, unread = stood, 0.0
-        while True:
-            await asyncio.sleep(GLANCE)  # noqa: TID251  no event reports a change: it must be polled
-            stands = await asyncio.to_thread(_stamps, self._files, self._patterns)
+        while not over.wait(GLANCE):  # no event reports a change: it must be polled
+            stands = _stamps(self._files, self._patterns)
             unread += GLANCE
             if stood == stands != read or unread >= LOOK:
                 read, unread = stands, 0.0
-                await self.look()
+                if digest(self._files, self._patterns) != self._digest:
+                    report()
             stood = stands
 
     async def look(self) -> None:
