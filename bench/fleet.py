@@ -11,7 +11,9 @@ missed.
 
 The states: idle (the bucket was used, and no calls come), healthy (calls succeed; a quota, and with `pace` a rate that
 is not used up), failing (every tenth call fails once), drained (calls fail, and the quota is empty), waiting (calls wait
-for a rate, more than it allows), holding (calls are held by a cooldown).
+for a rate, more than it allows), holding (calls are held by a cooldown), places (calls wait for places under `concurrency`,
+of which there is one for each sidecar, and end after a tenth of a second), limited (calls are held by a limit that all
+sidecars found at once), outage (calls are held by an outage, whose probes can't connect).
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ from measure import free_port
 from redis import Redis
 
 from proxy.retry.caller import Caller
+from proxy.retry.concurrency import Places
+from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, QuotaSpec, RateSpec, Strategy
+from proxy.retry.governor import Governor
+from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Concurrency, Policy, QuotaSpec, RateSpec, Strategy
 from proxy.retry.registry import Factory, Registry, ScopeState
 from proxy.retry.token_bucket import TokenGate
 from proxy.stores.redis.factory import RedisFactory
@@ -47,8 +52,15 @@ RATE, WAITERS = 50.0, 5
 #: Seconds in which a state settles, before anything is counted.
 SETTLES = 4.0
 #: Scripts a second and sidecar, 5 % more at most; for `waiting` scripts a token, beside the reports of the processes.
-TARGETS = {"healthy": 1.0, "drained": 2.0, "waiting": 1.0, "holding": 4.0}
-STATES = ("idle", "healthy", "pace", "failing", "drained", "waiting", "holding")
+TARGETS = {"healthy": 1.0, "drained": 2.0, "waiting": 1.0, "holding": 4.0, "places": 4.0, "limited": 4.0, "outage": 4.0}
+STATES = ("idle", "healthy", "pace", "failing", "drained", "waiting", "holding", "places", "limited", "outage")
+#: The states in which the fleet shares what is known of an upstream, not a bucket alone.
+SHARED = ("holding", "places", "limited", "outage")
+#: Seconds for which a call has its place.
+UNDER_WAY = 0.1
+RULES = Concurrency(1, 1000, 3600.0)
+REFUSED = AttemptEnding(False, True, False, True, "", "503")
+UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
 STANDARD = Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none"))
 REQUEST = Request("GET", "u.test", "/")
 
@@ -87,6 +99,35 @@ class Waiting:
         self._alarm = self._loop.call_at(at, self.ask)
 
 
+class Placed:
+    """A call that waits for a place; when it has ended, the next one comes."""
+
+    def __init__(self, sidecar: Sidecar, places: Places) -> None:
+        self._sidecar, self._places = sidecar, places
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def ask(self) -> None:
+        """Ask for a place."""
+        now = self._loop.time()
+        at = self._places.ask(self, RULES, now)
+        if at <= now:
+            self._sidecar.granted += 1
+            self._loop.call_later(UNDER_WAY, self._end)
+        else:
+            self.retime(at)
+
+    def _end(self) -> None:
+        self._places.give_back(self._loop.time())
+        self.ask()
+
+    def retime(self, at: float) -> None:
+        """Ask again at this time."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at, self.ask)
+
+
 class Held:
     """A call that is held for the whole run, or asks once."""
 
@@ -108,10 +149,13 @@ async def make(url: str, state: str, sidecars: int) -> Sidecar:
     clock = asyncio.get_running_loop().time
     store = RedisStore(url, timeout=1.0, on_outage="share", clock=clock, notify=lambda *_, **__: None)
     factory = RedisFactory(Factory(), store, f"{state}:", clock)
-    factory.upstreams = frozenset({"u"}) if state == "holding" else frozenset()
+    factory.upstreams = frozenset({"u"}) if state in SHARED else frozenset()
     spec = spec_of(state, sidecars)
     ref = BucketRef(spec, "fleet")
-    policy = Policy("u", "", STANDARD, None, rate=ref) if spec.kind == "rate" else Policy("u", "", STANDARD, ref)
+    limit = Concurrency(sidecars) if state == "places" else None
+    policy = Policy("u", "", STANDARD, None, rate=ref)
+    if spec.kind != "rate":
+        policy = Policy("u", "", STANDARD, ref, concurrency=limit)
     await store.open()
     return Sidecar(store, factory, Registry(factory).scope(policy, REQUEST, clock()))
 
@@ -168,7 +212,18 @@ async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> No
             held = Caller(REQUEST, MappingFields([]), "r")
             held.cools = True
             governor.ask(Held(), held, now)
-    if state in ("waiting", "holding", "idle"):
+    if state == "places":
+        assert sidecar.scope.places is not None
+        for _ in range(WAITERS):
+            Placed(sidecar, sidecar.scope.places).ask()
+    if state in ("limited", "outage"):
+        if state == "outage":
+            factory = sidecar.factory
+            factory.listen()
+            await factory.listening.wait()
+        await trouble(sidecar, state, until)
+        return
+    if state in ("waiting", "holding", "places", "idle"):
         if state == "idle":
             call(sidecar, "failing", 0, loop.time())
         await asyncio.sleep(until - loop.time())
@@ -179,6 +234,50 @@ async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> No
         call(sidecar, state, number, loop.time())
         number += 1
         await asyncio.sleep(1 / CALLS)
+
+
+async def trouble(sidecar: Sidecar, state: str, until: float) -> None:
+    """Calls that are held by a limit or an outage, and the attempts of those that are let through: they are served, or
+    can't connect.
+    """
+    loop, governor = asyncio.get_running_loop(), sidecar.scope.governor
+    ending = UNCONNECTED if state == "outage" else REFUSED
+
+    def come() -> Caller:
+        caller = Caller(REQUEST, MappingFields([]), "r")
+        caller.cools = caller.limits = caller.outages = True
+        return caller
+
+    for number in range(6):
+        now, attempt = loop.time(), object()
+        governor.traffic.flying += 2
+        governor.traffic.answered_at = now - 1.0
+        governor.traffic.failed()
+        governor.failed(attempt, come(), ending, now, now, number > 0, False)
+    calls = {Held(): come() for _ in range(WAITERS)}
+    while loop.time() < until:
+        now = loop.time()
+        for waiter, caller in list(calls.items()):
+            if governor.ask(waiter, caller, now)[0] <= now:
+                attempt = object()
+                governor.traffic.flying += 1
+                governor.sent(waiter, attempt, now)
+                del calls[waiter]
+                calls[Held()] = come()
+                if state == "outage":
+                    governor.traffic.failed()
+                    governor.failed(attempt, caller, ending, now, now, True, False)
+                else:
+                    sidecar.granted += 1
+                    loop.call_later(UNDER_WAY, answer, governor, attempt, caller, now)
+        await asyncio.sleep(0.02)
+
+
+def answer(governor: Governor, attempt: object, caller: Caller, sent: float) -> None:
+    """The attempt is answered well."""
+    now = asyncio.get_running_loop().time()
+    governor.traffic.went_well(now)
+    governor.answered_well(attempt, caller, sent, now)
 
 
 async def run_sidecars(
