@@ -136,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     option("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
     option("--json", action="store_true", help="print the same as one JSON object")
     option("--all", action="store_true", help="also list the values that are defaults")
+    option("--now", action="store_true", help="also ask the redrive that runs what holds such a call now")
+    help_text = "the admin port to ask for that: http://HOST:PORT or unix:/path (default: the configuration's)"
+    option("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
     option("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
     option = add("test", test, "run policy tests", config=False).add_argument
     option("files", nargs="+", metavar="FILE", help="policy tests, one file or several")
@@ -281,8 +284,22 @@ def explain(options: argparse.Namespace) -> int:
 
     named = ("status", "fail", "body", "of_request", "of_answer", "http2")
     asked = {name: getattr(options, name) for name in named}
-    shown = {"as_json": options.json, "every_value": options.all}
-    return answer(options.config, options.method, options.url, options.fields, **shown, **asked)
+
+    def run(now: Callable[[str], list[str]] | None = None) -> int:
+        question = options.method, options.url, options.fields
+        return answer(options.config, *question, as_json=options.json, every_value=options.all, now=now, **asked)
+
+    if options.admin is None and not options.now:
+        return run()
+    from proxy.top import holding_now
+
+    status = FINE
+
+    def at(port: AdminPort) -> None:
+        nonlocal status
+        status = run(lambda name: holding_now(port, name))
+
+    return _at_admin_port(options, at) or status
 
 
 def test(options: argparse.Namespace) -> int:

@@ -15,12 +15,13 @@ from contextlib import aclosing
 from rich.console import Console
 from rich.text import Text
 
+from proxy.admin.weather_view import holding
 from proxy.top.board import Board, chosen, ordered, total_as_data
 from proxy.top.client import AdminClient, AdminError, AdminPort, admin_port, named_port
 from proxy.top.live import LiveTop
 from proxy.top.screen import Selection, picture, summary
 
-__all__ = ["AdminError", "AdminPort", "Selection", "admin_port", "named_port", "top"]
+__all__ = ["AdminError", "AdminPort", "Selection", "admin_port", "holding_now", "named_port", "top"]
 
 #: Columns of what is written where there is no terminal: more than any table has: nothing is to be cut there.
 _NO_TERMINAL = 10_000
@@ -73,3 +74,18 @@ async def _read(port: AdminPort) -> Board:
                 board.take(message)
                 return board
     raise AdminError(f"the admin port at {port.shown} said nothing")
+
+
+def holding_now(port: AdminPort, upstream: str) -> list[str]:
+    """The reasons for which calls of an upstream are held now, in sentences, by the redrive that runs there. Raises
+    AdminError, also if it has no such upstream.
+    """
+    return asyncio.run(_holding(port, upstream))
+
+
+async def _holding(port: AdminPort, upstream: str) -> list[str]:
+    async with AdminClient(port) as client:
+        rows = await client.upstreams(upstream)
+    if not rows:
+        raise AdminError(f"the redrive at {port.shown} has no upstream {upstream}, or none was called yet")
+    return [said for row in rows for said in holding(row)]

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,12 @@ def explain(
     as_json: bool = False,
     every_value: bool = True,
     environ: Mapping[str, str] | None = None,
+    now: Callable[[str], list[str]] | None = None,
     **more: Any,
 ) -> int:
-    """Run the verb `redrive explain`. `asked` and `more` are the arguments of `read_question`; `every_value`: the text
-    also lists values that are defaults. Exit status: 0 if the question was answered, 2 for bad input or a refused
-    configuration.
+    """Run the verb `redrive explain`. `asked` and `more` are the arguments of `read_question`; `every_value`: the
+    text also lists values that are defaults; `now` says what holds calls of an upstream in a redrive that runs.
+    Exit status: 0 if the question was answered, 2 for bad input or a refused configuration.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -61,6 +62,8 @@ def explain(
         return 2
     wall = time.time()  # noqa: TID251 - this drives a call: HTTP dates are read against the wall
     answer = explanation(result.settings, result.problems, question, wall)
+    if now is not None and answer.upstream:
+        answer.now = now(answer.upstream)
     if as_json:
         print(json.dumps(answer.as_data(), indent=2))
         return 0
@@ -76,7 +79,8 @@ class Explanation:
     """The explanation of one request, as text or as data (docs/reference/commands/explain.md has its shape). `refused`
     is status, outcome and reason if no policy takes the request; `applies` are rows of a name and a text; `values` are
     key, value and place of the policy's settings; `usual`: the question names no answer or fault, and several usual
-    ones are explained.
+    ones are explained. `upstream`: the name of the upstream that takes the request, "" for none; `now`: what holds its
+    calls in a redrive that runs, None if none was asked.
     """
 
     request: str
@@ -87,6 +91,8 @@ class Explanation:
     usual: bool = False
     values: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[str] = ()
+    upstream: str = ""
+    now: Sequence[str] | None = None
 
     def as_data(self) -> dict[str, Any]:
         """The explanation for JSON; times in seconds."""
@@ -98,6 +104,7 @@ class Explanation:
             "ends": [end.as_data() for end in self.ends],
             "values": [dict(zip(("key", "value", "from"), row, strict=True)) for row in self.values],
             "warnings": self.warnings,
+            "now": self.now,
         }
 
     def as_lines(self, *, every_value: bool = True) -> Iterator[str]:
@@ -111,6 +118,8 @@ class Explanation:
         elif self.applies:
             yield from layout.columns(self.applies)
         yield from (f"  note: {note}" for note in self.notes)
+        if self.now is not None:
+            yield from ("", "What holds a call now:", "", *(f"  {said}" for said in self.now))
         if self.applies and (self.refused or self.ends):
             yield ""
         if self.refused:
@@ -187,6 +196,7 @@ def explain_chosen(
             End(settings, chosen, fate, wall) for fate in (usual_fates(chosen) if fates is None else fates)
         ]
     explained.values = layout.masked(settings.provenance.of(policy.upstream, policy.route))
+    explained.upstream = policy.upstream
     explained.warnings = [str(problem) for problem in problems if _concerns(problem, policy.upstream)]
     return explained
 
