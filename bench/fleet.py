@@ -10,8 +10,8 @@ missed.
     python bench/fleet.py --processes 4           so many processes carry the sidecars
 
 The states: idle (the bucket was used, and no calls come), healthy (calls succeed; a quota, and with `pace` a rate that
-is not used up), failing (every tenth call fails once), drained (calls fail, and the quota is empty), waiting (calls wait
-for a rate, more than it allows), holding (calls are held by a cooldown), places (calls wait for places under `concurrency`,
+is not used up), failing (every tenth call fails once), scarce (the same, with a quota of 500 for all: no retry is to be
+refused), drained (calls fail, and the quota is empty), waiting (calls wait for a rate, more than it allows), holding (calls are held by a cooldown), places (calls wait for places under `concurrency`,
 of which there is one for each sidecar, and end after a tenth of a second), limited (calls are held by a limit that all
 sidecars found at once), outage (calls are held by an outage, whose probes can't connect).
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import random
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,19 @@ RATE, WAITERS = 50.0, 5
 SETTLES = 4.0
 #: Scripts a second and sidecar, 5 % more at most; for `waiting` scripts a token, beside the reports of the processes.
 TARGETS = {"healthy": 1.0, "drained": 2.0, "waiting": 1.0, "holding": 4.0, "places": 4.0, "limited": 4.0, "outage": 4.0}
-STATES = ("idle", "healthy", "pace", "failing", "drained", "waiting", "holding", "places", "limited", "outage")
+STATES = (
+    "idle",
+    "healthy",
+    "pace",
+    "failing",
+    "scarce",
+    "drained",
+    "waiting",
+    "holding",
+    "places",
+    "limited",
+    "outage",
+)
 #: The states in which the fleet shares what is known of an upstream, not a bucket alone.
 SHARED = ("holding", "places", "limited", "outage")
 #: Seconds for which a call has its place.
@@ -141,7 +154,8 @@ def spec_of(state: str, sidecars: int) -> BucketSpec:
         return RateSpec(RATE, RATE, store="redis")
     if state == "pace":
         return RateSpec(2 * CALLS * sidecars, 2 * CALLS * sidecars, store="redis")
-    return QuotaSpec(capacity=10.0 if state == "drained" else 100.0 * sidecars, store="redis")
+    capacity = {"drained": 10.0, "scarce": 500.0}.get(state, 100.0 * sidecars)
+    return QuotaSpec(capacity=capacity, store="redis")
 
 
 async def make(url: str, state: str, sidecars: int) -> Sidecar:
@@ -176,14 +190,14 @@ def call(sidecar: Sidecar, state: str, number: int, now: float) -> None:
     bucket = scope.bucket
     assert bucket is not None
     bucket.begin(now)
-    fails = state == "drained" or (state == "failing" and number % 10 == 0)
+    fails = state == "drained" or (state in ("failing", "scarce") and number % 10 == 0)
     if not fails:
         bucket.succeeded(None, now)
         return
 
     def answered(price: float, granted: bool) -> None:
         sidecar.granted, sidecar.refused = sidecar.granted + granted, sidecar.refused + (not granted)
-        if granted and state == "failing":
+        if granted and state != "drained":
             bucket.succeeded(price, asyncio.get_running_loop().time())
 
     price = bucket.price("transient")
@@ -229,7 +243,7 @@ async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> No
         await asyncio.sleep(until - loop.time())
         return
     await asyncio.sleep(offset / CALLS)
-    number = 0
+    number = random.randrange(10)  # which of its calls fail is not the same for all
     while loop.time() < until:
         call(sidecar, state, number, loop.time())
         number += 1
@@ -396,8 +410,10 @@ def main() -> int:
                     tokens = sums[0] / (options.seconds - 0.5)
                     counted = (each - 1 / SELDOM) * options.sidecars / max(1.0, tokens)
                     shown = f"{each:.2f}: {counted:.2f} a token, of which {tokens:.0f} a second came"
-                elif state in ("pace", "failing", "drained"):
+                elif state in ("pace", "failing", "scarce", "drained"):
                     shown += f" ({sums[1]} granted, {sums[2]} refused)"
+                if state == "scarce":
+                    target, counted = 0.0, float(sums[2])  # retries refused
                 verdict = "" if target is None else f"{target:g}" + ("" if counted <= target * 1.05 else ": missed")
                 missed |= "missed" in verdict
                 print(f"| {state} | {shown} | {cores:.3f} | {micros:.0f} | {verdict} |", flush=True)

@@ -94,7 +94,9 @@ share = Word(units.share, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
 ratio = Word(units.ratio, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
 number = number_of(units.number)
 positive_number = number_of(units.positive_number)
-flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off"]}, like(_ENV)]})
+flag = Word(
+    units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off"]}, like(_ENV)]}
+)
 word = Word(units.word, ANY)
 text = Word(units.text, ANY)
 glob = Word(units.text, ANY)

@@ -301,6 +301,11 @@ class LeasedBucket(RedisBucket):
         """A fair part of half the level."""
         return min(self._fair, self.capacity / (2 * self.store.crowd))
 
+    @property
+    def _is_scarce(self) -> bool:
+        """Whether the fair part can't pay, so that nothing is kept ready."""
+        return self._part < self.reserve
+
     def _whole(self, tokens: float) -> float:
         """The part of so many tokens that can pay: a multiple of the cheapest price."""
         cheapest = self._cheapest
@@ -340,7 +345,9 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds after which spending is reported."""
+        """Seconds after which spending is reported, and what came back with it is returned."""
+        if self._is_scarce:
+            return min(PROMPT, max(REPORT_PAUSE, PAUSE_EACH * self.store.crowd))
         return max(REPORT_PAUSE, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd))
 
     @property
@@ -375,7 +382,7 @@ class LeasedBucket(RedisBucket):
             self._soon(now + self._earned_pause)
         if lease.left > 0:
             at = self.heard_at + min(self.store.dead * ALIVE, RENEW)
-            if lease.left > self._need(now) or lease.left < self._cheapest:
-                at = min(at, now + EARNED)
+            if lease.held > self._keeps(now):
+                at = min(at, now + (PROMPT if self._is_scarce else EARNED))
             self._checks_at = max(now + REPORT_PAUSE, self._used_at + IDLE)
             self._soon(max(now + REPORT_PAUSE, min(at, self._checks_at)))
