@@ -71,6 +71,7 @@ MODULES = [
     "proxy.retry.plans",
     "proxy.retry.pushback",
     "proxy.retry.registry",
+    "proxy.retry.spacing",
     "proxy.retry.states",
     "proxy.retry.traffic",
     "proxy.retry.trial",

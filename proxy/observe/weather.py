@@ -85,7 +85,7 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
         by="" if scope.endswith(OBSERVED) else by,
         held=len(lane.queue),
         limit=limit,
-        pace=lane.limit.pace if limit < NO_LIMIT else 0.0,
+        pace=lane.limit.pace.rate if limit < NO_LIMIT else 0.0,
         under_way=lane.in_use(),
         is_shared=lane.is_shared,
         limited_since=lane.limit.begun if limit < NO_LIMIT else NO_LIMIT,

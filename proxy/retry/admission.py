@@ -36,6 +36,10 @@ from proxy.retry.waiting_room import WaitingRoom
 #: The outcome of a call that the governor refuses to hold, by what would hold it.
 _REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": Outcome.OUTAGE}
 
+#: Calls are held if this part of the wait in a queue, as estimated, is within `hold`: weather becomes better more often
+#: than worse, and a call that fails is worse than one that waits.
+_HOPE = 0.8
+
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]
 
@@ -419,7 +423,10 @@ class Admission:
         if self._cooled_since is None:
             self._cooled_since = now
         bound, limit, most = self._bound(gate, now, came=came)
-        wait = governor.wait_of(self, now)
+        wait = governor.wait_of(self, now, rules.hold)
+        if bound == "hold" and wait > limit - now:
+            delay = min(wait, governor.left_for(caller, now)[0])
+            wait = delay + _HOPE * (wait - delay)
         if bound != "reject" and now < limit - EPSILON and now + wait <= limit + EPSILON:
             self._patience = limit
             return min(at, limit), None, gate

@@ -284,9 +284,11 @@ class Governor:
             lane = self._find((caller.endpoint, caller.credential()))
             if lane is not None and lane.limit.is_on and lane not in touched:
                 touched = (*touched, lane)
+        learns = well  # a time that a limit has a part in is not the usual one
         for lane in touched:
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
-        if well and not base.limit.is_on:
+            learns = learns and not lane.limit.is_on
+        if learns:
             self._note_time(caller.timed_route(), sent, now, base.traffic)
         self._look(touched, now)
 
@@ -366,6 +368,8 @@ class Governor:
             outage.answered_at = max(outage.answered_at, self.usual.last_of_any(caller.timed_route()))
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
+        if ending.refused and not ending.quick:
+            lane.limit.timed_out_at = base.limit.timed_out_at = now
         row, of_path = None, 0
         if caller.has_path():
             row = self._lost_paths.lost(_path_at(caller), ending.how, now)
@@ -477,9 +481,11 @@ class Governor:
 
     # -- what is reported of it ---------------------------------------------------------------------------------------
 
-    def wait_of(self, waiter: Waiter, now: float) -> float:
-        """An estimate of the seconds until this waiter will be sent, at the pace so far."""
-        return max((lane.wait_of(waiter, now) for lane in self._in.get(waiter, ())), default=0.0)
+    def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
+        """An estimate of the seconds until this waiter will be sent, at the pace so far, if calls are held for `hold`
+        seconds at most.
+        """
+        return max((lane.wait_of(waiter, now, hold) for lane in self._in.get(waiter, ())), default=0.0)
 
     def left_for(self, caller: Caller, now: float) -> tuple[float, int]:
         """The seconds for which this call is still held by a delay, and the status of the answer that began it;

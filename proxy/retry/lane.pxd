@@ -64,7 +64,8 @@ cdef class Lane:
     cpdef free_place(self, attempt, double sent, double now)
     cpdef _free_before(self)
     cpdef leave(self, waiter, double now)
-    cpdef double wait_of(self, waiter, double now) except -1
+    cpdef double wait_of(self, waiter, double now, double hold=*) except -1
+    cpdef double _wait_without(self, waiter, double wait, double gap, double now, double hold) except -1
     cpdef long _ahead_of(self, waiter) except -1
     cpdef long in_use(self) except -1
     cpdef long own_in_use(self) except -1
@@ -75,6 +76,7 @@ cdef class Lane:
     cpdef _admit(self, waiter, double now, asking)
     cpdef _end_limit(self, double now)
     cpdef end_limit(self, double now)
+    cpdef _admit_all(self, double now)
     cpdef double _next(self, double now) except? -1
     cpdef _hold_admitted(self, double now)
     cpdef _retime_all(self, double now)

@@ -29,6 +29,8 @@ _NEVER = float("inf")
 
 #: Contract, sections 5 and 14: a place is given back after max(1 s, 2 x the delay, 4 x the usual time) at the latest.
 SHORTEST_PLACE, DELAYS_A_PLACE, TIMES_A_PLACE = 1.0, 2.0, 4.0
+#: Seconds: an upstream that has served no call for so long is expected to go on like that for as long again.
+_IN_VAIN = 20.0
 
 
 class Lane:
@@ -208,7 +210,7 @@ class Lane:
         if self._starter is None and due <= self.until:
             self._starter, self._own_until = waiter, self._word_until
             self._occupy(waiter, self.until)
-            self.limit.sent(self.until, binds=True)
+            self.limit.pace.sent(self.until, len(self.queue))
         return waiter is self._starter
 
     def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
@@ -339,7 +341,6 @@ class Lane:
             return now
         if self.fleet is not None:
             self.fleet.held(now)
-        self.limit.held_at = now
         return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
 
     def admits(self, waiter: Waiter) -> bool:
@@ -377,6 +378,7 @@ class Lane:
         self.free_place(attempt, sent, now)
         if well and sent >= self.begun:
             self._well = now
+            self.limit.last_ratio = ratio
             if not self.is_over(now):
                 most = self.limit.most
                 self.limit.served(sent, now, ratio)
@@ -411,7 +413,7 @@ class Lane:
         self._vacate(waiter)
         self.release(now)
 
-    def wait_of(self, waiter: Waiter, now: float) -> float:
+    def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
         """An estimate of the seconds until the waiter is sent, at the pace so far; infinity if it would wait too long.
 
         The first in the queue is sent when the delay is over, the others as their turn comes at the limit's pace. But
@@ -422,11 +424,26 @@ class Lane:
             return 0.0  # its end can't be known
         left = max(0.0, self.until - now)
         idle = now - self._well if self.begun > self._well else 0.0
-        since = self.queue.get(waiter, now)
+        if idle < _IN_VAIN:
+            idle = 0.0
         ahead = self._ahead_of(waiter)
         if not ahead:
-            return left if since >= self.begun else max(left, idle / 2)
-        return max(left + self.limit.wait_for(ahead, now, self._own_share), idle)
+            return left
+        wait = left + self.limit.wait_for(ahead, now, self._own_share)
+        if wait > hold - (now - self.queue.get(waiter, now)):
+            wait = self._wait_without(waiter, left, (wait - left) / ahead, now, hold)
+        return max(wait, idle)
+
+    def _wait_without(self, waiter: Waiter, wait: float, gap: float, now: float, hold: float) -> float:
+        """The seconds until the waiter is sent, after `wait` seconds in which none is and one call each `gap` seconds,
+        without the calls before it that leave before their turn, because they are held for `hold` seconds at most.
+        """
+        for other, since in self.queue.items():
+            if other is waiter:
+                break
+            if wait + gap <= since + hold - now:
+                wait += gap
+        return wait
 
     def _ahead_of(self, waiter: Waiter) -> int:
         if waiter is next(iter(self.queue), None):
@@ -483,10 +500,10 @@ class Lane:
 
     def _release(self, now: float, asking: Waiter | None) -> None:
         free, limit = self.free(now), self.limit
-        while self.queue and free >= 1 and (not limit.pace or now >= limit.next_at):
+        while self.queue and free >= 1 and now >= limit.pace.next_at:
             free -= 1
             self._admit(next(iter(self.queue)), now, asking)
-            limit.sent(now, binds=bool(self.queue))
+            limit.pace.sent(now, len(self.queue))
 
     def _probe(self, now: float, asking: Waiter | None) -> None:
         """Send the first call in the queue as a probe, if one is due."""
@@ -499,7 +516,7 @@ class Lane:
     def _admit(self, waiter: Waiter, now: float, asking: Waiter | None) -> None:
         if self.order is not None:
             leave_first(self.order, waiter, self.queue)
-        del self.queue[waiter]
+        self.limit.held(self.queue.pop(waiter), now)
         self._admitted[waiter] = None
         self._occupy(waiter, now)
         if waiter is not asking:
@@ -514,14 +531,20 @@ class Lane:
             self.end_limit(now)
 
     def end_limit(self, now: float) -> None:
-        """End the limit, and send all calls that it holds."""
+        """End the limit, once the calls that it holds are sent."""
         self.limit.end(now)
         self.delay, self._before = 0.0, 0
         self.limit_share, self.limited_elsewhere = _NEVER, False
         if self.fleet is not None:
             self.fleet.limit_over(now)
-        held = list(self.queue)
-        for waiter in held:
+            self._admit_all(now)
+        elif self.queue:
+            self.limit.drain(len(self.queue), now)
+            self.release(now)
+
+    def _admit_all(self, now: float) -> None:
+        """Send all calls that are held."""
+        for waiter in list(self.queue):
             del self.queue[waiter]
             self._admitted[waiter] = None
             waiter.retime(now)
@@ -539,8 +562,8 @@ class Lane:
         has_none = not self._taken and self._own_share < _NEVER
         if has_none and (self.limit.returns or (not self._before and self.free(now) < 1)):
             return _NEVER  # other machines have the places; this process is given its share later
-        if self.limit.pace and self.free(now) >= 1:
-            return max(self.limit.next_at, math.nextafter(now, _NEVER))
+        if self.limit.pace.rate and self.free(now) >= 1:
+            return max(self.limit.pace.next_at, math.nextafter(now, _NEVER))
         since = next(iter(self._taken.values()), self.until)
         if not self._taken and self._before:
             since = self.limit.begun

@@ -1,6 +1,7 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
 from proxy.retry.evidence cimport Evidence
+from proxy.retry.spacing cimport Spacing
 from proxy.retry.trial cimport Trial
 
 
@@ -15,9 +16,11 @@ cdef class Limit:
     cdef public double grown
     cdef public double held_at
     cdef public double round_trip
-    cdef public double pace
     cdef public double part
-    cdef public double next_at
+    cdef public Spacing pace
+    cdef public bint is_draining
+    cdef public double last_ratio
+    cdef public double timed_out_at
     cdef public double threshold
     cdef public double begun
     cdef public double _cut_at
@@ -27,9 +30,12 @@ cdef class Limit:
     cdef public double _served_at
     cdef public long _served
     cdef public long _refused
-    cdef public double _pace_top
-    cdef public double _pace_sure
-    cdef public double _pace_used
+    cdef public double _gap_long
+    cdef public long _answers
+    cdef public double _spaced
+    cdef public double _quick_at
+    cdef public double _ended_at
+    cdef public double _unbound
     cdef public double _given_up_until
     cdef public double _given_up_for
     cdef public double _base
@@ -41,8 +47,14 @@ cdef class Limit:
     cpdef return_slowly(self, double now, bint cooldown=*)
     cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)
     cpdef asked_to_wait(self, double sent, double now, bint quick)
-    cpdef _slow_down(self, double now, bint quick)
-    cpdef sent(self, double now, bint binds)
+    cpdef _slow_down(self, double sent, double now, bint quick)
+    cpdef _space(self)
+    cpdef _space_less(self, double by)
+    cpdef bint _times_out(self, double now) except -1
+    cpdef double _level(self) except -1
+    cpdef double _growth(self, double now) except -1
+    cpdef drain(self, long waiting, double now)
+    cpdef held(self, double since, double now)
     cpdef halve(self, double now)
     cpdef begin_elsewhere(self, double most, double threshold, double now)
     cpdef end(self, double now)
@@ -55,6 +67,5 @@ cdef class Limit:
     cpdef bint _answers_fast(self) except -1
     cpdef bint judge(self, double now) except -1
     cpdef _give_up(self, double share, double now)
-    cpdef double _paced(self) except -1
     cpdef set(self, double most, double threshold)
     cpdef double wait_for(self, long ahead, double now, double share=*) except -1

@@ -4,14 +4,18 @@ Contract, section 14. While all is well there is no limit. It begins at half of 
 3.1: multiplicative decrease), is halved by further refusals, once for all attempts that were sent before the last cut,
 and is cut where even the fastest answers take several times as long as when all was well: then calls wait in the
 upstream's queue instead of here (Brakmo and Peterson, TCP Vegas, 1995). Other answers make it grow, by one each up to a
-threshold, and by one a round trip above it.
+threshold, and by one a round trip above it; by ever more once nothing was refused for some seconds, because the weather
+is probably over then.
 
-Where an upstream refuses without a queue, the number under way says nothing. Then sendings are spaced in time as well:
-a little below the pace that was refused last, from where the pace returns to that one along a cubic curve (RFC 9438,
-section 4.2).
+Where an upstream refuses without a queue, the number under way says nothing. Then sendings are spaced in time as well
+(`proxy.retry.spacing`). They are also spaced where even one place for each client is too much, so that attempts end
+without an answer in time: answers then tell how much is too much (Kumar et al., Swift, 2020, section 3.5: congestion
+windows of less than one packet).
 
 What fails by chance is no want of capacity. If, at half of what was under way, as many attempts fail as before, and
-answers come as fast as usual, the limit is given up, and not tried again for 5 s, then 10 s, up to a minute.
+answers come as fast as usual, the limit is given up, and not tried again for 5 s, then 10 s, up to a minute. The same
+holds if answers stay as slow at half: other clients fill the upstream's queue then. Until that is known, the limit is
+not cut further, as long as most attempts are served.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import math
 
 from proxy.retry.evidence import CUTS, Evidence, tail
+from proxy.retry.spacing import SLOWEST, Spacing
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import FAST, Trial
 
@@ -26,33 +31,42 @@ _NEVER = float("inf")
 
 #: The weight of the newest round trip in their mean (RFC 6298, section 2.3).
 _NEWEST = 0.125
+#: The same for the mean over a longer time.
+_NEWEST_LONG = 0.02
 #: An answer came much slower than usual above this multiple of the usual time.
 SLOW = 3.5
 #: The most that slow answers take away at once.
 _SLOW_CUT = 0.7
-#: So many answers are waited for before the fastest of them counts as slow.
-_FASTEST_OF = 4
+#: At one place, answers are much slower than usual above this multiple.
+_MUCH_SLOWER = 7.0
+#: Seconds after an attempt without an answer in which further ones are feared.
+_TIMES_OUT = 30.0
+#: How much the pace grows with each quick answer, and with each other one that is not much slower, if it is one of less
+#: than one place; or each second; and for how many seconds at once.
+_LESS_SPACED, _LITTLE_LESS, _LESS_AT_ONCE = 1.25, 1.1, 3.0
+#: More places than are ever in use; and the seconds in which calls are sent that a limit held which is given up.
+_ANY, _DRAIN = 1e9, 2.0
+#: So many answers are waited for before the fastest of them counts as slow; while less than one place is used.
+_FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
 #: At half the limit, answers that take this part of what they took still count as as slow.
 _AS_SLOW = 0.75
 #: Seconds for which answers stay slow before that is called usual: a queue in the upstream has gone by then.
 _SLOW_FOR = 5.0
+#: Seconds without a refusal, or slow answers, after which the limit grows faster.
+_QUIET = 5.0
+#: A call that waits for longer (seconds) is held by a limit that binds; others came at the same time by chance.
+_LONG = 0.1
+#: The most failures, as a share, that are called usual then.
+_MOST_BY_CHANCE = 0.4
 #: Seconds for which a limit that was given up is not tried again: at first, and at most.
 _GIVEN_UP, _GIVEN_UP_LONGEST = 5.0, 60.0
-#: Seconds without a held call after which a limit that does not bind is over; and one with a pace.
-_UNBOUND, _UNBOUND_PACED = 2.0, 5.0
-#: The part that a refusal takes from the pace; the part of the pace that is left if hardly an attempt was served since
-#: the last cut; and the seconds of full use until it is reached again.
-_PACE_CUT, _PACE_CUT_HARD, _PACE_CUT_SLOW, _PACE_BACK = 0.15, 0.7, 0.5, 6.0
-#: Two refused paces are the same if they differ by at most this part. Each time that the same pace is refused, it is
-#: surer that this is the upstream's limit: it is approached half as closely, and half as fast, up to this.
-_PACE_SAME, _PACE_SUREST = 0.1, 16.0
-#: How fast the pace grows beyond the one that was refused: by this part a second.
-_PACE_GROWTH = 0.05
-_HARDLY = 5
+#: Seconds without a held call after which a limit that does not bind is over; how many times as many for one with a
+#: pace; and the most, where the upstream refused again each time within so many seconds.
+_UNBOUND, _PACED, _UNBOUND_LONGEST, _AGAIN = 2.0, 2.5, 30.0, 15.0
 #: Seconds since the last served attempt for which the upstream counts as one that serves.
 _SERVES = 5.0
-#: The slowest pace, in sendings a second.
-_SLOWEST = 0.2
+#: The pace, in sendings a second, at which an upstream is asked that serves nothing.
+_PROBES = 1.0
 
 
 class Limit:
@@ -62,10 +76,10 @@ class Limit:
     """
 
     __slots__ = (
-        "_base", "_cut_at", "_fastest", "_gap", "_given_up_for", "_given_up_until", "_latest", "_pace_sure",
-        "_pace_top", "_pace_used", "_refused", "_served", "_served_at", "_slow",
-        "_slow_most", "_slow_since", "_trial", "begun", "evidence", "grown", "held_at", "most", "next_at", "pace",
-        "part", "returns", "round_trip", "threshold", "was_chance",
+        "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for",
+        "_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most",
+        "_slow_since", "_spaced", "_trial", "_unbound", "begun", "evidence", "grown", "held_at", "is_draining",
+        "last_ratio", "most", "pace", "part", "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -77,24 +91,28 @@ class Limit:
         self.held_at = -_NEVER  # when the limit held a call last
         self.round_trip = 0.0  # the mean round trip; 0 if none is known
         self.part = 1.0  # the part of the limit's places that this machine uses, if machines share them
-        self.pace = 0.0  # sendings a second of this machine; 0 if they are not spaced
-        self.next_at = -_NEVER
+        self.pace = Spacing()
         self.threshold = _NEVER
         self.begun = -_NEVER  # when the limit began
         self._cut_at = -_NEVER  # attempts that were sent before say nothing about the limit in force
         self._fastest = _NEVER  # the least multiple of the usual time, of the `_latest` answers since it was looked at
         self._latest = 0
-        self._gap = 0.0  # the mean time between two served attempts; 0 if none is known
+        self._gap = self._gap_long = 0.0  # the mean time between two served attempts, of a few and of many
+        self._answers = 0  # attempts that were served since the limit began
         self._served_at = -_NEVER
         self._served = self._refused = 0  # attempts sent since the last cut that have ended so
-        self._pace_top = 0.0  # the pace that was refused last
-        self._pace_sure = 1.0  # how sure it is that this is the upstream's limit
-        self._pace_used = 0.0  # the seconds for which the pace was in use since it was cut
         self._given_up_until = -_NEVER
         self._given_up_for = 0.0
         self._base = 1.0  # the multiple of the usual time that is usual for now
+        self._spaced = 0.0  # the pace at one place, once even that was too much
+        self.is_draining = False  # it is given up, and calls that it held are sent
+        self.timed_out_at = -_NEVER  # when an attempt had no answer in time
+        self.last_ratio = 0.0  # the multiple of the usual time that the last answer took
         self._slow = 0.0  # the multiple at which answers were called slow first, when the limit was `_slow_most`
         self._slow_most = self._slow_since = 0.0
+        self._quick_at = -_NEVER  # when an answer refused without a queue, and named a delay
+        self._ended_at = -_NEVER
+        self._unbound = _UNBOUND  # for so many seconds no call has to be held before the limit is over
         self._trial = Trial()
 
     @property
@@ -111,6 +129,11 @@ class Limit:
         """Begin with one place, since calls return that were held by a cooldown or an outage."""
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
+        if not cooldown and self.last_ratio > _MUCH_SLOWER and self._times_out(now):
+            self._spaced = _PROBES
+            self.pace.slow_down(_PROBES)
+        if cooldown and self._quick_at == now:
+            self.pace.resume(now)
 
     def halve(self, now: float) -> None:
         """Halve the limit, since the upstream asked to wait again."""
@@ -123,14 +146,23 @@ class Limit:
 
     def end(self, now: float) -> None:
         """End the limit."""
-        self.most, self.pace, self.part = _NEVER, 0.0, 1.0
+        self.most, self.part = _NEVER, 1.0
+        self.pace.end()
+        self._ended_at = now
         self._trial.end()
         self.evidence.skip(now)
 
     def is_over(self, in_use: int, now: float) -> bool:
         """Whether the limit has held no call for a while, and does not bind."""
-        quiet = _UNBOUND_PACED if self.pace else _UNBOUND
-        return self.is_on and in_use < self.most / 2 and now - self.held_at >= quiet
+        if self.is_draining:
+            return True
+        quiet = self._unbound * (_PACED if self.pace.rate else 1.0)
+        return self.is_on and in_use < self.most / 2 and now - self.held_at >= quiet and not self.pace.binds
+
+    def held(self, since: float, now: float) -> None:
+        """Note that a call is sent which waited since then."""
+        if now - since > max(_LONG, self.round_trip):
+            self.held_at = now
 
     def add_under_way(self, more: int) -> None:
         """Note that so many more attempts than had been counted were under way when the limit began: those of another
@@ -141,13 +173,17 @@ class Limit:
             self.threshold += more / 2
 
     def _begin(self, most: float, threshold: float, now: float) -> None:
+        if not self.is_on:
+            is_again = now - self._ended_at < _AGAIN
+            self._unbound = min(_UNBOUND_LONGEST, 2.0 * self._unbound) if is_again else _UNBOUND
         self.most, self.threshold = most, threshold
         self.returns = self.was_chance = False
-        self._base, self._slow = 1.0, 0.0
+        self._base, self._slow_most, self._spaced = 1.0, 0.0, 0.0
+        self.is_draining = False
         self._trial.end()
-        self._gap, self._served_at = 0.0, -_NEVER
+        self._gap, self._gap_long, self._answers, self._served_at = 0.0, 0.0, 0, -_NEVER
         self.held_at = self.begun = now
-        self.pace, self.next_at = 0.0, -_NEVER
+        self.pace.end()
         self._cut(now)
 
     def _cut(self, now: float) -> None:
@@ -160,27 +196,40 @@ class Limit:
     def served(self, sent: float, now: float, ratio: float) -> None:
         """Note that an attempt sent at `sent` was answered in `ratio` times the usual time (0 if that is not known)."""
         self._trial.count(ratio, before=sent < self.begun, refused=False)
-        if sent < self._cut_at:
+        if sent < self._cut_at or self.is_draining:
             return
         trip = now - sent
         if self._served_at > -_NEVER:
             gap = now - self._served_at
             self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
+            self._answers += 1
+            self._gap_long += max(_NEWEST_LONG, 1.0 / self._answers) * (gap - self._gap_long)
         self._served_at = now
         self.round_trip += _NEWEST * (trip - self.round_trip) if self.round_trip else trip
         self._served += 1
         self._latest += 1
         self._fastest = min(self._fastest, ratio)
-        if self._latest >= _FASTEST_OF:
+        if self._latest >= (_FASTEST_OF_SPACED if self._spaced else _FASTEST_OF):
             fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
-            if not self._trial.is_careful and self._is_slow(fastest, now):
+            if self._is_slow(fastest, now) and not self._trial.is_careful:
+                if self.most <= 1.0 and fastest > _MUCH_SLOWER * self._base and self._times_out(now):
+                    self._space()
                 self.most = self.threshold = max(1.0, self.most * max(_SLOW_CUT, SLOW * self._base / fastest))
                 self._cut(now)
                 return
+        if self._spaced and ratio <= _MUCH_SLOWER * self._base:
+            self._space_less(_LESS_SPACED if ratio <= SLOW * self._base else _LITTLE_LESS)
         if ratio <= FAST * self._base:
-            more = 1.0 if self.most < self.threshold else 1.0 / self.most
+            more = 1.0 if self.most < self.threshold else min(1.0, self._growth(now) / self.most)
             self.most += more
             self.grown += more
+
+    def _growth(self, now: float) -> float:
+        """The places that the limit grows by in a round trip: one, and ever more once nothing was refused for a
+        while.
+        """
+        quiet = now - self._cut_at
+        return 1.0 if self._refused or quiet < _QUIET else (quiet / _QUIET) ** 3
 
     def _is_slow(self, fastest: float, now: float) -> bool:
         """Whether the fastest of the latest answers says that calls wait in the upstream's queue. Answers that stay as
@@ -189,11 +238,18 @@ class Limit:
         if fastest < self._base:
             self._base = max(1.0, fastest)
         if fastest <= SLOW * self._base:
+            self._slow_most = 0.0
             return False
-        if not self._slow or fastest < _AS_SLOW * self._slow:
-            self._slow, self._slow_most, self._slow_since = fastest, self.most, now
-        elif now - self._slow_since >= _SLOW_FOR and self.most <= self._slow_most / 2:
-            self._base, self._slow = fastest, 0.0
+        if not self._slow_most:
+            self._slow, self._slow_most, self._slow_since = fastest, self._level(), now
+        elif fastest < _AS_SLOW * self._slow:  # the queue becomes shorter
+            self._slow, self._slow_since = fastest, now
+        self._slow = min(self._slow, fastest)
+        is_less = self._level() <= self._slow_most / 2 or 0.0 < self.pace.rate <= SLOWEST
+        if is_less and now - self._slow_since >= _SLOW_FOR and not self._times_out(now):
+            self._base, self._slow_most = fastest, 0.0
+            if self._trial.is_on:  # so refusals are no more for this load than for half of it, too
+                self.evidence.learn(min(_MOST_BY_CHANCE, self._trial.second.share), now)
             return False
         return True
 
@@ -205,9 +261,12 @@ class Limit:
             if now >= self._given_up_until and self.evidence.refused(now):
                 self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
                 self._trial.begin(self.evidence.pace, now)
+                self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
             return
         self._trial.count(_NEVER, before=sent < self.begun, refused=True, silent=silent)
-        if sent < self._cut_at:
+        if not self._trial.is_on and not self.returns and not silent:
+            self._trial.begin(self.evidence.pace, now)
+        if sent < self._cut_at or self.is_draining:
             return
         self._refused += 1
         if self._trial.is_careful:
@@ -215,7 +274,7 @@ class Limit:
         if tail(self._served + self._refused, self._refused, self.evidence.share()) >= CUTS:
             return
         if (quick and self._answers_fast()) or (self.most < 2.0 and not quick):
-            self._slow_down(now, quick=quick)
+            self._slow_down(sent, now, quick=quick)
         self.most = self.threshold = max(1.0, self.most / 2)
         self._cut(now)
 
@@ -223,8 +282,13 @@ class Limit:
         """Note that an attempt sent at `sent` was refused with a delay, after which the limit is halved or begins
         again (`halve`, `return_slowly`). Sendings are spaced if the upstream refuses without a queue.
         """
-        if self.is_on and sent >= self._cut_at and quick and self._answers_fast():
-            self._slow_down(now, quick=quick)
+        if not quick:
+            return
+        if not self.is_on:
+            self._quick_at = now
+        elif sent >= self._cut_at and self._answers_fast():
+            self._quick_at = now
+            self._slow_down(sent, now, quick=quick)
 
     def _answers_fast(self) -> bool:
         """Whether served answers came as fast as usual lately, or none came: there is no queue."""
@@ -245,39 +309,55 @@ class Limit:
 
     # -- pace -------------------------------------------------------------------------------------------------------
 
-    def _slow_down(self, now: float, quick: bool) -> None:
-        """Space sendings, or space them more; but an upstream that serves nothing is not asked more slowly for that."""
-        if not self._served if quick else now - self._served_at > _SERVES:
-            return
-        pace = self.pace or self.most * self.part / max(self.round_trip, 0.001)
-        if self._served >= _HARDLY:
-            is_same = abs(pace - self._pace_top) <= _PACE_SAME * pace
-            self._pace_sure = min(_PACE_SUREST, 2.0 * self._pace_sure) if is_same else 1.0
-            self._pace_top = pace
-            self.pace, self._pace_used = pace * (1.0 - _PACE_CUT / self._pace_sure), 0.0
-        else:  # the pace that the upstream can take is far from known: approach it faster
-            self._pace_sure = 1.0
-            self._pace_top = self.pace = pace * (_PACE_CUT_HARD if quick else _PACE_CUT_SLOW)
-            self._pace_used = _PACE_BACK
-        self.pace = max(_SLOWEST, self.pace)
-
-    def _paced(self) -> float:
-        """The pace by now, from the seconds for which it was in use since it was cut: `_PACE_CUT` of the refused pace
-        at first, the same pace `_PACE_BACK` seconds later, and then a growing one.
+    def _slow_down(self, sent: float, now: float, quick: bool) -> None:
+        """Space sendings, or space them more, since an attempt sent at `sent` was refused. An upstream that serves
+        nothing is asked no more slowly than a probe would ask it.
         """
-        back = _PACE_BACK * self._pace_sure
-        left = 1.0 - self._pace_used / back
-        if left > 0.0:
-            return max(_SLOWEST, self._pace_top * (1.0 - _PACE_CUT / self._pace_sure * left**3))
-        return max(_SLOWEST, self._pace_top * math.exp(-left * back * _PACE_GROWTH / self._pace_sure))
+        pace = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001)
+        if quick:
+            if self._served:
+                self.pace.cut(pace, self._served, now)
+        else:
+            if not self._spaced:
+                self._spaced = pace = self.pace.rate or 1.0 / max(now - sent, 0.001)
+            self.pace.slow_down(max(min(pace, _PROBES), pace * _SLOW_CUT))
 
-    def sent(self, now: float, binds: bool) -> None:
-        """Note that an attempt is sent, so that the next one follows at the pace. `binds`: more calls wait."""
-        if self.pace:
-            if binds:
-                self._pace_used += 1.0 / self.pace
-                self.pace = self._paced()
-            self.next_at = max(now, self.next_at) + 1.0 / self.pace
+    def _space(self) -> None:
+        """Space sendings so that fewer than one attempt is under way: at one, answers still take much longer than
+        usual.
+        """
+        pace = self.pace.rate
+        if not self._spaced:
+            self._spaced = pace = pace or 1.0 / max(self._gap_long, self.round_trip, 0.001)
+        self.pace.slow_down((pace or self._spaced) * _SLOW_CUT)
+
+    def _space_less(self, by: float) -> None:
+        """Space sendings less by this factor, since an answer did not take long; no more, once places alone limit
+        them.
+        """
+        pace = self.pace.rate
+        pace *= by ** min(_LESS_AT_ONCE, max(1.0, 1.0 / pace))
+        if pace > 2.0 * self.most / self.round_trip:
+            self._spaced = 0.0
+            self.pace.end()
+        else:
+            self.pace.slow_down(pace)
+
+    def _times_out(self, now: float) -> bool:
+        """Whether attempts had no answer in time, since the limit began or lately, so that it matters how long answers
+        take.
+        """
+        return self.timed_out_at >= self.begun or now - self.timed_out_at < _TIMES_OUT
+
+    def _level(self) -> float:
+        """The attempts under way, as far as they are limited: a part of one where sendings are spaced for that."""
+        return self.most if self.most > 1.0 or not self._spaced else min(1.0, self.pace.rate / self._spaced)
+
+    def drain(self, waiting: int, now: float) -> None:
+        """Send so many calls, which waited for a limit that is given up, within a few seconds, not all at once."""
+        self._begin(_ANY, _ANY, now)
+        self.pace.slow_down(waiting / _DRAIN + 2.0 * self._trial.pace)
+        self.is_draining = True
 
     def set(self, most: float, threshold: float) -> None:
         """Set the number of places, and the number up to which it doubles with each round trip."""
@@ -292,6 +372,6 @@ class Limit:
         wait = (
             math.log2(1 + ahead / most) * trip if most < self.threshold else ahead * trip / most
         )  # fewer than one a round trip is not known
-        if self.pace:
-            wait = max(wait, ahead / self.pace)
-        return min(wait, ahead * self._gap) if self._gap else wait
+        if self.pace.rate:
+            wait = max(wait, ahead / self.pace.rate)
+        return min(wait, ahead * self._gap, ahead * self._gap_long) if self._gap else wait

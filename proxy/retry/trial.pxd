@@ -17,7 +17,7 @@ cdef class Trial:
     cdef public Cohort second
     cdef public double _since
     cdef public bint _is_first
-    cdef public double _pace
+    cdef public double pace
     cdef public double _share
     cdef public double _fastest
 

@@ -11,9 +11,12 @@ _NEVER = float("inf")
 
 #: So many attempts are compared at a time.
 _ATTEMPTS = 20
-#: So many attempts have to have been under way when the limit began, for their share of refusals to be known; a smaller
-#: share than this means that most of them were served.
-_UNDER_WAY, _MANY = 8, 0.3
+#: So many are compared at most, where the share is smaller than expected, but not smaller than this part of it.
+_ENOUGH, _UNCLEAR = 60, 0.3
+#: So many attempts have to have been under way when the limit began, for their share of refusals to be known.
+_UNDER_WAY = 8
+#: So many attempts have to have ended, and a smaller share than this refused, for most of them to be served.
+_FEW, _MANY = 4, 0.7
 #: The share of refusals that is expected where too few were under way: that of the evidence, three of ten.
 _EXPECTED = 0.3
 #: As many fail if their share is at least this part of what it was; fewer than the second share, or
@@ -63,11 +66,11 @@ class Cohort:
 
 
 class Trial:
-    """The trial of one limit. `is_on`: the limit began with refusals, and so may have begun by chance. Times are
-    seconds on the callers' clock.
+    """The trial of one limit. `is_on`: the limit began with refusals, and so may have begun by chance. `pace`: attempts
+    a second that were made before. Times are seconds on the callers' clock.
     """
 
-    __slots__ = ("_fastest", "_is_first", "_pace", "_share", "_since", "first", "is_on", "second")
+    __slots__ = ("_fastest", "_is_first", "_share", "_since", "first", "is_on", "pace", "second")
 
     def __init__(self) -> None:
         self.is_on = False
@@ -75,14 +78,14 @@ class Trial:
         self.second = Cohort()  # the latest of those that were sent since
         self._since = 0.0  # since when the second cohort is counted
         self._is_first = True
-        self._pace = 0.0  # attempts a second, as many as fail with the share,
+        self.pace = 0.0  # attempts a second, as many as fail with the share,
         self._share = 0.0  # and of which the fastest took this multiple of the usual time
         self._fastest = _NEVER
 
     def begin(self, pace: float, now: float) -> None:
         """Begin the trial of a limit that begins now, while `pace` attempts were made a second."""
         self.is_on = self._is_first = True
-        self._pace, self._share, self._fastest, self._since = pace, _EXPECTED, _NEVER, now
+        self.pace, self._share, self._fastest, self._since = pace, _EXPECTED, _NEVER, now
         self.first.clear()
         self.second.clear()
 
@@ -92,8 +95,11 @@ class Trial:
 
     @property
     def is_careful(self) -> bool:
-        """Whether the limit stays as it is until the first comparison: most of what was under way was served."""
-        return self.is_on and self._is_first and self.first.ended >= _UNDER_WAY and self.first.share < _MANY
+        """Whether the limit stays as it is until the first comparison: most attempts are served, and all answered."""
+        if not self.is_on or not self._is_first:
+            return False
+        ended, refused = self.first.ended + self.second.ended, self.first.refused + self.second.refused
+        return ended >= _FEW and refused < _MANY * ended and not self.first.silent and not self.second.silent
 
     def count(self, ratio: float, before: bool, refused: bool, silent: bool = False) -> None:
         """Count an attempt that ended; `before`: it was sent before the limit began."""
@@ -109,14 +115,17 @@ class Trial:
             self._fastest = first.fastest
             if first.ended >= _UNDER_WAY:
                 self._share = first.share
-        is_less = pace <= _LESS * self._pace or (self._is_first and first.ended >= _UNDER_WAY)
-        as_many = max(_LEAST, _AS_MANY * self._share) <= share <= _MOST
+        is_less = pace <= _LESS * self.pace or (self._is_first and first.ended >= _UNDER_WAY)
+        part = min(1.0, pace / max(_LESS * self.pace, 1e-3))  # the less is sent, the fewer would load explain
+        as_many = max(_LEAST, _AS_MANY * part * self._share) <= share <= _MOST
         as_slow = second.is_fast or (self._fastest < _NEVER and fastest >= _AS_SLOW * self._fastest)
         answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
         if is_less and as_many and as_slow and answered:
             return share
-        if pace > _LESS * self._pace:  # as much was sent: this says better what to expect
-            self._pace, self._share, self._fastest = max(pace, self._pace), share, min(fastest, self._fastest)
+        if is_less and as_slow and answered and _UNCLEAR * self._share <= share <= _MOST and second.ended < _ENOUGH:
+            return 0.0  # more attempts will tell
+        if pace > _LESS * self.pace:  # as much was sent: this says better what to expect
+            self.pace, self._share, self._fastest = max(pace, self.pace), share, min(fastest, self._fastest)
         self._is_first, self._since = False, now
         second.clear()
         return 0.0

@@ -23,17 +23,12 @@ OF_THE_APP = {"timeouts", "credentials"}
 NOT_YET = {
     "brownout": {1, 2},
     "cold_caches": {1},
-    "dipping_limit": {1, 6},
-    "half_capacity": {1, 2, 6},
+    "half_capacity": {1, 2},
     "impatient_apps": {1},
-    "long_polls": {1},
-    "no_queue_429": {1, 2},
+    "no_queue_429": {2},
     "no_queue_503": {2},
-    "one_among_fifty": {1, 2, 6},
-    "overload": {1, 6},
-    "sliding_window": {1, 6},
-    "third_of_capacity": {1},
-    "token_bucket": {6},
+    "one_among_fifty": {2},
+    "overload": {1},
     "too_much_at_a_time": {1},
 }
 

@@ -237,7 +237,7 @@ def test_who_met_the_longest_word_itself_may_come_back_sooner() -> None:
     assert gate.ask(again, 5.0) == 5.0
 
 
-def test_who_comes_second_waits_for_as_long_again_as_no_call_was_served() -> None:
+def test_an_upstream_that_served_no_call_for_twenty_seconds_is_expected_to_go_on_like_that() -> None:
     gate = Lane(Traffic())
     gate.start(2.0, 503, 0.0, 0.0)
     first, second = Still(), Still()
@@ -246,8 +246,12 @@ def test_who_comes_second_waits_for_as_long_again_as_no_call_was_served() -> Non
     assert (gate.wait_of(first, 1.0), gate.wait_of(second, 1.0)) == (1.0, 1.0)
     gate.start(2.0, 503, 2.0, 2.1)
     gate.start(2.0, 503, 4.1, 4.2)
-    assert gate.wait_of(first, 4.2) == 2.1  # half as long again as no call has been served
-    assert gate.wait_of(second, 4.2) == 4.2
+    assert gate.wait_of(first, 4.2) == 2.0
+    assert gate.wait_of(second, 4.2) == 2.0
+    for at in (8.0, 12.0, 16.0, 20.0):
+        gate.start(2.0, 503, at, at)
+    assert gate.wait_of(first, 20.0) == 2.0  # the next to ask
+    assert gate.wait_of(second, 20.0) == 20.0
 
 
 def test_a_cooldown_that_begins_under_a_limit_lets_none_wait_for_ever() -> None:

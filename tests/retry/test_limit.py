@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.retry.evidence import Evidence, tail
 from proxy.retry.limit import Limit
+from proxy.retry.spacing import SLOWEST
 from proxy.retry.traffic import Traffic
 
 
@@ -84,8 +85,26 @@ def test_quick_answers_let_the_limit_grow_by_one_a_round_trip() -> None:
 def test_slow_answers_shrink_it() -> None:
     limit, _ = limited(16)
     for _ in range(4):
+        limit.refused(0.9, 1.05, 16, quick=False, silent=True)
+    for _ in range(4):
         limit.served(1.1, 2.0, 6.0)
     assert limit.most < 8.0
+
+
+def test_it_stays_at_half_until_it_is_known_whether_load_was_the_reason() -> None:
+    limit, _ = limited(16)
+    for number in range(16):
+        limit.served(1.1, 2.0 + number / 100, 20.0)
+    assert limit.most == 8.0
+
+
+def test_answers_that_stay_as_slow_at_half_the_load_are_the_usual_ones() -> None:
+    limit, _ = limited(16)
+    for number in range(60):
+        at = 1.1 + number / 5
+        limit.served(at, at + 1.0, 20.0)
+        limit.judge(at + 1.0)
+    assert limit.most > 10.0
 
 
 def test_the_limit_is_given_up_if_as_many_fail_at_half_the_load() -> None:
@@ -141,12 +160,12 @@ def test_there_is_always_a_place_and_a_pace(events: list[tuple[str, float, bool]
         elif event == "waits":
             limit.asked_to_wait(now - seconds / 10, now, quick=flag)
         elif event == "sent":
-            limit.sent(now, binds=flag)
+            limit.pace.sent(now, 5 if flag else 0)
         elif limit.is_on:
             limit.halve(now)
         limit.judge(now)
         assert limit.most >= 1.0
-        assert limit.pace >= 0.0
+        assert limit.pace.rate == 0.0 or limit.pace.rate >= SLOWEST
         assert limit.wait_for(5, now) >= 0.0
-        if limit.pace:
-            assert limit.next_at <= now + 100 / limit.pace
+        if limit.pace.rate:
+            assert limit.pace.next_at <= now + 100 / SLOWEST

@@ -18,6 +18,7 @@ from callers import BROKEN, REFUSED, UNCONNECTED, Waiting, Worker, caller
 from proxy.retry.lane import Lane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
+from proxy.retry.spacing import Spacing
 from proxy.retry.trial import Cohort, Trial
 from proxy.stores.shared_memory import records, scope
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -238,7 +239,7 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     assert set(Lane.__slots__) == own | taken
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
     assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost", "_lost_from", "probe"}
-    assert all(set(SHARED[each]) == set(each.__slots__) for each in (Trial, Cohort))
+    assert all(set(SHARED[each]) == set(each.__slots__) for each in (Spacing, Trial, Cohort))
 
 
 def test_another_worker_reads_what_one_has_published(memory: Memory) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from proxy.retry.lane import Lane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
+from proxy.retry.spacing import Spacing
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
 from proxy.retry.waiter import Waiter
@@ -43,11 +44,16 @@ _NEVER = float("inf")
 #: are each worker's own. A test compares this with the attributes that these classes have.
 SHARED: Names = {
     Limit: (
-        *("_base", "_cut_at", "_fastest", "_gap", "_given_up_for", "_given_up_until", "_latest", "_pace_sure"),
-        *("_pace_top", "_pace_used", "_refused", "_served", "_served_at", "_slow", "_slow_most", "_slow_since"),
-        *("_trial", "begun", "held_at", "most", "next_at", "pace", "returns", "round_trip", "threshold", "was_chance"),
+        *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for"),
+        *("_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most"),
+        *("_slow_since", "_spaced", "_trial", "_unbound", "begun", "held_at", "is_draining", "last_ratio", "most"),
+        *("pace", "returns", "round_trip", "threshold", "timed_out_at", "was_chance"),
     ),
-    Trial: ("_fastest", "_is_first", "_pace", "_share", "_since", "first", "is_on", "second"),
+    Spacing: (
+        *("_base", "_cut_at", "_early", "_gap", "_is_told", "_proven", "_sent_at", "_stays", "_sure", "_top", "_used"),
+        *("next_at", "rate"),
+    ),
+    Trial: ("_fastest", "_is_first", "_share", "_since", "first", "is_on", "pace", "second"),
     Cohort: ("ended", "fastest", "quick", "refused", "silent"),
     Outage: (
         *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "in_vain", "probe_at"),
@@ -327,7 +333,7 @@ class SharedLane(Lane):
         if now < self.until:
             return self.until
         soon = now + POLL  # another worker may change it at any time
-        return min(soon, super()._next(now)) if self.outage.is_on or self.limit.pace else soon
+        return min(soon, super()._next(now)) if self.outage.is_on or self.limit.pace.rate else soon
 
     def _end_limit(self, now: float) -> None:
         if now >= self.held:

@@ -36,7 +36,7 @@ TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
 #: The room of a copy of a lane's state, in words (`lane`), and the number of such records.
-LANE_COPY = 80
+LANE_COPY = 96
 LANES = 32768
 _LANE = STATE + 2 * LANE_COPY
 

@@ -1,0 +1,27 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+cdef double _NEVER
+
+
+cdef class Spacing:
+    cdef public double rate
+    cdef public double next_at
+    cdef public double _base
+    cdef public double _cut_at
+    cdef public double _top
+    cdef public double _proven
+    cdef public long _early
+    cdef public double _sure
+    cdef public double _stays
+    cdef public double _used
+    cdef public double _gap
+    cdef public double _sent_at
+    cdef public bint _is_told
+
+    cpdef end(self)
+    cpdef cut(self, double pace, long served, double now)
+    cpdef resume(self, double now)
+    cpdef slow_down(self, double to)
+    cpdef _begin(self, double base, double stays)
+    cpdef sent(self, double now, long waiting)
+    cpdef _grow(self, double seconds)

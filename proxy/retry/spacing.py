@@ -1,0 +1,144 @@
+"""The spacing of one lane: sendings that are spaced in time, where the number under way says nothing.
+
+Contract, sections 5 and 14: "where an upstream refuses without a queue, places say nothing: sendings are then spaced in
+time as well, at the pace at which it last served", and a limit is "never below one place; paced in time where places
+say nothing".
+
+A refusal cuts the pace a little below the one that was refused, where it stays for some seconds; then it grows, slowly
+at first and ever faster (as RFC 9438, section 4.3, beyond the window that was refused last), so that a limit that is
+gone does not hold calls for long, and one that is still there is met seldom. Each time that the same pace is refused,
+it is surer that this is the upstream's limit: the pace stays for longer. Only seconds in which calls wait count: a pace
+that is not used proves nothing.
+
+Several clients at a limit without a queue refuse each other, whatever the pace of each. So a pace at which many were
+served in a row is not forgotten for a few refusals that come early.
+"""
+
+from __future__ import annotations
+
+import math
+
+_NEVER = float("inf")
+
+#: The part that a refusal takes from the pace, after a number of served attempts; the part that it leaves after hardly
+#: any.
+_CUT, _CUT_HARD = 0.1, 0.7
+#: So many served attempts since the last cut are hardly any; so many prove that the upstream takes this pace.
+_HARDLY, _PROOF = 5, 10
+#: So many refusals in a row that come after hardly any served attempt disprove the pace that was proven.
+_DISPROVED = 4
+#: Two refused paces are the same if they differ by at most this part. Each time that the same pace is refused, it is
+#: surer that this is the upstream's limit, up to this: less is taken from it, and it stays for longer.
+_SAME, _SUREST = 0.15, 4.0
+#: The seconds for which a pace stays after a cut.
+_STAYS = 2.0
+#: How fast growth becomes faster: the pace's logarithm grows by this times the square of the seconds, up to this.
+_GROWTH, _MOST_GROWTH = 0.04, 20.0
+#: How fast the pace grows whose limit is not known: by the logarithm of this factor a second.
+_FAST = math.log(2.0)
+#: Calls wait for a pace if the queue is as long as so many seconds of it. Growth is as much faster as the queue is
+#: longer than this, up to so much: so those that have the smaller share catch up.
+_PRESSURE, _LONG_WAIT, _MOST_URGENT = 0.25, 4.0, 2.0
+#: Seconds for which it is known what pace the upstream took.
+_KNOWN = 120.0
+#: The weight of the newest gap between sendings in their mean.
+_NEWEST = 0.0625
+#: A pace of which more than this part is used binds.
+_MUCH = 0.6
+#: The slowest pace, in sendings a second.
+SLOWEST = 0.5
+
+
+class Spacing:
+    """The spacing of one lane. `rate`: sendings a second, 0 while they are not spaced. `next_at`: when the next attempt
+    may be sent (seconds on the callers' clock).
+    """
+
+    __slots__ = (
+        "_base", "_cut_at", "_early", "_gap", "_is_told", "_proven", "_sent_at", "_stays", "_sure", "_top", "_used",
+        "next_at", "rate",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self.next_at = -_NEVER
+        self._base = 0.0  # the pace after the last cut
+        self._cut_at = -_NEVER  # when a pace was refused last
+        self._top = 0.0  # the pace that was refused last
+        self._proven = 0.0  # a pace at which many were served in a row
+        self._early = 0  # refusals in a row after hardly any served attempt
+        self._sure = 1.0  # how sure it is that `_top` is the upstream's limit
+        self._stays = _STAYS  # for so many seconds of use the pace stays as it is
+        self._used = 0.0  # the seconds of use since the last cut
+        self._gap = 0.0  # the mean time between two sendings; 0 if none is known
+        self._sent_at = -_NEVER
+        self._is_told = False  # it does not grow by itself
+
+    def end(self) -> None:
+        """Space sendings no more."""
+        self.rate, self.next_at = 0.0, -_NEVER
+        self._gap, self._sent_at = 0.0, -_NEVER
+
+    def cut(self, pace: float, served: int, now: float) -> None:
+        """Note that this pace was refused, after so many attempts were served since the last cut."""
+        self._cut_at = now
+        if served >= _PROOF:
+            self._proven = pace
+        if served >= _HARDLY:
+            self._early = 0
+            is_same = abs(pace - self._top) <= _SAME * pace
+            self._sure = min(_SUREST, 2.0 * self._sure) if is_same else 1.0
+            self._top = pace
+            self._begin(pace * (1.0 - _CUT / self._sure), _STAYS * self._sure)
+            return
+        self._early += 1
+        if self._early >= _DISPROVED:
+            self._proven, self._early = self._proven * _CUT_HARD, 0
+        self._begin(pace * _CUT_HARD, 0.0)
+
+    @property
+    def binds(self) -> bool:
+        """Whether most of the pace is used."""
+        return self.rate > 0 and self._gap * self.rate * _MUCH < 1.0
+
+    def resume(self, now: float) -> None:
+        """Space sendings again as the upstream took them before, if that is not long ago."""
+        if self._proven and now - self._cut_at < _KNOWN:
+            self._begin(self._proven * (1.0 - _CUT / self._sure), _STAYS * self._sure)
+
+    def slow_down(self, to: float) -> None:
+        """Space sendings at this pace, until it is changed again: answers tell how much is too much."""
+        self._begin(to, _STAYS)
+        self._is_told = True
+
+    def _begin(self, base: float, stays: float) -> None:
+        self.rate = self._base = max(SLOWEST, base)
+        self._used, self._stays = 0.0, stays
+        self._is_told = False
+
+    def sent(self, now: float, waiting: int) -> None:
+        """Note that an attempt is sent, so that the next one follows at the pace, while so many calls wait."""
+        if not self.rate:
+            return
+        if self._sent_at > -_NEVER:
+            gap = now - self._sent_at
+            self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
+        self._sent_at = now
+        wait = waiting / self.rate
+        if not self._is_told and wait > _PRESSURE:
+            self._grow((1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
+        self.next_at = max(now, self.next_at) + 1.0 / self.rate
+
+    def _grow(self, seconds: float) -> None:
+        """Let the pace grow, after it was in use for so many seconds more."""
+        self._used += seconds
+        proven = self._proven * (1.0 - _CUT / self._sure)
+        if not self._stays and (not proven or self.rate < proven):  # nothing says that the upstream takes no more
+            grown = self.rate * math.exp(_FAST * seconds)
+            self._base = self.rate = min(grown, proven) if proven else grown
+            if self.rate == proven:
+                self._used, self._stays = 0.0, _STAYS * self._sure
+            return
+        over = self._used - self._stays
+        if over > 0.0:
+            self.rate = self._base * math.exp(min(_GROWTH * over * over, _MOST_GROWTH))
