@@ -63,6 +63,7 @@ class WeatherChanged:
 REASONS = {
     "refused": "attempts ended for want of capacity, more of them than chance explains",
     "returned": "held calls return after the outage",
+    "elsewhere": "another sidecar of the fleet found it",
     "lost": "attempts ended without an answer, one after another",
     "unused": "no call was held any more, and the limit did not bind",
     "chance": "as many attempts failed at half the load, so load was not the reason",
@@ -136,6 +137,8 @@ class WeatherWatch:
             known.limit_since = lane.limit.begun
             latest = [how for ended, how in known.failures if ended > number - _LATEST]
             why = "refused" if lane.limit.has_evidence else "returned"
+            if why == "returned" and lane.limit_share < _NEVER and lane.limit.begun != lane.begun:
+                why = "elsewhere"
             of = min(_LATEST, number) if lane.limit.has_evidence else 0
             self._tell(lane, "limit_began", why, now, now, limit, latest if of else [], of)
         elif limit == _NEVER and known.limit_since < _NEVER:

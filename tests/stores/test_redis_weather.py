@@ -14,6 +14,7 @@ from support.redis_server import RedisServer, needs_redis
 from proxy.retry.caller import Caller
 from proxy.retry.governor import Governor
 from proxy.retry.policy import QuotaSpec
+from proxy.retry.weather_changes import WeatherChanged, WeatherWatch
 from proxy.stores.redis.cooldown import read, written
 from proxy.transport.clock import monotonic
 
@@ -109,7 +110,14 @@ async def limited(machines: list[Machine], under_way: int = 20) -> None:
 
 async def test_a_limit_that_one_finds_is_one_of_the_whole_fleet(redis_server: RedisServer, sidecars: Make) -> None:
     machines = await fleet_of(3, redis_server, sidecars)
+    told: list[list[WeatherChanged]] = [[] for _ in machines]
+    for machine, its in zip(machines, told, strict=True):
+        machine.governor.watch = WeatherWatch("u", "x", its.append)
     await limited(machines)
+    assert [(its[0].event, its[0].why) for its in told] == [
+        ("limit_began", "refused"),
+        *[("limit_began", "elsewhere")] * 2,
+    ]
     for machine in machines:
         machine.answer()
         machine.come(100)
