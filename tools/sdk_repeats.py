@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gzip
 import socket
 import sys
 import tempfile
@@ -39,7 +40,8 @@ PAGE = ROOT / "docs" / "reference" / "sdk-repeats.md"
 EXAMPLES = ROOT / "config" / "examples"
 
 #: How an attempt fails, in the words of the page.
-FAILURES = ("408", "409", "429", "500", "502", "503", "504", "529", "reset", "timeout", "refused")
+CUTS = ("cut after the head", "cut in the first byte", "cut before the last byte", "cut in the gzip trailer")
+FAILURES = ("408", "409", "429", "500", "502", "503", "504", "529", "reset", *CUTS, "timeout", "refused")
 #: What nobody should repeat after: tried too, so that nothing is repeated that the SDK would not.
 OTHERS = ("400", "404", "501", "507")
 #: With these an upstream goes on failing.
@@ -86,8 +88,11 @@ class Results:
 
 
 def failures(sdk: Sdk) -> tuple[str, ...]:
-    """The failures that an SDK is shown: those of all, and its provider's own."""
-    return (*FAILURES, *sdk.answers)
+    """The failures that an SDK is shown: those of all, and its provider's own. botocore undoes no content coding, and
+    asks for none.
+    """
+    coded = sdk.package != "botocore"
+    return (*(each for each in FAILURES if coded or each != CUTS[-1]), *sdk.answers)
 
 
 async def play(sdk: Sdk) -> Results:
@@ -179,7 +184,8 @@ class _Stage:
             async with Upstream(hang, ok, sock=self._slow[cell]) as upstream:
                 succeeded = await self._asked(call, way, self.name(cell), upstream.url, CLIENT_TIMEOUT)
                 return Seen(succeeded, len(upstream.requests))
-        return await self._made(call, way, self._failing(failure), ok)
+        first = _cut(call.ok, failure) if failure in CUTS else self._failing(failure)
+        return await self._made(call, way, first, ok)
 
     async def lasting(self, cell: Cell) -> Seen:
         """A call of which every attempt fails."""
@@ -281,6 +287,19 @@ def _asking_for_the_body(then: Step) -> Step:
     return step
 
 
+def _cut(ok: bytes, where: str) -> Step:
+    """The answer `ok`, whose connection breaks before all of it has come."""
+    head, _, body = ok.partition(b"\r\n\r\n")
+    if where == "cut in the gzip trailer":
+        body = gzip.compress(body, mtime=0)
+        lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length:")]
+        head = b"\r\n".join([*lines, b"Content-Encoding: gzip", b"Content-Length: %d" % len(body)])
+        come = body[:-3]
+    else:
+        come = {CUTS[0]: b"", CUTS[1]: body[:1]}.get(where, body[:-1])
+    return _asking_for_the_body(head + b"\r\n\r\n" + come)
+
+
 _HEAD = """# What SDKs repeat
 
 If you switch an SDK's own retries off and let redrive retry, you should not be worse off. So a [dialect](dialects.md)
@@ -299,9 +318,10 @@ retries on, and through redrive with the SDK's retries off, under the policy of
 | **SDK** | only the SDK: this does not occur |
 | neither | the failure goes to the app |
 
-*reset* is a connection broken before the answer, *timeout* is no answer in time, *refused* is a port on which no server
-listens for a moment. Each second table shows how many attempts an upstream gets that keeps failing: from the SDK alone,
-through the recipe, and if both retry.
+*reset* is a connection broken before the answer, *cut* is an answer whose connection breaks before all of it has come
+([whole answers](whole-answers.md)), *timeout* is no answer in time, *refused* is a port on which no server listens for
+a moment. Each second table shows how many attempts an upstream gets that keeps failing: from the SDK alone, through the
+recipe, and if both retry.
 """
 _NOTES = """
 ## What it takes

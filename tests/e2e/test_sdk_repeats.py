@@ -36,6 +36,10 @@ NOT_CARRIED_OUT = ("refused", "429")
 #: (SDK, call, failure) where a write is repeated after a failure of case 3 that its SDK gives up.
 WRITES_REPEATED = {
     ("stripe", "customers.create", "408"): "it carries an Idempotency-Key, which makes it idempotent",
+    **{
+        ("stripe", "customers.create", cut): "the same, and requests tells of it as of no lost connection"
+        for cut in tool().CUTS
+    },
 }
 #: SDKs that read no word of redrive's with which to stop: what both make of a call is what one makes times the other's.
 MULTIPLIES = {"boto3 (DynamoDB)", "boto3 (S3)", "azure-core"}
