@@ -118,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     option = add("check", check, "validate a configuration; print every error and warning").add_argument
     help_text = "text for people, json for editors, github for pull-request annotations (default: %(default)s)"
     option("--format", choices=("text", "json", "github"), default="text", help=help_text)
+    option("--notes", action="store_true", help="also print notes: figures worth knowing, such as when a bucket drains")
+    option("file", nargs="?", metavar="FILE", help="the configuration, as with -c")
     asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
     option = asked.add_argument
     option("method", metavar="METHOD", help="the request's method, or CONNECT")
@@ -260,8 +262,13 @@ def check(options: argparse.Namespace) -> int:
     """Print all problems of a configuration, or that it has none."""
     from proxy.config import problems as reports
 
+    if options.file is not None:
+        if options.config not in (None, options.file):
+            return _refuse(f"check takes one file, not {options.config} and {options.file}")
+        options.config = options.file
+    kinds = ("error", "warning", "note") if options.notes else ("error", "warning")
     as_text = options.format == "text"
-    file, loaded = _load(options, *(("error", "warning", "note") if as_text else ("none",)))
+    file, loaded = _load(options, *(kinds if as_text else ("none",)))
     problems, settings = loaded.problems, loaded.settings
     names = None if settings is None else len(settings.router.upstreams)
     if options.format == "json":

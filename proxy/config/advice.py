@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from proxy.config.addresses import as_glob
+from proxy.config.plain_keys import in_the_clear, keys_in_the_clear
 from proxy.config.problems import Mark, Problems, Severity
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import FILE
@@ -120,12 +121,14 @@ class _Advice:
                 self._lists,
                 self._rules,
                 self._keys,
+                self._secrets,
+                self._grpc_strategy,
             ):
                 for key, message in advice(policy) if policy.upstream not in wrong else ():
                     self._report(policy, at, path, key, message, "note" if advice in notes else "warning")
         for upstream in self._upstreams:
             of_upstreams = (self._routes, self._paths, self._reach, self._keys_in_tunnels, self._in_the_clear)
-            for look in (*of_upstreams, self._without_tls, self._grpc):
+            for look in (*of_upstreams, self._without_tls, self._grpc, self._plain_keys):
                 for found in look(upstream) if upstream.name not in wrong else ():
                     self._problems.warn(*found)
         for compare in (self._hosts, self._taken_hosts, self._services, self._redis, self._reads):
@@ -352,6 +355,20 @@ class _Advice:
         if credentials.name == "authorization" and any(each.name == "aws" for each in policy.classify.dialects):
             message = "replace an AWS signature: where apps sign, leave the field to them"
             yield ("credentials", "header"), message
+
+    def _secrets(self, policy: Policy) -> _Said:
+        yield from in_the_clear(self._tree_of(policy))
+
+    def _plain_keys(self, upstream: Upstream) -> _Placed:
+        yield from keys_in_the_clear(*self._written(upstream))
+
+    def _grpc_strategy(self, policy: Policy) -> _Said:
+        """Warn of gRPC's strategy if no grpc-status is retried: it retries HTTP failures alone."""
+        if policy.strategy.kind == "grpc" and not _names_grpc(policy):
+            message = (
+                "no grpc-status is retried: add the dialect, `dialects: [http, grpc]`, or list statuses in classify"
+            )
+            yield ("strategy",), message
 
     def _lists(self, policy: Policy) -> _Said:
         """Warn of a status below 400 in a list of failures."""

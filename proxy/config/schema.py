@@ -928,7 +928,9 @@ _WHERE = {name: f"upstreams.NAME.{name}" for name in UPSTREAM.keys} | {
     name: f"defaults.{name}" for name in DEFAULTS.keys
 }
 _WHERE |= {name: f"defaults.{there}" for name, there in ELSEWHERE.items()}
-FILE = replace(_FILE, more=_LEFT_ALONE, belongs=_WHERE)
+#: An upstream that was written at the top has keys of an upstream, and none of the file's.
+_OF_UPSTREAMS = frozenset({"url", "hosts", "prefix", "dialects", "strategy", "timeouts", "routes", "classify"})
+FILE = replace(_FILE, more=_LEFT_ALONE, belongs=_WHERE, inside=(("to indent it under `upstreams:`", _OF_UPSTREAMS),))
 
 
 def schema() -> dict[str, Any]:

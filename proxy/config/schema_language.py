@@ -253,9 +253,24 @@ class Section:
     more: Mapping[str, Any] = field(default_factory=dict)
     belongs: Mapping[str, str] = field(default_factory=dict)
 
+    #: Where a mapping that is the value of an unknown key belongs: (place, the keys that it has there).
+    inside: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def _spaced(self, value: Any) -> str:
+        """The hint for a text that is a key and its value without a space between them; "" for any other value."""
+        head, colon, rest = str(value).partition(":")
+        fits = isinstance(value, str) and colon and head in self.keys and rest[:1] not in ("", " ")
+        return f" (did you mean {head}: …, with a space after the colon?)" if fits else ""
+
+    def _place_of(self, value: Any) -> str | None:
+        """Where a mapping belongs, by the keys that it has; None if that is not known."""
+        if not isinstance(value, Map):
+            return None
+        return next((place for place, keys in self.inside if keys & value.keys()), None)
+
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
-            report(at, path, f"must be a mapping, not {written(tree)}")
+            report(at, path, f"must be a mapping, not {written(tree)}{self._spaced(tree)}")
             return BAD
         found: dict[str, Any] = {}
         lookup = "redrive schema lists all keys" if len(self.keys) > 12 else ""  # fewer are listed in the message
@@ -264,6 +279,7 @@ class Section:
             if key is None:
                 if not self.open:
                     there = self.belongs.get(name)
+                    there = there or self._place_of(tree[name])
                     head = name.partition(":")[0].strip()
                     if head != name and head in self.keys:  # `url:http://…`, or a stray space
                         there = f"{head}: …, with a space after the colon" if ":" in name else head

@@ -441,6 +441,7 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
             message = remedy
         if "mapping values are not allowed" in message or "expected ':'" in message:
             message += "; put a space after a key's colon, and quote text that contains a colon and a space"
+        message = _in_plain_words(message)
         if "${" in line:
             message += "; inside { } or [ ], put ${NAME} in quotes"
         if at is not None:
@@ -450,6 +451,37 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
         mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
         message = f"a character that is not allowed here ({getattr(error, 'reason', 'unknown')})"
     return mark, f"this is not valid YAML: {' '.join(message.split())}"
+
+
+#: What PyYAML says of errors that people make often, and what it means.
+_PLAIN_WORDS = (
+    (
+        "did not find expected key",
+        "the line is indented neither as the one above it nor under it, or a quote is missing",
+    ),
+    ("could not find expected ':'", "a key without a colon and a space after it"),
+    ("found unexpected end of stream", "the file ends before this is closed"),
+    ("found character '%' that cannot start any token", "text that begins with % must be quoted"),
+    ("found character '@' that cannot start any token", "text that begins with @ must be quoted"),
+    ("found character '`' that cannot start any token", "text that begins with ` must be quoted"),
+    ("found character that cannot start any token", "text that begins with @, ` or % must be quoted"),
+    ("mapping values are not allowed in this context", "a colon and a space where no key can be"),
+    ("while scanning a simple key", "in the line"),
+    ("while scanning a quoted scalar", "the quoted text"),
+    ("while scanning for the next token", "in the text"),
+    ("while parsing a block mapping", "in the keys"),
+    ("while parsing a block collection", "in the list"),
+    ("while parsing a flow mapping", "in the { }"),
+    ("while parsing a flow sequence", "in the [ ]"),
+    ("while scanning", "in what is read"),
+)
+
+
+def _in_plain_words(message: str) -> str:
+    """A message of PyYAML's in the words of somebody who writes a file."""
+    for theirs, ours in _PLAIN_WORDS:
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _alias(message: str, rest: str) -> str:

@@ -51,7 +51,7 @@ def test_the_lines_of_a_pipe_are_the_plain_ones(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(("text", "status"), [(WRONG, 2), (FINE, 0), (BAD, 2)])
 def test_json_says_what_the_lines_say(capsys: pytest.CaptureFixture[str], text: str, status: int) -> None:
     Path("r.yaml").write_text(text)
-    assert main(["check", "-c", "r.yaml"]) == status
+    assert main(["check", "-c", "r.yaml", "--notes"]) == status
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("r.yaml:")]
     assert main(["check", "-c", "r.yaml", "--format", "json"]) == status
     out, err = capsys.readouterr()

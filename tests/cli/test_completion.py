@@ -75,7 +75,7 @@ def test_bash(capsys: pytest.CaptureFixture[str]) -> None:
     for typed, wanted in CASES:
         assert offered(typed) == (VERBS if wanted is None else wanted), typed
     assert offered("redrive check --format = g") == {"github"}, "an option with = comes as three words"
-    assert offered("redrive check -") == {"-c", "--config", "--format", "-h", "--help"}
+    assert offered("redrive check -") == {"-c", "--config", "--format", "--notes", "-h", "--help"}
 
 
 @pytest.mark.skipif(FISH is None, reason="fish is not installed")

@@ -123,9 +123,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
         ["4:13: upstreams.a.bucket: warning: holds 0, but a retry costs 5: no retry is ever granted"],
     ),
     "a throttle too small": (
-        A + "    strategy: grpc\n    bucket: {kind: throttle, max_tokens: 2}\n",
+        A + "    strategy: grpc\n    dialects: [http, grpc]\n    bucket: {kind: throttle, max_tokens: 2}\n",
         [
-            "5:13: upstreams.a.bucket: warning: "
+            "6:13: upstreams.a.bucket: warning: "
             "holds 2: the first failure leaves no more than half, and nothing is retried"
         ],
     ),

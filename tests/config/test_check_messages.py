@@ -1,0 +1,85 @@
+"""What `check` says of the mistakes that newcomers make: where a key belongs, what YAML means, and secrets in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main
+
+UPSTREAM = "upstreams:\n  a:\n    url: https://x.example\n"
+
+
+def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    file = folder / "r.yaml"
+    file.write_text(text)
+    main(["check", str(file), *options])
+    return [
+        line.removeprefix(f"{file}:") for line in capsys.readouterr().err.splitlines() if line.startswith(str(file))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "shop:\n  url: https://x.example\n",
+            "1:1: shop: unknown key (did you mean to indent it under `upstreams:`?)",
+        ),
+        (
+            "upstreams:\n  a:\n    url:https://x.example\n",
+            "3:5: upstreams.a: must be a mapping, not 'url:https://x.example' "
+            "(did you mean url: …, with a space after the colon?)",
+        ),
+        (
+            f"{UPSTREAM}   mode: off\n",
+            "4:4: this is not valid YAML: the line is indented neither as the one above it nor under it, or a quote is "
+            "missing (in the keys that began on line 2)",
+        ),
+        (
+            'upstreams:\n  a:\n    url: "https://x.example\n',
+            "4:1: this is not valid YAML: the file ends before this is closed (the quoted text that began on line 3)",
+        ),
+        (
+            "upstreams:\n  a:\n    url: @x\n",
+            "3:10: this is not valid YAML: text that begins with @, ` or % must be quoted (in the text that began on "
+            "line 3)",
+        ),
+        (
+            f"{UPSTREAM}    strategy: grpc\n",
+            "4:15: upstreams.a.strategy: warning: no grpc-status is retried: add the dialect, `dialects: [http, "
+            "grpc]`, or list statuses in classify",
+        ),
+    ],
+)
+def test_each_says_where_and_how(text: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(tmp_path, text, capsys) == [line]
+
+
+def test_a_secret_in_the_clear_is_told_of_and_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "sk-0123456789")
+    fields = "    headers: {request: {set: {X-Api-Key: %s, X-Tenant: acme-corporation}}}\n"
+    (line,) = said(tmp_path, UPSTREAM + fields % "sk-0123456789", capsys)
+    assert line.endswith(
+        "upstreams.a.headers.request.set.X-Api-Key: warning: a secret in the clear: write ${X_API_KEY} and set it in "
+        "the environment, or ${file:PATH}"
+    )
+    assert said(tmp_path, UPSTREAM + fields % "'${KEY}'", capsys) == []
+    keys = "    credentials: {header: x-api-key, values: [sk-0123456789, '${KEY}x']}\n"
+    (line,) = said(tmp_path, UPSTREAM + keys, capsys)
+    assert "upstreams.a.credentials.values[0]: warning: a secret in the clear" in line
+    assert "sk-0123" not in line
+
+
+def test_notes_are_printed_if_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(tmp_path, UPSTREAM, capsys) == []
+    (note,) = said(tmp_path, UPSTREAM, capsys, "--notes")
+    assert ": note: the quota drains where more than " in note
+
+
+def test_two_different_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", "one.yaml", "two.yaml"]) == 2
+    assert capsys.readouterr().err == "redrive: check takes one file, not one.yaml and two.yaml\n"
