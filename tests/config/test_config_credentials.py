@@ -177,9 +177,10 @@ ADVICE: dict[str, tuple[str, str]] = {
 def test_what_does_not_go_together_is_told(name: str, tmp_path: Path) -> None:
     more, wanted = ADVICE[name]
     text = f"upstreams: {{a: {{url: https://x, {more}, credentials: {{header: Authorization, values: [{SECRET}]}}}}}}\n"
-    (line,) = lines(tmp_path, loaded(tmp_path, text), "warning")
+    found = lines(tmp_path, loaded(tmp_path, text), "warning")
+    (line,) = [each for each in found if "a secret in the clear" not in each]
     assert wanted in line
-    assert SECRET not in line
+    assert not [each for each in found if SECRET in each]
 
 
 def test_a_value_may_stand_in_a_file(tmp_path: Path) -> None:
