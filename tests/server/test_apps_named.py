@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.front import Front, to
+from support.front import Front, request, to
 from support.scripted import Upstream, answer
 
 from proxy.config.settings import Address
 from proxy.retry.apps import RANKS, Apps, NamedApp
-from proxy.retry.policy import HeaderEdits
+from proxy.retry.policy import BucketRef, HeaderEdits, RateSpec
 from proxy.server.app_names import unix_user
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
@@ -114,3 +115,23 @@ async def test_without_apps_nothing_is_named_and_nothing_is_kept_back() -> None:
 def test_an_app_may_lower_its_priority_and_not_raise_it() -> None:
     assert KNOWN["web"].lowered().rank == RANKS["low"]
     assert KNOWN["batch"].lowered() is KNOWN["batch"]
+
+
+async def test_a_call_of_a_better_priority_overtakes_those_that_wait_for_a_rate() -> None:
+    apps = Apps(known=KNOWN)
+    rate = BucketRef(RateSpec(20.0, 1.0), "pace")
+    async with (
+        Upstream(FINE) as upstream,
+        Front(to("api", upstream.url, rate=rate), apps=apps) as front,
+        AsyncExitStack() as stack,
+    ):
+        callers = [await stack.enter_async_context(front.app()) for _ in range(7)]
+        for number, caller in enumerate(callers[:6]):
+            caller.send(request("GET", f"/api/{number}", basic("batch"), host=caller.authority))
+        while front.path.waiting < 5:  # noqa: ASYNC110  no event tells of a waiting call
+            await asyncio.sleep(0)
+        assert (await callers[6].ask("GET", "/api/web", basic("web"))).status == 200
+        for caller in callers[:6]:
+            assert (await caller.read()).status == 200
+        order = [each.target for each in upstream.requests]
+        assert order.index("/web") < 5 and len(order) == 7
