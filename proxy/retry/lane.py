@@ -395,7 +395,7 @@ class Lane:
             self.outage.probe_ended(now, lost=False)
         if attempt in self._taken:
             self._vacate(attempt)
-        elif sent < self.limit.begun:  # else it had a place, which was freed when its head came
+        elif sent <= self.limit.begun:  # else it had a place, which was freed when its head came
             self._free_before()
 
     def _free_before(self) -> None:
