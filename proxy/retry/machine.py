@@ -18,8 +18,8 @@ is decided when it is due: it is paid with the price that was granted meanwhile,
 or it is not made. An attempt that is due before the bucket has answered waits for the answer.
 
 Once an answer is being delivered the call is committed: no move leads back, unless the answer breaks and goes on
-(`proxy.retry.resumption`). While an attempt is in flight the driver
-watches `deadline` and reports `woke` when it has passed.
+(`proxy.retry.resumption`). While an attempt is in flight the driver watches `deadline` and reports `woke` when it has
+passed.
 
 A refusal of another attempt (an `Outcome`) ends the call in one of three ways (`end`): the call goes on at another
 upstream, the answer that is held goes to the app, or the proxy answers itself. If another upstream takes the call over
