@@ -71,6 +71,7 @@ MODULES = [
     "proxy.retry.plans",
     "proxy.retry.pushback",
     "proxy.retry.registry",
+    "proxy.retry.route_index",
     "proxy.retry.spacing",
     "proxy.retry.states",
     "proxy.retry.traffic",

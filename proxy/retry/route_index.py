@@ -31,7 +31,7 @@ class RouteIndex:
         #: The most slashes of a beginning.
         self._deepest = max((each.count("/") for each in self._beginnings), default=0)
 
-    def candidates(self, method: str, path: str) -> Sequence[int]:
+    def candidates(self, method: str, path: str) -> tuple[int, ...]:
         """Return the numbers of the routes that may match this method and plain path, in their order."""
         known = self._whole.get(path)
         found = _NONE if known is None else known.of(method)
