@@ -18,4 +18,4 @@ def is_installed(extra: str) -> bool:
 
 def remedy(extra: str) -> str:
     """The command that installs an extra, as text for people."""
-    return f"pip install 'redrive[{extra}]', or in a checkout make extras"
+    return f"in a checkout pip install '.[{extra}]', or make extras"

@@ -388,9 +388,9 @@ def test_an_optional_part_that_is_missing_is_told_with_its_command(
     assert problems == [
         "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, or the bucket is this "
         "process's own: "
-        "pip install 'redrive[redis]', or in a checkout make extras",
+        "in a checkout pip install '.[redis]', or make extras",
         "redrive.yaml:3:40: upstreams.a.connect: warning: needs the package cryptography: "
-        "pip install 'redrive[intercept]', or in a checkout make extras",
+        "in a checkout pip install '.[intercept]', or make extras",
     ]
 
 

@@ -552,9 +552,9 @@ async def test_without_the_extra(
 ) -> None:
     monkeypatch.setattr("proxy.server.intercept.is_installed", lambda extra: False)
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
-        assert "pip install 'redrive[intercept]'" in local.notices[0]["lines"][0]
+        assert "pip install '.[intercept]'" in local.notices[0]["lines"][0]
         async with front.app() as other:
-            assert b"pip install 'redrive[intercept]'" in (await other.ask("CONNECT", front.inner)).body
+            assert b"pip install '.[intercept]'" in (await other.ask("CONNECT", front.inner)).body
         assert (await app.ask("GET", "/api/x")).status == 200  # all else is served
 
 
