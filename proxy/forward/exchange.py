@@ -916,8 +916,8 @@ def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool
 
 
 def _answer(exchange: Exchange, action: Answer, now: float) -> None:
-    """Write the proxy's own answer, unless an upstream's has begun to go to the app."""
-    if exchange.delivery.status:
+    """Write the proxy's own answer, unless an upstream's, which broke, was to go on."""
+    if exchange.delivery.resumer is not None:
         return
     exchange.delivery.answer(action, exchange.call.so_far, exchange.journey)
 
