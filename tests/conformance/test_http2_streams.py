@@ -17,7 +17,7 @@ defaults:
 STREAM: Fields = [(":status", "200"), ("content-type", "text/event-stream")]
 ASKS = b'{"stream": true}'
 BEGUN = b'event: message_start\ndata: {}\n\nevent: ping\ndata: {"type": "ping"}\n\n'
-SAID = b'event: content_block_start\ndata: {"index": 0}\n\n'
+SAID = b'event: content_block_start\ndata: {"index": 0}\n\nevent: message_stop\ndata: {}\n\n'
 FAILS = b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n'
 
 

@@ -37,6 +37,7 @@ MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
     "proxy.retry.rules._element": ([rules._element("Code")], True),
     "proxy.retry.http_date": (list(http_date._FORMS), False),
     "proxy.retry.rules.__init__": ([re.compile("|".join(map(translate, ("*a*b", "a*a*c", "*"))))], False),
+    "proxy.retry.stream_ends.__init__": ([re.compile(rb'"finish_reason"\s*:\s*(?!null\b|\s)')], True),
     "proxy.retry.routing._prefixes": ([re.compile(rb"(?:/[^/?]*){3}")], False),
     "proxy.wire.field_names._specials": ([names.find_request.__self__, names.find_answer.__self__], True),
 }

@@ -42,7 +42,7 @@ export function story(call, house) {
     sent.length ? h("ol", { class: "waterfall" }, sent.map((attempt, at) => stretch(attempt, sent[at + 1], whole))) : null,
     call.history.length > 1 ? h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, "0"), h("span", {}, seconds(whole / 2)), h("span", {}, seconds(whole))) : null,
     h("p", { class: "verdict" }, h("span", { class: `outcome ${call.outcome}` }, call.outcome), " ", OUTCOMES[call.outcome] ?? "", call.detail ? h("span", { class: "quiet" }, ` Detail: ${call.detail}.`) : null, call.app_retry ? h("span", { class: "quiet" }, " The app itself was retrying here.") : null),
-    call.remedy ? h("p", { class: "verdict remedy" }, h("b", {}, "What helps: "), `${call.remedy}.`) : null,
+    call.remedy ? h("p", { class: "remedy" }, h("b", {}, "What helps: "), `${call.remedy}.`) : null,
     (call.fallbacks ?? []).map((each) => h("p", { class: "verdict" }, each.skipped ? `Not taken over by ${each.to} (${each.outcome}): ${each.skipped}.` : `Taken over by ${each.to} (${each.outcome}).`)),
     h("dl", { class: "facts" }, facts(call, house)),
     actions(call, house),
