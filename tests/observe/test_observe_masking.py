@@ -115,3 +115,8 @@ def test_what_a_rule_holds_a_header_against_is_masked() -> None:
     rules = [{"status": "400", "header": {"x-why": "s3cret*", "x-any": "*"}, "as": "throttling"}]
     assert masking.place("classify.rules", rules) == "[{status: 400, header: {x-why: ***, x-any: *}, as: throttling}]"
     assert masking.place("scope.header", "X-Tenant") == "X-Tenant"
+
+
+def test_the_estimate_of_tokens_is_no_secret() -> None:
+    assert masking.place("tokens.output", "7") == "7"
+    assert masking.place("tokens.output", "7", argument=True) == "***"

@@ -255,7 +255,7 @@ def store(spec: BucketSpec) -> str:
             )
         case _:
             most = f"at most {spec.burst:g} at once, then {spec.when_empty}"
-            return f"rate: {spec.rate:g} attempts a second, {most}{where}"
+            return f"rate: {spec.rate:g} {spec.unit} a second, {most}{where}"
 
 
 def scope(policy: Policy, value: str) -> str:
