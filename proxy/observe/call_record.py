@@ -70,6 +70,7 @@ class CallRecord:
         sent_by: str = "",
         grpc_status: int | None = None,
         agent: str = "",
+        app: str = "",
     ) -> None:
         self.agent = agent
         self.wall_started = wall_started
@@ -88,7 +89,7 @@ class CallRecord:
         self.endpoint = endpoint
         self.history = history
         self.detail = detail
-        self.app = ""
+        self.app = app
         self.app_retry = app_retry
         self.number = number
         self.fallbacks = fallbacks

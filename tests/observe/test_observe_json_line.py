@@ -70,6 +70,7 @@ ATTEMPTS = {
     "key": st.none() | st.integers(0, 1000),
     "key_why": TEXTS,
     "aside": st.booleans(),
+    "range": st.sampled_from(["", "bytes=7-"]),
 }
 RECORDS = st.builds(AttemptRecord, **ATTEMPTS)
 FALLBACKS = st.builds(FallbackRecord, to=TEXTS, outcome=st.sampled_from(Outcome), skipped=TEXTS)
@@ -91,6 +92,7 @@ CALLS: dict[str, st.SearchStrategy[Any]] = {
     "history": st.lists(RECORDS, max_size=3),
     "detail": LETTERS,
     "agent": LETTERS,
+    "app": LETTERS,
     "app_retry": st.booleans(),
     "number": st.just(0),
     "fallbacks": st.lists(FALLBACKS, max_size=2),

@@ -392,7 +392,8 @@ def _call(found: dict[str, Any], mark: Mark) -> CallScript:
         ]
     expect = {key: list(value) if isinstance(value, tuple) else value for key, value in expect.items()}
     size = request.get("body_size", len(body or b""))
-    ask = AppRequest(request["method"], request["url"], _pairs(request), size, body=body or b"")
+    method, url = str(request["method"]), str(request["url"])  # exactly texts, as the compiled core wants them
+    ask = AppRequest(method, url, _pairs(request), size, body=body or b"")
     return CallScript(mark, full["at"], ask, tuple(map(_step, full["attempts"])), expect, body)
 
 
