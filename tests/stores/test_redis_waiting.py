@@ -83,7 +83,8 @@ async def test_redis_is_asked_once_a_token_and_no_token_is_given_twice(
     # A token that is taken late makes room for none: what counts is the time since the first.
     assert all(number + 1 <= burst + 1 + spec.rate * (at - begun) for number, (at, _) in enumerate(sent))
     members = 4 * len(fleet)  # reports of the processes themselves
-    assert asked <= 60 + 2 * len(fleet) + members
+    # About one script a token (`bench/fleet.py` measures it); a waiter that polled would ask some eight hundred times.
+    assert asked <= 2 * 60 + 2 * len(fleet) + members
     first = [number for _, number in sent[:30]]
     assert all(first.count(number) >= 2 for number in range(6))  # they take turns
 
