@@ -104,7 +104,7 @@ class SequentialFlow:
             return self.admit(call, expected, now)
         if call.deadline is not None and now >= call.deadline - EPSILON:
             why = "the store that keeps the bucket did not answer in time"
-            return self.withdraw(call, Outcome.DEADLINE, now, why)
+            return self.no_more(call, Outcome.DEADLINE, now, why)
         if not payment.asked or now >= payment.limit - EPSILON:
             why = "the store that keeps the bucket did not grant it"
             return self.no_more(call, Outcome.BUCKET_EMPTY, now, why)
@@ -186,7 +186,8 @@ class SequentialFlow:
         """Hold the call again, first in its queue: its attempt was an outage's probe, and was not processed (contract,
         section 14). The attempt does not count for `max_attempts`, and its price pays for the next one.
         """
-        call.failure = failure
+        call.plan_no_more(now)
+        call.keep(failure)  # a fault, which has no answer
         call.spared += 1
         call.note(flight, now, "probed", failure)
         return self.admit(call, Next(now, call.upcoming.hold_again(flight, now)), now)
@@ -195,6 +196,7 @@ class SequentialFlow:
         """Make an attempt that was answered 401 once more, with the new value of its credential. The attempt does not
         count for `max_attempts`, and pays no price but that of rate buckets (contract, section 16, "Key files").
         """
+        call.plan_no_more(now)
         call.failure = failure
         call.spared += 1
         call.note(flight, now, RENEWED, failure, call.reply)

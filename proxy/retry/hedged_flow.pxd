@@ -11,7 +11,12 @@ from proxy.retry.states cimport Flight, Next
 
 cdef class HedgedFlow(SequentialFlow):
     cpdef Hedged hedges(self, CallState call)
+    @cython.locals(payment=Payment)
+    cpdef tuple due(self, CallState call, Next planned, double now)
+    cpdef tuple admit(self, CallState call, Next planned, double now)
     @cython.locals(payment=Payment, upcoming=NextAttempt)
     cdef tuple _send(self, CallState call, Next planned, double now)
+    @cython.locals(upcoming=NextAttempt)
+    cdef tuple _pass_gates(self, CallState call, Payment payment, Next planned, bint is_paid, double now)
     cdef tuple _pay(self, CallState call, Payment payment, Next planned, double now)
     cdef tuple _pass_over(self, CallState call, double now)

@@ -88,10 +88,23 @@ class HedgedFlow(SequentialFlow):
         return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Pay for and send the planned hedge, which was waited for and is due."""
-        if call.attempts == call.earlier:
+        """Pay for and send the planned hedge, which was waited for and is due; one that was paid for before a gate held
+        it is only sent.
+        """
+        payment = call.upcoming.payment
+        if call.attempts == call.earlier or (payment is not None and payment.price is not None):
             return self.admit(call, planned, now)
         return self._send(call, planned, now)
+
+    def admit(self, call: CallState, planned: Next, now: float) -> Actions:
+        """Launch the planned attempt, which is due and paid for, or wait if a gate holds it. Beside others it is only a
+        hedge: if a gate refuses it, the attempts in flight go on.
+        """
+        state = call.state
+        if type(state) is not Flying or not state.flights:
+            return SequentialFlow.admit(self, call, planned, now)
+        state.planned = planned
+        return self._pass_gates(call, call.upcoming.payable(), planned, True, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
         """Give back the price of a hedge that a pushback has delayed meanwhile: it is paid for when it is due."""
@@ -131,20 +144,29 @@ class HedgedFlow(SequentialFlow):
         state.planned = planned
         if payment is not None and payment.owed is not None:  # the hedge owed for is due
             return kept if state.flights else (*kept, *self.wait(call, planned, now))
-        if planned.due <= now:
+        is_due = planned.due <= now
+        if not is_due or (payment is not None and payment.price is not None):
+            call.upcoming.give_back(now)  # no other call waits for a hedge that is not due; one that was held pays anew
+        if is_due:
             return (*kept, *self._send(call, planned, now))
-        call.upcoming.give_back(now)  # other calls must not wait because of a hedge that is not due
         return (*kept, *self.wait(call, planned, now))
 
     def _send(self, call: CallState, planned: Next, now: float) -> Actions:
         """Pay for a hedge that is due, and send it if the gates permit; else wait, or send no more hedges."""
-        upcoming, flies = call.upcoming, call.flies()
+        upcoming = call.upcoming
         payment, bucket = upcoming.payable(), upcoming.bucket
         if not self._is_within_extra(call, payment, now):
             call.plan_no_more(now)
             return ()
         if bucket is not None and not bucket.affords(planned.price, now):
             return self.no_more(call, Outcome.BUCKET_EMPTY, now)
+        return self._pass_gates(call, payment, planned, False, now)
+
+    def _pass_gates(self, call: CallState, payment: Payment, planned: Next, is_paid: bool, now: float) -> Actions:
+        """Send a hedge that is due if the gates permit, and pay for it unless it is paid for (`is_paid`); else wait, or
+        send no more hedges.
+        """
+        upcoming, flies = call.upcoming, call.flies()
         only = upcoming.prefer(call.state, now)
         at, no, why = upcoming.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
         if no is Outcome.OVERLOADED and flies:
@@ -160,6 +182,8 @@ class HedgedFlow(SequentialFlow):
                 upcoming.gates().hold(why, now)
             planned.due, planned.gated = at, True
             return self.wait(call, planned, now, "held")
+        if is_paid:
+            return self.launch(call, now)
         return self._pay(call, payment, planned, now)
 
     def _pay(self, call: CallState, payment: Payment, planned: Next, now: float) -> Actions:

@@ -338,6 +338,7 @@ class NextAttempt:
         payment = self.payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
         if flight.payment is not None:
             payment.take_over(flight.payment)
+            self.paid = None  # until the next attempt is sent with it
         admission = self.gates()
         self.scope.governor.stays(admission, self.caller(), now)
         admission.cooled = True

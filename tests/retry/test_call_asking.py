@@ -5,22 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elsewhere import Elsewhere, ElsewhereFactory
-from playbook import Playbook, app_gone, ended, granted, refused, replay_lost, reply, start, wake
+from playbook import ANY, Playbook, app_gone, ended, fault, granted, refused, replay_lost, reply, start, wake
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
-from proxy.retry.actions import Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.actions import Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.buckets import RateBucket
-from proxy.retry.caller import Name
+from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.ending import AttemptEnding
 from proxy.retry.environment import Env
-from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
+from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.machine import Call
 from proxy.retry.next_attempt import PATIENCE
-from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, RateSpec, Strategy, Timeouts
+from proxy.retry.policy import (
+    Backoff,
+    BreakerSpec,
+    BucketRef,
+    Classify,
+    EndpointShare,
+    Policy,
+    QuotaSpec,
+    RateSpec,
+    Strategy,
+    Timeouts,
+)
 from proxy.retry.registry import Factory, Registry
+from proxy.retry.states import Flying
 from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -288,6 +301,104 @@ class TestHedging:
             >> granted(5, at=0.02)
             << Launch(3)
         )
+
+    def test_a_grant_beside_an_attempt_whose_breaker_opened_ends_hedging_only(self) -> None:
+        breaker = BreakerSpec(0.5, 1, 30.0, 10.0)
+        book = play(replace(HEDGED, circuit_breaker=breaker, endpoints=(EndpointShare("u:80"),)))
+        assert asked(book, endpoint=0)
+        open_up(book)
+        assert book >> granted(5, at=1.1)
+        assert bucket_of(book).level(2) == 5
+        assert book >> reply(1, 200, at=1.5) << Deliver(1, Outcome.SUCCESS)
+        assert under_way(book) == 0
+
+    def test_a_refusal_at_the_deadline_leaves_the_attempt_in_flight_until_the_deadline_rings(self) -> None:
+        book = play(replace(HEDGED, timeouts=Timeouts(total=1.5)))
+        assert asked(book, limit=1.5) >> refused(5, at=1.5)
+        assert under_way(book) == 1
+        assert (
+            book
+            >> wake(1.5)
+            << Cancel(1)
+            << Answer(504, ANY, ANY, Outcome.DEADLINE, ANY, ANY, ANY)
+            << Finish(Outcome.DEADLINE)
+        )
+        assert under_way(book) == 0
+
+    def test_an_answer_at_the_deadline_counts_after_the_refusal(self) -> None:
+        book = play(replace(HEDGED, timeouts=Timeouts(total=1.5)))
+        assert asked(book, limit=1.5) >> refused(5, at=1.5) >> reply(1, 200, at=1.5) << Deliver(1, Outcome.SUCCESS)
+
+    def test_a_granted_hedge_that_an_outage_holds_waits_beside_the_attempt_and_pays_once(self) -> None:
+        book = play(replace(HEDGED, outage="hold"))
+        assert asked(book)
+        begin_outage(book, 1.05)
+        assert book >> granted(5, at=1.1) << WakeAt(ANY)
+        assert isinstance(book.call.so_far.state, Flying)
+        assert list(book.call.so_far.state.flights) == [1]
+        book.scope.governor.first.end_outage(1.3)
+        assert book >> wake(1.3) << Launch(2) << WakeAt(2.3)  # and the bucket is not asked again
+        assert book >> reply(2, 200, at=1.5) << Cancel(1) << Deliver(2, Outcome.SUCCESS)
+        assert under_way(book) == 0
+
+    def test_a_granted_hedge_that_an_outage_holds_pays_anew_if_it_is_put_off(self) -> None:
+        book = play(replace(HEDGED, outage="hold"))
+        assert asked(book)
+        begin_outage(book, 1.05)
+        assert book >> granted(5, at=1.1) << WakeAt(ANY)
+        assert book >> reply(1, 503, at=1.2, headers={"retry-after": "3"}) << Hold(1) << WakeAt(4.2)
+        assert bucket_of(book).level(2) == 5
+
+    def test_the_probe_of_an_outage_that_failed_waits_again_beside_the_attempt(self) -> None:
+        unconnected = FaultKind.CONNECT_FAILURE
+        strategy = replace(HEDGED.strategy, non_fatal=frozenset({503, unconnected}))
+        classify = Classify(faults={unconnected: Class.TRANSIENT})
+        book = play(replace(HEDGED, outage="hold", strategy=strategy, classify=classify))
+        bucket_of(book).comes(6)
+        assert book >> start() << Launch(1) << WakeAt(1.0)
+        begin_outage(book, 0.9, holds=False)
+        assert book >> wake(1.0) << Launch(2) << WakeAt(2.0)
+        assert book >> fault(2, "connect_failure", at=1.1) << Launch(2, fresh=True)
+        assert book >> fault(2, "connect_failure", at=1.2) << WakeAt(ANY)
+        assert under_way(book) == 1
+        assert bucket_of(book).level(2) == 1  # what the probe paid is kept for the next
+        assert (
+            book >> reply(1, 200, at=1.3) << Deliver(1, Outcome.SUCCESS) >> ended(1, at=1.3) << Finish(Outcome.SUCCESS)
+        )
+        assert under_way(book) == 0
+        assert bucket_of(book).level(2) == 7  # the price that came back, and the token of a success without a retry
+
+
+def asked(book: Playbook, *, limit: float = 1.0 + PATIENCE, endpoint: int | None = None) -> Playbook:
+    """The first attempt is in flight, and the bucket is asked for the price of a hedge."""
+    launch = Launch(1, endpoint=endpoint)
+    return book >> start() << launch << WakeAt(1.0) >> wake(1.0) << WakeAt(limit) << Ask(5)
+
+
+def under_way(book: Playbook) -> int:
+    """The attempts that the governor counts as under way."""
+    return book.scope.traffic.flying
+
+
+def open_up(book: Playbook) -> None:
+    """Open the circuit breakers of all endpoints."""
+    assert book.scope.endpoints is not None
+    for breaker in book.scope.endpoints.of("u.test").breakers:
+        assert breaker is not None
+        breaker.ended(True, 1.0, 0, 1.0)
+
+
+def begin_outage(book: Playbook, now: float, *, holds: bool = True) -> None:
+    """Let two attempts of another call fail to connect, so that an outage begins; it `holds` a third call."""
+    governor, caller = book.scope.governor, Caller(book.request, MappingFields([]), "")
+    caller.outages = True
+    book.scope.traffic.answered_at = now - 1.0  # an outage of what never answered is none
+    for lost in range(2):
+        ending = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
+        governor.failed(object(), caller, ending, now, now, again=lost > 0, cools=False)
+    assert governor.first.outage.is_on
+    if holds:
+        assert governor.ask(Waiting(), caller, now)[1] == "outage"
 
 
 def test_a_driver_on_the_virtual_clock_asks_and_is_answered() -> None:

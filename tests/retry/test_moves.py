@@ -260,6 +260,7 @@ LATE: dict[str, tuple[Any, ...]] = {
 
 
 def test_calls_make_the_moves_of_the_table_and_no_others() -> None:
-    made = {move for seed in range(5000) for move in Driven(random.Random(seed)).moves()}
+    seeds = [*range(5000), 5315, 7775]  # the last two are refused a hedge beside attempts after its bucket was asked
+    made = {move for seed in seeds for move in Driven(random.Random(seed)).moves()}
     declared = {(state, name, then) for state, moves in MOVES.items() for name, to in moves.items() for then in to}
     assert made == declared
