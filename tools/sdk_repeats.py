@@ -131,6 +131,8 @@ def recipe(sdk: Sdk, urls: dict[str, str]) -> str:
             "strategy": strategy | {"backoff": {"base": wait, "throttling_base": wait, "jitter": "none"}},
             "timeouts": policy["timeouts"] | attempt,
             "bucket": {"kind": "quota", "capacity": 1_000_000},
+            "outage": "fail",  # what fails for longer than 100 ms is held else, and is not repeated meanwhile
+            "concurrency": "off",
         }
     return yaml.safe_dump(whole | {"upstreams": upstreams})
 
