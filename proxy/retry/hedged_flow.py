@@ -146,7 +146,7 @@ class HedgedFlow(SequentialFlow):
             return kept if state.flights else (*kept, *self.wait(call, planned, now))
         is_due = planned.due <= now
         if not is_due or (payment is not None and payment.price is not None):
-            call.upcoming.give_back(now)  # no other call waits for a hedge that is not due; one that was held pays anew
+            call.upcoming.give_back(now)  # no call waits for a hedge that is not due; a held one pays again
         if is_due:
             return (*kept, *self._send(call, planned, now))
         return (*kept, *self.wait(call, planned, now))
