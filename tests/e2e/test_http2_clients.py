@@ -21,7 +21,9 @@ import pytest
 from support.process import Redrive, run
 
 POLICY = """
-defaults: {{strategy: {{kind: standard, max_attempts: 4, backoff: {{base: 1ms, max: 5ms}}}}}}
+defaults:
+  strategy: {{kind: standard, max_attempts: 4, backoff: {{base: 1ms, max: 5ms}}}}
+  concurrency: "off"  # fifty calls that all fail at first would find a limit, and wait for it
 upstreams:
   echo: {{url: "http://127.0.0.1:{port}", prefix: /}}
 """
