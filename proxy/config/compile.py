@@ -73,7 +73,7 @@ def compile_tree(
     upstreams = Upstreams(policies.defaults, policies, problems)
     named = upstreams.named(tree.sub("upstreams"), found.get("upstreams", {}))
     fallback = upstreams.fallback()
-    files += [each for each in dict.fromkeys((*upstreams.files, *problems.referred)) if each not in files]
+    files += [each for each in problems.referred if each not in files]
     written = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
     listen = tuple(_listener(each, place(top, ("listen", number))) for number, each in enumerate(written))
     loopback = all(address.is_loopback for address in listen)
@@ -242,7 +242,6 @@ class Upstreams:
         self._reachable: dict[str, bool] = {}  # by upstream: whether it has a url, even a wrong one
         self._refused: Container[str] = ()  # the names of upstreams that could not be read, which was reported
         self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # by upstream: its fallbacks, with their places
-        self.files: list[str] = []
         self.placed: list[tuple[Policy, Mark, Path]] = []
 
     def named(self, trees: Map, typed: Mapping[str, Any]) -> list[Upstream]:
@@ -329,7 +328,7 @@ class Upstreams:
         if not isinstance(value, SecretFile):
             return value, None
         file = relative_to(value.mark, value.name)
-        self.files.append(file)
+        self._problems.refer(file)
         where: Path = (*path, "credentials", "values", number, "file")
         try:
             _LAST_VALUES[file] = read_key_file(file)
@@ -456,7 +455,7 @@ class Upstreams:
             mark = tree.values_at["service_config"]
             found = service_config.read(value, mark, (*path, "service_config"), self._problems)
             if isinstance(value, str):
-                self.files.append(relative_to(mark, value))
+                self._problems.refer(relative_to(mark, value))
             known = self._services[id(value)] = value, found
         return known[1] or [None]
 

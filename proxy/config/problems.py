@@ -80,7 +80,7 @@ class Problems:
         self._found: list[Problem] = []
         self._seen: set[tuple[Mark, str, str]] = set()
         self._hidden: dict[str, str] = {}
-        #: The files that values refer to (`proxy.config.references`), absolute.
+        #: The files that values refer to, absolute: references, credentials, service configs, certificates.
         self.referred: list[str] = []
 
     def refer(self, file: str) -> None:

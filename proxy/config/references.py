@@ -15,10 +15,8 @@ from typing import Any
 
 from proxy.config.problems import Mark, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
+from proxy.config.value_files import read_value_file
 from proxy.config.yaml_tree import Map, Seq, Text
-
-#: Contract, section 3: the longest content of a file that is referred to, in bytes.
-MOST = 64 * 1024
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -110,15 +108,7 @@ def _content(name: str, reference: str, mark: Mark, problems: Problems) -> str:
     file = str((Path(mark.file).parent if mark.line else Path()) / name)
     problems.refer(str(Path(file).absolute()))
     try:
-        with Path(file).open("rb") as source:
-            data = source.read(MOST + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{file} can't be read ({reason})") from None
-    if len(data) > MOST:
-        raise ValueError(f"{file} is larger than 64 KiB, too large for a value")
-    try:
-        text = data.decode()
+        text = read_value_file(file).decode()
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not UTF-8") from None
     text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
