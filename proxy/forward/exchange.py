@@ -212,12 +212,9 @@ class Exchange(AttemptOwner):
         """Begin the `Call` once the body that its price depends on is whole, or as much of it as is kept."""
         if self._unbegun and not awaits_body(self.plan, upload):
             now = monotonic()
-            self.notify(now, self._begin_late, (now,))
+            self.notify(now, self._begin, (now,))
             if not self.over and self.call.so_far.deadline is not None:
                 self.due_by(self.call.so_far.deadline)
-
-    def _begin_late(self, call: Call, now: float) -> Actions:
-        return self._begin(call, now)
 
     def decider(self) -> Call:
         """Return the call's `Call`. If none exists yet, make it in the state that the call has reached: attempt 1 is in

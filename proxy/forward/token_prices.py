@@ -37,9 +37,7 @@ def expect_price(
     rules = plan.policy.tokens
     assert rules is not None and scope is not None  # the policy counts tokens, and the call has a scope
     size = 0 if upload is None else upload.size
-    body = None if replay is None or not replay.done else replay.whole()
-    if replay is None:
-        body = ()
+    body = () if replay is None else replay.whole()
     call.expects(estimate(rules, body, size, scope.outputs, now))
 
 

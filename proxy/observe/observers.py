@@ -82,23 +82,22 @@ class Observers:
         """Count an error inside a stream that went to the app, and give notice of it, but not thousands of times a
         second.
         """
-        series = self.metrics.series(policy)
-        series.stream_errors += 1
-        if self._notify is None or (self._later is not None and not self._may_notify()):
-            return
-        where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
-        line = f"{where}: an error came in a stream that had already begun to go to the app: {error}"
-        self._notify("stream_error", [line], upstream=policy.upstream, route=policy.route, error=error)
+        self.metrics.series(policy).stream_errors += 1
+        what = f"an error came in a stream that had already begun to go to the app: {error}"
+        self._notify_of_stream("stream_error", policy, what, error=error)
 
     def stream_unfinished(self, policy: Policy) -> None:
         """Count a stream that ended without its end, and give notice of it, but not thousands of times a second."""
-        series = self.metrics.series(policy)
-        series.streams_unfinished += 1
+        self.metrics.series(policy).streams_unfinished += 1
+        what = "a stream of events ended without its last event; what had come had gone to the app"
+        self._notify_of_stream("stream_unfinished", policy, what)
+
+    def _notify_of_stream(self, event: str, policy: Policy, what: str, **more: str) -> None:
+        """Give notice of something in a stream that went to the app, unless there were too many notices."""
         if self._notify is None or (self._later is not None and not self._may_notify()):
             return
         where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
-        line = f"{where}: a stream of events ended without its last event; what had come had gone to the app"
-        self._notify("stream_unfinished", [line], upstream=policy.upstream, route=policy.route)
+        self._notify(event, [f"{where}: {what}"], upstream=policy.upstream, route=policy.route, **more)
 
     def resumed(self, policy: Policy, result: str, size: int) -> None:
         """Count a resumption of an answer that broke, and the bytes that it brought."""

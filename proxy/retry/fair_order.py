@@ -55,24 +55,22 @@ class FairOrder:
 
     def went(self, app: NamedApp, price: float, *, others: bool) -> None:
         """Note that a call of this app goes now. `others`: calls of another priority wait."""
-        if not others:
-            self._given = 0
-        elif self._given >= ONE_OF - 1:
-            self._given, self._turn = 0, self._turn + 1
-        else:
-            self._given += 1
+        self._give(others=others)
         self._note(app.rank, app, price)
+
+    def _give(self, *, others: bool) -> bool:
+        """Count a place. `others`: calls of another priority wait. Returns whether it is the one for a lower one."""
+        is_lower = others and self._given >= ONE_OF - 1
+        self._given = self._given + 1 if others and not is_lower else 0
+        self._turn += is_lower
+        return is_lower
 
     def _choose(self, lines: dict[int, dict[str, deque[Waiting]]]) -> tuple[int, str]:
         """The priority and the app of the call that goes next."""
-        ranks = sorted(lines)
-        rank = ranks[0]
-        if len(ranks) > 1:
-            if self._given >= ONE_OF - 1:
-                rank = ranks[1 + self._turn % (len(ranks) - 1)]
-                self._given, self._turn = 0, self._turn + 1
-            else:
-                self._given += 1
+        rank, *lower = sorted(lines)
+        turn = self._turn
+        if self._give(others=bool(lower)):
+            rank = lower[turn % len(lower)]
         line = lines[rank]
         return rank, min(line, key=lambda name: self._tag(rank, line[name][0][1], line[name][0][2]))
 

@@ -37,11 +37,13 @@ def settle_delivered(upcoming: NextAttempt, payment: Payment, usage: TokenUsage,
     estimate, rules, outputs = payment.estimate, upcoming.policy.tokens, upcoming.scope.outputs
     if estimate is None or rules is None:
         return
-    output = usage.output
-    if output is None and usage.text is not None:
-        output = min(usage.text / rules.bytes, estimate.output)
-    if usage.output is not None and outputs is not None:
-        outputs.add(estimate.model, usage.output, now)
     prompt = estimate.prompt if usage.prompt is None else usage.prompt
-    payment.settle(estimate.price - prompt - (estimate.output if output is None else output), now)
-    upcoming.env.tokens_used(upcoming.policy, prompt, estimate.output if output is None else output, estimate.price)
+    output = estimate.output
+    if usage.output is not None:
+        output = usage.output
+        if outputs is not None:
+            outputs.add(estimate.model, output, now)
+    elif usage.text is not None:
+        output = min(usage.text / rules.bytes, output)
+    payment.settle(estimate.price - prompt - output, now)
+    upcoming.env.tokens_used(upcoming.policy, prompt, output, estimate.price)
