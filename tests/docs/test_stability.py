@@ -52,7 +52,7 @@ def test_every_field_of_a_call_and_every_event() -> None:
     source = (ROOT / "proxy/observe/call_json.py").read_text()
     fields = set(re.findall(r'"(\w+)":', source))
     texts = [path.read_text() for path in (ROOT / "proxy").rglob("*.py") if path.parts[-2] != "lab"]
-    noted = re.compile(r'notify\(\s*"(\w+)"|"event":"(\w+)"')
+    noted = re.compile(r'notify(?:_of_stream)?\(\s*"(\w+)"|"event":"(\w+)"')
     events = {name for text in texts for names in noted.findall(text) for name in names}
     events |= set(EVENTS)  # of weather: their notices are named by what they report
     found = set(listed("Log")) - {"history"}

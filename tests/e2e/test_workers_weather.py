@@ -5,6 +5,7 @@ one that did is killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -46,8 +47,9 @@ def owner_of(port: int, pids: set[int]) -> int:
     (inode,) = {line.split()[9] for line in lines if line.split()[1].endswith(f":{port:04X}")} - {"0"}
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            if os.readlink(descriptor) == f"socket:[{inode}]":
-                return pid
+            with contextlib.suppress(FileNotFoundError):  # a descriptor may be closed between the list and the look
+                if os.readlink(descriptor) == f"socket:[{inode}]":
+                    return pid
     raise AssertionError("no worker has this connection")
 
 
