@@ -36,6 +36,7 @@ MODULES = [
     "proxy.forward.sending",
     "proxy.forward.streams",
     "proxy.forward.timers",
+    "proxy.forward.undecided",
     "proxy.heap",
     "proxy.observe.access_log",
     "proxy.observe.call_record",

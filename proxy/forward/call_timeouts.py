@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.delivery import Delivery
+from proxy.forward.request_plan import Plan
+from proxy.forward.resume import resumer_of
 from proxy.forward.upload import Upload
 from proxy.retry.facts import Fault
 from proxy.retry.machine import Call
-from proxy.retry.policy import Timeouts
 from proxy.transport import faults
 
 _NEVER = float("inf")
@@ -19,21 +21,33 @@ class CallTimeouts:
     moved.
     """
 
-    __slots__ = ("_call", "_flights", "_moved", "_timeouts", "_upload")
+    __slots__ = ("_call", "_delivery", "_flights", "_moved", "_plan", "_stall", "_timeouts", "_upload")
 
     def __init__(
-        self, timeouts: Timeouts, call: Call, flights: Mapping[int, Attempt], upload: Upload | None, moved: float
+        self,
+        plan: Plan,
+        call: Call,
+        flights: Mapping[int, Attempt],
+        upload: Upload | None,
+        delivery: Delivery,
+        moved: float,
     ) -> None:
-        self._timeouts = timeouts
+        resume = plan.policy.resume
+        self._plan = plan
+        self._timeouts = plan.policy.timeouts
+        self._stall = None if resume is None else resume.stall  # the silence after which a delivered answer is broken
         self._call = call
         self._flights = flights
         self._upload = upload
+        self._delivery = delivery
         self._moved = moved
 
     def fault_of(self, attempt: Attempt, now: float) -> Fault | None:
-        """Return the fault for the timeout (`attempt` or `first_byte`) that this attempt has exceeded; None if it has
-        exceeded neither.
+        """Return the fault for the timeout (`attempt`, `first_byte` or `resume.stall`) that this attempt has exceeded;
+        None if it has exceeded none.
         """
+        if self._stalls(attempt, now):
+            return faults.idle_timeout(self._stall, answered=True)
         if now >= self._attempt_due(attempt):
             return faults.attempt_timeout(self._timeouts.attempt)
         if now >= self._first_byte_due(attempt):
@@ -54,14 +68,25 @@ class CallTimeouts:
         deadline, flights = self._call.so_far.deadline, self._flights.values()
         due = _NEVER if deadline is None or now >= deadline else deadline
         due = min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
-        return min([due, *[each.body_wait.goes_on for each in flights if each.body_wait is not None and each.waits]])
+        due = min([due, *[each.body_wait.goes_on for each in flights if each.body_wait is not None and each.waits]])
+        return due if self._stall is None or not flights else min(due, max(self._moved, now) + self._stall)
 
-    def standing_still(self) -> Attempt | None:
-        """Return the attempt that is at fault if no byte has moved for longer than the idle timeout; None if the app is
-        at fault.
+    def standing_still(self) -> tuple[Attempt, Fault] | None:
+        """Return the attempt that is at fault if no byte has moved for longer than the idle timeout, and its fault;
+        None if the app is at fault.
         """
         blocked = [each for each in self._flights.values() if each.stream is not None and each.stream.blocked]
-        return next(iter(self._flowing or blocked), None)
+        for attempt in self._flowing or blocked:
+            return attempt, faults.idle_timeout(self._timeouts.idle, answered=attempt.state is DELIVERING)
+        return None
+
+    def _stalls(self, attempt: Attempt, now: float) -> bool:
+        """Whether the delivered answer has been silent for too long, and can go on."""
+        if self._stall is None or attempt.state is not DELIVERING or attempt.stream is None:
+            return False
+        if now < self._moved + self._stall or self._delivery.app.blocked:
+            return False
+        return resumer_of(self._plan, attempt, now + self._delivery.context.env.wall_offset) is not None
 
     def _attempt_due(self, attempt: Attempt) -> float:
         timeout = self._timeouts.attempt

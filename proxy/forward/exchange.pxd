@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.forward.attempt cimport Attempt, AttemptOwner
-from proxy.forward.call_report cimport add_call, add_success, look_for_repeat, report_of
+from proxy.forward.call_report cimport add_call, look_for_repeat, report_of
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.headers cimport gave_up
@@ -9,16 +9,14 @@ from proxy.forward.request_plan cimport Plan
 from proxy.forward.sending cimport Sender
 from proxy.forward.streams cimport ConnectionStream
 from proxy.forward.timers cimport Alarm
+from proxy.forward.undecided cimport Undecided
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
 from proxy.retry.registry cimport ScopeState
-from proxy.retry.traffic cimport Traffic
 from proxy.transport.clock cimport monotonic
-from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
-from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -35,26 +33,21 @@ cdef class Exchange(AttemptOwner):
     cdef public bint over
     cdef public double due
     cdef public double started
-    cdef public Attempt _first
-    cdef public bytes _body
-    cdef public object _keys
+    cdef public Undecided _undecided
     cdef public Alarm _alarm
     cdef public ScopeState _scope
-    cdef public Traffic _traffic
     cdef public object _verdict
-    cdef public bint _unbegun
 
-    @cython.locals(prepared=PreparedRequest, connection=Connection, direct=ConnectionStream, lane=ScopeState, origin=Origin)
+    @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
+    @cython.locals(undecided=Undecided, first=Attempt)
     cpdef Decider decider(self)
     cpdef Decider _decide(self)
     cpdef notify(self, double now, event, tuple facts, Decider call=*)
     cpdef report_ended(self, long attempt, double now, trailers)
-    cpdef report_failed(self, Decider call, Attempt attempt, fault, double now)
     cpdef carry_out(self, tuple actions, double now)
     cpdef stream_on(self, Attempt attempt, double now)
-    @cython.locals(record=CallRecord, direct=ConnectionStream)
-    cdef _answered_well(self, double now)
+    @cython.locals(direct=ConnectionStream)
     cdef _succeed(self, double now)
     @cython.locals(attempt=Attempt, record=CallRecord)
     cpdef finish(self, outcome, double now)

@@ -22,18 +22,20 @@ from functools import partial
 from typing import Any
 
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
-from proxy.forward.call_report import add_call, add_success, look_for_repeat, report_of
+from proxy.forward.broken_answer import BrokenAnswer
+from proxy.forward.call_report import add_call, look_for_repeat, report_of
 from proxy.forward.call_timeouts import CallTimeouts
 from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
-from proxy.forward.fallback import Journey, StaysError
+from proxy.forward.fallback import Journey, body_of
 from proxy.forward.headers import gave_up
 from proxy.forward.request_plan import Plan
-from proxy.forward.resume import NOT_THE_REST, Resumer, resumer_of
+from proxy.forward.resume import NOT_THE_REST
 from proxy.forward.sending import Sender
 from proxy.forward.streams import AppStream
 from proxy.forward.timers import Alarm
-from proxy.forward.token_prices import awaits_body, expect_price, settle_price
+from proxy.forward.token_prices import awaits_body, begin, expect_price, settle_price
+from proxy.forward.undecided import Undecided
 from proxy.forward.upload import Upload
 from proxy.retry.actions import (
     Action,
@@ -51,26 +53,29 @@ from proxy.retry.actions import (
     WakeAt,
 )
 from proxy.retry.classification import is_plain_end
-from proxy.retry.credentials import CallKeys
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, grpc_status_of_http
 from proxy.retry.machine import Call
-from proxy.retry.policy import Fallback
 from proxy.retry.reasons import GATES, SHUT_DOWN
 from proxy.retry.registry import ScopeState
-from proxy.retry.resumption import would_resume
+from proxy.retry.states import New
 from proxy.retry.stream_ends import UNFINISHED
-from proxy.retry.traffic import Traffic
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
-from proxy.transport.connection import Connection
-from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import UpstreamStream
-from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import ResponseHead, Trailers
 
 NEVER = float("inf")
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _OVERLOADED = Outcome.OVERLOADED
+#: The answer to an app that stopped sending its request's body.
+_NO_BODY = Answer(
+    408,
+    "Request Timeout",
+    "the request's body did not arrive",
+    Outcome.CLIENT_GONE,
+    None,
+    "connection_read_timeout",
+)
 
 
 class Exchange(AttemptOwner):
@@ -78,13 +83,12 @@ class Exchange(AttemptOwner):
 
     The app connection reports the request to it, and the watch attends to it (`proxy.forward.timers.Timed`). Its parts:
     `delivery` writes to the app, `sender` sends the attempts, `upload` is the request's body. `call` and `sender` exist
-    once something had to be `decided`. `journey`: the way over several upstreams, if the call was to go on at another
-    one.
+    once something had to be `decided`. `journey`: the way over several upstreams, None if the policy names no other.
     """
 
     __slots__ = (
-        "_alarm", "_body", "_first", "_keys", "_make_sender", "_scope", "_traffic", "_unbegun", "_verdict", "call",
-        "context", "decided", "delivery", "due", "journey", "over", "plan", "sender", "started", "upload",
+        "_alarm", "_make_sender", "_scope", "_undecided", "_verdict", "call", "context", "decided", "delivery", "due",
+        "journey", "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
     call: Call
@@ -109,13 +113,9 @@ class Exchange(AttemptOwner):
         self.over = True
         self.due = NEVER
         self._make_sender = make_sender
-        self._first: Attempt | None = None  # the attempt of a call without a `Call`
-        self._body = b""  # the body that such a call has sent
-        self._keys: CallKeys[ScopeState] | None = None  # which credential the call carries, until it is decided
+        self._undecided = Undecided()
         self._alarm: Alarm | None = None
         self._scope = None  # this call's, or the previous call's
-        self._traffic: Traffic | None = None  # counts the attempt of a call without a `Call` as under way
-        self._unbegun = False  # the `Call` has not begun: the request's body is waited for
         self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
 
     # -- from the app ---------------------------------------------------------------------------------------------
@@ -133,47 +133,30 @@ class Exchange(AttemptOwner):
         delivery.status = 0
         delivery.grpc_status = None
         try:
-            scope = lane = self._scope = context.registry.scope(plan.policy, request, now, self._scope)
-            stream = keys = None
+            scope = self._scope = context.registry.scope(plan.policy, request, now, self._scope)
+            undecided, stream = self._undecided, None
             if (
                 plan.plain
                 and done
                 and trailers is None
                 and not (app.has_pinned if direct is None else direct.has_pinned)
+                and undecided.admitted(scope, now)
             ):
-                if scope.keys is not None:
-                    keys = self._keys = CallKeys(scope.keys, now)
-                    lane = keys.lane
-                if lane.admits(now):
-                    destination = plan.destination
-                    origin = destination.only or destination.next_origin((), now)
-                    stream = context.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
+                destination = plan.destination
+                origin = destination.only or destination.next_origin((), now)
+                stream = context.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
             if stream is None:
                 self._start_decided(now, body, done, trailers)
                 return
-            scope.began(now)
-            self._traffic = scope.traffic
+            undecided.begin(self, scope, origin, stream, body, now)
             if destination.only is None:
                 destination.took(origin)
-            first = self._first
-            if first is None:
-                first = self._first = self.flights[1] = Attempt(self, 1, origin)
-            first.origin, first.stream, first.sent_at = origin, stream, now
-            first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
-            self._body = body
             self.due = now + plan.patience
             if not (app.watched if direct is None else direct.watched):
                 app.enter(now)
             if self.due <= context.watch.next_tick:
                 context.watch.sooner(self)
-            prepared = plan.prepared if keys is None else plan.keyed_request(origin, context.via, keys.key)
-            if prepared is None or prepared.head is not plan.head:
-                prepared = plan.first_request(origin, context.via)
-            connection = stream if isinstance(stream, Connection) else None
-            if connection is not None:
-                connection.send(first, prepared, body, True, None)
-            else:
-                stream.send(first, prepared, body, True, None)
+            undecided.send(plan, stream, context.via)
         except Exception as error:
             self.break_down(error, now)
 
@@ -181,17 +164,17 @@ class Exchange(AttemptOwner):
         """Begin a call for which something may have to be decided, so that its `Call` exists from the start."""
         head, idle, app = self.plan.head, self.plan.policy.timeouts.idle, self.delivery.app
         self.flights.clear()
-        self._body, self.delivery.bytes_out = b"", 0
+        self._undecided.release()
+        self.delivery.bytes_out = 0
         if body or not done or head.chunked:
             trailers = None if trailers is None else head.trailers_to_send(trailers)
             self.upload = Upload(app, self.context.store, body, done=done, trailers=trailers)
         call, upload = self._decide(), self.upload
         actions: Actions = ()
         if upload is not None and awaits_body(self.plan, upload):
-            self._unbegun = True
             upload.settle(())
         else:
-            actions = self._begin(call, now)
+            actions = begin(call, self.plan, self._scope, body_of(self.upload, self.journey), upload, now)
         self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
         if not done and idle is not None:
             self.due = min(self.due, now + idle)
@@ -201,35 +184,20 @@ class Exchange(AttemptOwner):
             self.context.watch.sooner(self)
         self.carry_out(actions, now)
 
-    def _begin(self, call: Call, now: float) -> Actions:
-        """Begin the `Call`. What its attempts cost is estimated by the request's body, where tokens are counted."""
-        self._unbegun = False
-        if self.plan.policy.tokens is not None:
-            expect_price(call, self.plan, self._scope, self._replay, self.upload, now)
-        return call.start(now)
-
-    def _begin_when_whole(self, upload: Upload) -> None:
-        """Begin the `Call` once the body that its price depends on is whole, or as much of it as is kept."""
-        if self._unbegun and not awaits_body(self.plan, upload):
-            now = monotonic()
-            self.notify(now, self._begin, (now,))
-            if not self.over and self.call.so_far.deadline is not None:
-                self.due_by(self.call.so_far.deadline)
-
     def decider(self) -> Call:
         """Return the call's `Call`. If none exists yet, make it in the state that the call has reached: attempt 1 is in
         flight, or its answer is being delivered.
         """
         if self.decided:
             return self.call
-        first, body = self._first, self._body
+        undecided = self._undecided
+        first, body = undecided.first, undecided.body
         assert first is not None  # a call without a `Call` was sent at once
         if body:
             self.upload = Upload(self.delivery.app, self.context.store, body, done=True)
             first.cursor = len(body)
         call = self._decide()
-        traffic, self._traffic = self._traffic, None
-        call.flown(self.started, traffic)
+        call.flown(self.started, undecided.take_traffic())
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
         if first.state is DELIVERING:
@@ -243,19 +211,24 @@ class Exchange(AttemptOwner):
     def _decide(self) -> Call:
         """Make the `Call`, and the sender of its attempts."""
         app, plan, scope = self.delivery.app, self.plan, self._scope
-        elsewhere = None if plan.ways is None else self._elsewhere
+        elsewhere = None
+        if plan.ways is not None:
+            self.journey = Journey(self.context, plan)
+            elsewhere = partial(self.journey.why_not, self.upload)
         assert scope is not None  # the call has begun
-        plan.request.body = self._replay
+        plan.request.body = body_of(self.upload, self.journey)
         call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self.wake_at, elsewhere)
-        if self._keys is not None:
-            call.carry(self._keys)
-            self._keys = None  # at another upstream, the call gets other keys
+        keys = self._undecided.take_keys()
+        if keys is not None:
+            call.carry(keys)
         if plan.goes_elsewhere:
             call.goes_elsewhere()
         if self.decided:
-            self.sender.go_elsewhere(plan, call, self._replay)
+            self.sender.go_elsewhere(plan, call, body_of(self.upload, self.journey))
         else:
-            self.sender = self._make_sender(self, self.context, app, plan, call, self._replay, self.started)
+            self.sender = self._make_sender(
+                self, self.context, app, plan, call, body_of(self.upload, self.journey), self.started
+            )
         self.decided = True
         return call
 
@@ -266,7 +239,6 @@ class Exchange(AttemptOwner):
             self.delivery.pipe.write(data)
         elif self.upload is not None and not self.over:
             self.upload.append(data)
-            self._begin_when_whole(self.upload)
             self._pump(self.upload)
 
     def app_ended(self, trailers: Trailers | None) -> None:
@@ -278,7 +250,6 @@ class Exchange(AttemptOwner):
             self.upload.end(None if trailers is None else self.plan.head.trailers_to_send(trailers))
             if self.journey is not None:
                 self.journey.trailers_came(self.upload)
-            self._begin_when_whole(self.upload)
             self._pump(self.upload)
 
     def app_gone(self) -> None:
@@ -332,7 +303,9 @@ class Exchange(AttemptOwner):
                 passed, status = plain_end
             delivery.forward_head(head, plan.answer_lines, data, end, passed)
             now = monotonic()
-            self._answered_well(now)
+            scope = self._scope
+            assert scope is not None  # the call has begun
+            self._undecided.answered_well(plan, scope, self.started, now)
             if end:
                 attempt.stream = None
                 if grpc:
@@ -349,7 +322,7 @@ class Exchange(AttemptOwner):
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
         """Forward an interim answer while no final one has come (it commits nothing)."""
         self.moved = monotonic()
-        if self.journey is not None and head.get(b"set-cookie") is not None:
+        if self.journey is not None and self.journey.since and head.get(b"set-cookie") is not None:
             return  # the cookie is of an upstream that the app did not address
         if attempt.state is FLYING and not self.over:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
@@ -358,7 +331,7 @@ class Exchange(AttemptOwner):
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """Report a head for which something has to be decided."""
         if self.delivery.resumer is not None:
-            self._take_rest(attempt, self.delivery.resumer, attempt.arrived)
+            self._take_rest(attempt, attempt.arrived)
             return
         if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
             self.delivery.app.pin(stream, attempt.origin)
@@ -394,73 +367,53 @@ class Exchange(AttemptOwner):
         elif fault.error == faults.NO_ROOM:
             self.notify(now, Call.no_room, (attempt.number, fault.detail, now), call)
         else:
-            self.report_failed(call, attempt, fault, now)
+            self.notify(now, Call.failed, (attempt.number, fault, now), call)
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """Forward more of the delivered answer."""
-        resumer = self.delivery.resumer
-        if resumer is not None:
-            rest = resumer.take(data, self.moved)
-            if not rest:
-                if rest is None:  # more than there may be
-                    attempt.drop()
-                    self.delivery.break_off(NOT_THE_REST, grpc=False)
-                    self.report_failed(self.call, attempt, NOT_THE_REST, self.moved)
-                return
-            data = rest
-        self.delivery.forward(attempt, data, self.plan.policy)
+        if self.delivery.resumer is None:
+            self.delivery.forward(attempt, data, self.plan.policy)
+            return
+        rest = self.delivery.resumer.take(data, self.moved)
+        if rest:
+            self.delivery.forward(attempt, rest, self.plan.policy)
+        elif rest is None:  # more than there may be
+            attempt.drop()
+            self.delivery.break_off(NOT_THE_REST, grpc=False)
+            self.notify(self.moved, Call.failed, (attempt.number, NOT_THE_REST, self.moved), self.call)
 
     def _goes_on(self, attempt: Attempt, fault: Fault, now: float) -> bool:
         """Ask for the rest of the delivered answer, which broke; False if nothing was done, since it can't go on."""
-        delivery, policy, call = self.delivery, self.plan.policy, self.call
-        resumer = delivery.resumer or resumer_of(self.plan, attempt, now + self.context.env.wall_offset)
-        if resumer is None or delivery.pipe is not None or not would_resume(call.so_far, fault):
-            return False
-        if delivery.resumer is None:
-            resumer.taken, resumer.since = delivery.bytes_out, self.moved
-        else:
-            self.context.observer.resumed(policy, "broke", resumer.progress)
-        if resumer.is_whole or policy.mode != "enforce":
-            self.context.observer.resumed(policy, "observed" if policy.mode == "observe" else "refused", 0)
-            return False
+        broken = BrokenAnswer(self.plan, self.sender, self.delivery, self.call)
         try:
-            actions = call.broke(attempt.number, fault, resumer.progress, resumer.since, now)
-            if call.so_far.outcome is None:
-                delivery.resumer = self.sender.resumer = resumer
-                resumer.ask()
-                self.flights.pop(attempt.number, None)
-                self.sender.avoid(attempt, origin=False)
-                attempt.drop()
-                self.due_by(NEVER if call.so_far.deadline is None else call.so_far.deadline)
-            else:
-                self.context.observer.resumed(policy, "refused", 0)
-                delivery.break_off(fault, grpc=False)
+            actions = broken.go_on(attempt, fault, self.moved, now)
+            if actions is None:
+                return False
+            deadline = self.call.so_far.deadline
+            self.due_by(NEVER if deadline is None else deadline)
             self.carry_out(actions, now)
         except Exception as error:
             self.break_down(error, now)
         return True
 
-    def _take_rest(self, attempt: Attempt, resumer: Resumer, now: float) -> None:
-        """Go on with the delivered answer, if this head begins its rest; else break it off."""
-        policy = self.plan.policy
-        accepted = policy.resume is not None and resumer.accepts(attempt.head, policy.resume.discard)
+    def _take_rest(self, attempt: Attempt, now: float) -> None:
+        """Go on with the delivered answer, if the head that came begins its rest; else break it off."""
+        broken = BrokenAnswer(self.plan, self.sender, self.delivery, self.call)
         try:
-            actions = self.call.resumed(attempt.number, accepted, now)
-            if not accepted:
-                self.context.observer.resumed(policy, "rejected", 0)
-                self.flights.pop(attempt.number, None)
-                attempt.drop()
+            accepted, actions = broken.take_rest(attempt, now)
             self.carry_out(actions, now)
-            if accepted:
-                attempt.state = DELIVERING
-                data = attempt.take()
-                if data:
-                    self.forward(attempt, data)
-            if accepted and not self.over:
-                if attempt.ended:
-                    self.answer_ended(attempt)
-                else:
-                    self.stream_on(attempt, now)
+            if not accepted:
+                return
+            attempt.state = DELIVERING
+            data = attempt.take()
+            if data:
+                self.forward(attempt, data)
+            if self.over:
+                return
+            if attempt.ended:
+                self.answer_ended(attempt)
+            else:
+                self.stream_on(attempt, now)
         except Exception as error:
             self.break_down(error, now)
 
@@ -468,7 +421,8 @@ class Exchange(AttemptOwner):
         """End the delivered answer, which is whole; in a tunnel, end the direction to the app."""
         delivery, trailers = self.delivery, attempt.trailers
         if delivery.pipe is not None:
-            self.upstream_ended()
+            delivery.pipe.upstream_ended()
+            self._end_tunnel()
             return
         attempt.stream = None
         if delivery.resumer is not None:
@@ -478,7 +432,9 @@ class Exchange(AttemptOwner):
             self.context.observer.resumed(self.plan.policy, "done", delivery.resumer.progress)
             delivery.resumer = None
         if attempt.watch is not None and attempt.watch.unfinished:
-            self.end_unfinished(attempt, monotonic())
+            delivery.end_unfinished(attempt, self.plan.policy)
+            now = monotonic()
+            self.notify(now, Call.failed, (attempt.number, UNFINISHED, now), self.call)
             return
         delivery.app.finish(trailers)
         if self.plan.is_grpc:
@@ -489,17 +445,6 @@ class Exchange(AttemptOwner):
             self._succeed(now)
         else:
             self.report_ended(attempt.number, now, trailers)
-
-    def end_unfinished(self, attempt: Attempt, now: float) -> None:
-        """End the delivered answer, a stream of events that ended cleanly without its last event."""
-        self.delivery.end_unfinished(attempt, self.plan.policy)
-        self.report_failed(self.call, attempt, UNFINISHED, now)
-
-    def upstream_ended(self) -> None:
-        """End a tunnel's direction to the app: the upstream sends no more."""
-        if self.delivery.pipe is not None:
-            self.delivery.pipe.upstream_ended()
-            self._end_tunnel()
 
     def upstream_writable(self, attempt: Attempt) -> None:
         """Send more to an attempt's stream, which takes bytes again."""
@@ -542,13 +487,6 @@ class Exchange(AttemptOwner):
         except Exception as error:
             self.break_down(error, now)
 
-    def report_failed(self, call: Call, attempt: Attempt, fault: Fault, now: float) -> None:
-        """Report to `call`, which may be the former one, that an attempt failed, and carry out its actions."""
-        try:
-            self.carry_out(call.failed(attempt.number, fault, now), now)
-        except Exception as error:
-            self.break_down(error, now)
-
     def carry_out(self, actions: Actions, now: float) -> None:
         """Carry out the call's actions, in order."""
         for action in actions:
@@ -561,26 +499,14 @@ class Exchange(AttemptOwner):
             else:
                 _CARRIED_OUT[type(action)](self, action, now)
 
-    def _elsewhere(self, entry: Fallback) -> str:
-        """Prepare the request for the upstream of this fallback entry; return "" if that succeeds, else why the call
-        can't go on there.
-        """
-        if self.journey is None:
-            self.journey = Journey(self.context, self.plan)
-        try:
-            self.journey.prepare(entry, self.upload)
-        except StaysError as why:
-            return str(why)
-        return ""
-
     def stream_on(self, attempt: Attempt, now: float) -> None:
         """Begin to forward this attempt's answer to the app as its bytes come."""
         plan, app, stream = self.plan, self.delivery.app, attempt.stream
         if plan.policy.timeouts.idle is not None:
             self.moved = now
             self.due_by(now + plan.policy.timeouts.idle)
-        if self.stall is not None:
-            self.due_by(now + self.stall)
+        if plan.policy.resume is not None and plan.policy.resume.stall is not None:
+            self.due_by(now + plan.policy.resume.stall)
         if stream is None:
             return
         if app.blocked:
@@ -601,32 +527,15 @@ class Exchange(AttemptOwner):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def _answered_well(self, now: float) -> None:
-        """Report to the governor the answer to an attempt of a call for which nothing had to be decided: its head has
-        come, and it is no failure.
-        """
-        scope, plan = self._scope, self.plan
-        assert scope is not None  # the call has begun
-        self._traffic = None
-        if scope.answered_well(now):
-            request = plan.request
-            scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), self.started, now)
-
     def _succeed(self, now: float) -> None:
         """End a call for which nothing had to be decided: report it, give the app's stream back."""
-        context, delivery, body, first = self.context, self.delivery, self._body, self._first
+        context, delivery, scope = self.context, self.delivery, self._scope
+        assert scope is not None  # the call has begun
         self.over = True
-        scope = self._scope
-        assert first is not None and scope is not None
         scope.succeeded(now)
         if context.watch.alarms:
             context.watch.remove(self)
-        record = report_of(self.plan, delivery, self.started, now)
-        add_success(record, first, len(body), self._keys)
-        self._keys = None  # the next call chooses one again
-        if context.app_repeats:
-            look_for_repeat(delivery, self.plan, record, (body,) if body else (), False)
-        context.observer.call_ended(record)
+        self._undecided.report(self.plan, delivery, self.started, now)
         direct = delivery.direct
         if direct is not None:
             direct.done()
@@ -674,7 +583,7 @@ class Exchange(AttemptOwner):
         context.observer.call_ended(record)
         self.sender.call_ended(record)
         self.flights.clear()
-        self._first = None
+        self._undecided.release()
         call.forget_alarm()  # breaks a reference cycle between call and exchange
         self.sender.release()
         delivery.app.done()
@@ -707,16 +616,15 @@ class Exchange(AttemptOwner):
 
     # -- the request's body ---------------------------------------------------------------------------------------
 
-    @property
-    def _replay(self) -> Replay | None:
-        """The request's body that attempts send. At a fallback's upstream it may be a changed one."""
-        upload = self.upload
-        if upload is None:
-            return None
-        return upload.replay if self.journey is None else self.journey.body_for(upload)
-
     def _pump(self, upload: Upload) -> None:
-        """Write the bytes of the request's body that have come to all attempts in flight."""
+        """Write the bytes of the request's body that have come to all attempts in flight. A call whose price depends on
+        the body begins once that is whole, or as much of it as is kept.
+        """
+        if self.decided and type(self.call.so_far.state) is New and not awaits_body(self.plan, upload):
+            now = monotonic()
+            self.notify(now, begin, (self.plan, self._scope, body_of(upload, self.journey), upload, now))
+            if not self.over and self.call.so_far.deadline is not None:
+                self.due_by(self.call.so_far.deadline)
         for attempt in list(self.flights.values()):
             attempt.pump()
             self._note_sent(attempt)
@@ -751,7 +659,7 @@ class Exchange(AttemptOwner):
         if timeouts.attempt is not None:
             self.due_by(sent_at + timeouts.attempt)
         if timeouts.first_byte is not None:
-            call, replay = self.call, self._replay
+            call, replay = self.call, body_of(self.upload, self.journey)
             call.request_sent(sent_at, None if replay is None else replay.whole())
             if call.first_byte is not None:
                 self.due_by(sent_at + call.first_byte)
@@ -788,55 +696,26 @@ class Exchange(AttemptOwner):
                 self._ring(now)
             for attempt in list(self.flights.values()):
                 attempt.tire(now)
-                if self._stalls(attempt, now):
-                    self.failed(attempt, faults.idle_timeout(self.stall, answered=True))
-                    continue
                 fault = _timeouts_of(self).fault_of(attempt, now)
                 if fault is not None:
                     self.failed(attempt, fault)
-            if not self.over and now >= _timeouts_of(self).silence_due:
-                self._fall_silent(now)
-            if self.over:
-                return NEVER
-            due = _timeouts_of(self).next_due(now)
-            return due if self.stall is None or not self.flights else min(due, max(self.moved, now) + self.stall)
+            timeouts = _timeouts_of(self)
+            if not self.over and now >= timeouts.silence_due:
+                self.moved = now  # what is begun in its place has its own time
+                broken = timeouts.standing_still()
+                if broken is None:
+                    self._end_early(_NO_BODY)
+                else:
+                    self.failed(*broken)
+            return NEVER if self.over else _timeouts_of(self).next_due(now)
         except Exception as error:
             self.break_down(error, now)
             return NEVER
 
-    @property
-    def stall(self) -> float | None:
-        """The silence in seconds after which a delivered answer counts as broken, None for none."""
-        resume = self.plan.policy.resume
-        return None if resume is None else resume.stall
-
-    def _stalls(self, attempt: Attempt, now: float) -> bool:
-        """Whether the delivered answer has been silent for too long, and can go on."""
-        if self.stall is None or attempt.state is not DELIVERING or attempt.stream is None:
-            return False
-        if now < self.moved + self.stall or self.delivery.app.blocked:
-            return False
-        return resumer_of(self.plan, attempt, now + self.context.env.wall_offset) is not None
-
-    def _fall_silent(self, now: float) -> None:
-        """End a call whose idle timeout has ended without a byte moving: fail the attempt at fault, or blame the app if
-        no attempt is.
-        """
-        standing = _timeouts_of(self).standing_still()
-        self.moved = now  # what is begun in its place has its own time
-        if standing is not None:
-            self.failed(
-                standing, faults.idle_timeout(self.plan.policy.timeouts.idle, answered=standing.state is DELIVERING)
-            )
-        else:
-            detail = "the request's body did not arrive"
-            gone = Outcome.CLIENT_GONE
-            self._end_early(Answer(408, "Request Timeout", detail, gone, None, "connection_read_timeout"))
-
 
 def _timeouts_of(exchange: Exchange) -> CallTimeouts:
-    timeouts = exchange.plan.policy.timeouts
-    return CallTimeouts(timeouts, exchange.call, exchange.flights, exchange.upload, exchange.moved)
+    plan, delivery = exchange.plan, exchange.delivery
+    return CallTimeouts(plan, exchange.call, exchange.flights, exchange.upload, delivery, exchange.moved)
 
 
 # -- how actions are carried out ----------------------------------------------------------------------------------
@@ -862,12 +741,13 @@ def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
     ended, trailers = attempt.ended, attempt.trailers
     delivery.deliver(attempt, plan, call.so_far, exchange.journey, outcome, now)
     if ended and attempt.watch is not None and attempt.watch.unfinished:
-        exchange.end_unfinished(attempt, now)
+        delivery.end_unfinished(attempt, plan.policy)
+        exchange.notify(now, Call.failed, (attempt.number, UNFINISHED, now), call)
     elif ended:
         exchange.report_ended(attempt.number, now, trailers)
     elif attempt.fault is not None:
         delivery.break_off(attempt.fault, grpc=plan.is_grpc)
-        exchange.report_failed(call, attempt, attempt.fault, now)
+        exchange.notify(now, Call.failed, (attempt.number, attempt.fault, now), call)
     else:
         exchange.stream_on(attempt, now)
 
@@ -939,7 +819,7 @@ def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
     exchange._scope = exchange.context.registry.scope(plan.policy, plan.request, now)
     call = exchange._decide()
     if plan.policy.tokens is not None:
-        expect_price(call, plan, exchange._scope, exchange._replay, exchange.upload, now)
+        expect_price(call, plan, exchange._scope, body_of(exchange.upload, exchange.journey), exchange.upload, now)
     actions = call.go_on(before, now)
     exchange.due_by(NEVER if call.so_far.deadline is None else call.so_far.deadline)
     if plan.policy.timeouts.idle is not None:

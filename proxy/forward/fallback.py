@@ -92,6 +92,16 @@ class Journey:
         self._forget()
         self.ahead = self._leg(entry, upload)
 
+    def why_not(self, upload: Upload | None, entry: Fallback) -> str:
+        """Prepare the request, whose body is `upload`, for the upstream of this fallback entry; return "" if that
+        succeeds, else why the call can't go on there.
+        """
+        try:
+            self.prepare(entry, upload)
+        except StaysError as why:
+            return str(why)
+        return ""
+
     def go_on(self, attempts: int, upload: Upload | None) -> Plan:
         """Go on to the upstream that was prepared last, after `attempts` attempts in all; return the plan for it."""
         leg, self.ahead = self.ahead, None
@@ -202,6 +212,13 @@ class Journey:
         if self.ahead is not None and self.ahead.body is not None:
             self.ahead.body.close()
         self.ahead = None
+
+
+def body_of(upload: Upload | None, journey: Journey | None) -> Replay | None:
+    """Return the request's body that attempts send; at a fallback's upstream it may be a changed one."""
+    if upload is None:
+        return None
+    return upload.replay if journey is None else journey.body_for(upload)
 
 
 def is_digest(name: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from proxy.forward.attempt import Attempt
 from proxy.forward.request_plan import Plan
 from proxy.forward.upload import Upload
+from proxy.retry.actions import Actions
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
@@ -39,6 +40,15 @@ def expect_price(
     size = 0 if upload is None else upload.size
     body = () if replay is None else replay.whole()
     call.expects(estimate(rules, body, size, scope.outputs, now))
+
+
+def begin(
+    call: Call, plan: Plan, scope: ScopeState | None, replay: Replay | None, upload: Upload | None, now: float
+) -> Actions:
+    """Begin the call, with an estimate of what its attempts cost if its policy counts tokens; return its actions."""
+    if plan.policy.tokens is not None:
+        expect_price(call, plan, scope, replay, upload, now)
+    return call.start(now)
 
 
 def read_usage(policy: Policy, reply: Reply, watch: StreamWatch | None) -> StreamWatch | UsageReader | None:

@@ -97,13 +97,13 @@ class AutoTunnel(Exchange):
     moment of silence.
     """
 
-    __slots__ = ("_ended", "_greeting", "_report_blind", "_said", "_timer", "_undecided")
+    __slots__ = ("_ended", "_greeting", "_listens", "_report_blind", "_said", "_timer")
 
     plan: TunnelPlan
 
     def __init__(self, context: Context, app: Tunnelling, *, at_once: bool, report_blind: Callable[[], None]) -> None:
         super().__init__(context, app, TunnelSender, AnsweredDelivery if at_once else Delivery)
-        self._undecided = True
+        self._listens = True
         self._said = b""  # the app's bytes, while nothing is decided, or dialled
         self._ended = False  # whether the app sends no more
         self._greeting = b""  # the upstream's bytes, while nothing is decided
@@ -125,12 +125,12 @@ class AutoTunnel(Exchange):
 
     def app_data(self, data: bytes) -> None:
         """Take the app's bytes. The first of them decide whether cleartext HTTP is spoken in the tunnel."""
-        if not self._undecided and self.delivery.pipe is not None and not self._said:
+        if not self._listens and self.delivery.pipe is not None and not self._said:
             super().app_data(data)
             return
         self.moved = monotonic()
         self._said += data
-        if self._undecided:
+        if self._listens:
             speaks = speaks_http(self._said)
             if speaks is None and len(self._said) < HELD:
                 self._wait()
@@ -143,7 +143,7 @@ class AutoTunnel(Exchange):
 
     def app_ended(self, trailers: Trailers | None) -> None:
         """Note that the app sends no more, so that its bytes were no request. Its end is forwarded after its bytes."""
-        if self._undecided:
+        if self._listens:
             self._ended = True
             self._stay_blind()
         elif self.delivery.pipe is None or self._said:
@@ -165,18 +165,18 @@ class AutoTunnel(Exchange):
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """Forward the upstream's bytes. If it speaks first and does not greet as HTTP/2 does, the tunnel is blind."""
-        if not self._undecided:
+        if not self._listens:
             super().forward(attempt, data)
             return
         self._greeting += data
         if greets(self._greeting) is False or len(self._greeting) >= HELD:
             self._stay_blind()
 
-    def upstream_ended(self) -> None:
+    def answer_ended(self, attempt: Attempt) -> None:
         """Note that the upstream sends no more."""
-        if self._undecided:
+        if self._listens and self.delivery.pipe is not None:
             self._stay_blind()
-        super().upstream_ended()
+        super().answer_ended(attempt)
 
     def _begin_dialling(self, now: float) -> None:
         super().start(self.plan, now)
@@ -184,7 +184,7 @@ class AutoTunnel(Exchange):
             self.delivery.status = ESTABLISHED.status  # the status that the app has got
 
     def _stay_blind(self) -> None:
-        self._undecided = False
+        self._listens = False
         self._forget_timer()
         self._report_blind()
         if self.over:
@@ -209,7 +209,7 @@ class AutoTunnel(Exchange):
         """Turn the tunnel into calls: release its connection to the upstream, or its dial, and read requests from the
         app's connection from now on.
         """
-        self._undecided = False
+        self._listens = False
         said, self._said = self._said, b""
         self._forget_timer()
         app = cast(Tunnelling, self.delivery.app)
@@ -227,7 +227,7 @@ class AutoTunnel(Exchange):
     def stream_on(self, attempt: Attempt, now: float) -> None:
         """Forward the app's bytes that were held until the upstream was connected."""
         super().stream_on(attempt, now)
-        if not self._undecided and not self.over:
+        if not self._listens and not self.over:
             self.delivery.app.resume()
             self._flush()
 

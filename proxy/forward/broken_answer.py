@@ -1,0 +1,72 @@
+"""A delivered answer that broke, and goes on: what is done with its call's parts (contract, section 15, "Resume").
+
+`proxy.forward.resume` says which answers can go on, and `proxy.retry.resumption` decides whether this one does.
+"""
+
+from __future__ import annotations
+
+from proxy.forward.attempt import Attempt
+from proxy.forward.delivery import Delivery
+from proxy.forward.request_plan import Plan
+from proxy.forward.resume import resumer_of
+from proxy.forward.sending import Sender
+from proxy.retry.actions import Actions
+from proxy.retry.facts import Fault
+from proxy.retry.machine import Call
+from proxy.retry.resumption import would_resume
+
+
+class BrokenAnswer:
+    """The delivered answer of a call, which broke; made for one event from the parts of the call."""
+
+    __slots__ = ("_call", "_delivery", "_plan", "_sender")
+
+    def __init__(self, plan: Plan, sender: Sender, delivery: Delivery, call: Call) -> None:
+        self._plan = plan
+        self._sender = sender
+        self._delivery = delivery
+        self._call = call
+
+    def go_on(self, attempt: Attempt, fault: Fault, moved: float, now: float) -> Actions | None:
+        """Ask for the rest of the answer, which this attempt broke off with `fault`. `moved`: when bytes last moved.
+        Returns the call's actions; None if nothing was done, since the answer can't go on.
+        """
+        delivery, policy, call = self._delivery, self._plan.policy, self._call
+        observer, sender = delivery.context.observer, self._sender
+        resumer = delivery.resumer or resumer_of(self._plan, attempt, now + delivery.context.env.wall_offset)
+        if resumer is None or delivery.pipe is not None or not would_resume(call.so_far, fault):
+            return None
+        if delivery.resumer is None:
+            resumer.taken, resumer.since = delivery.bytes_out, moved
+        else:
+            observer.resumed(policy, "broke", resumer.progress)
+        if resumer.is_whole or policy.mode != "enforce":
+            observer.resumed(policy, "observed" if policy.mode == "observe" else "refused", 0)
+            return None
+        actions = call.broke(attempt.number, fault, resumer.progress, resumer.since, now)
+        if call.so_far.outcome is not None:
+            observer.resumed(policy, "refused", 0)
+            delivery.break_off(fault, grpc=False)
+            return actions
+        delivery.resumer = sender.resumer = resumer
+        resumer.ask()
+        sender.avoid(attempt, origin=False)
+        self._drop(attempt)
+        return actions
+
+    def take_rest(self, attempt: Attempt, now: float) -> tuple[bool, Actions]:
+        """Go on with the answer if this attempt's head begins its rest, else drop the attempt. Returns whether it does,
+        and the call's actions.
+        """
+        delivery, policy = self._delivery, self._plan.policy
+        resumer, spec = delivery.resumer, policy.resume
+        accepted = resumer is not None and spec is not None and resumer.accepts(attempt.head, spec.discard)
+        actions = self._call.resumed(attempt.number, accepted, now)
+        if not accepted:
+            delivery.context.observer.resumed(policy, "rejected", 0)
+            self._drop(attempt)
+        return accepted, actions
+
+    def _drop(self, attempt: Attempt) -> None:
+        self._sender.owner.flights.pop(attempt.number, None)
+        attempt.drop()

@@ -1,0 +1,33 @@
+cimport cython
+
+from proxy.forward.attempt cimport Attempt, AttemptOwner
+from proxy.forward.call_report cimport add_success, look_for_repeat, report_of
+from proxy.forward.context cimport Context
+from proxy.forward.delivery cimport Delivery
+from proxy.forward.request_plan cimport Plan
+from proxy.observe.call_record cimport CallRecord
+from proxy.retry.facts cimport Request
+from proxy.retry.registry cimport ScopeState
+from proxy.retry.traffic cimport Traffic
+from proxy.transport.connection cimport Connection
+from proxy.transport.origins cimport Origin
+from proxy.wire.head cimport PreparedRequest
+
+
+cdef class Undecided:
+    cdef public Attempt first
+    cdef public bytes body
+    cdef public object keys
+    cdef public Traffic traffic
+
+    cdef bint admitted(self, ScopeState scope, double now) except -1
+    @cython.locals(first=Attempt)
+    cdef begin(self, AttemptOwner owner, ScopeState scope, Origin origin, stream, bytes body, double now)
+    @cython.locals(first=Attempt, prepared=PreparedRequest, connection=Connection)
+    cdef send(self, Plan plan, stream, via)
+    cdef answered_well(self, Plan plan, ScopeState scope, double started, double now)
+    @cython.locals(context=Context, first=Attempt, body=bytes, record=CallRecord)
+    cdef report(self, Plan plan, Delivery delivery, double started, double now)
+    cdef Traffic take_traffic(self)
+    cdef take_keys(self)
+    cdef release(self)

@@ -1,0 +1,102 @@
+"""A call for which nothing has to be decided: the attempt that is sent at once, and what is known of it without a
+`Call`.
+
+Nearly every call is one of these: no gate holds it, the pool has an idle connection, and the answer is a success. If
+anything else happens, the exchange makes a `Call` from what is kept here, as if it had existed from the start.
+"""
+
+from __future__ import annotations
+
+from proxy.forward.attempt import Attempt, AttemptOwner
+from proxy.forward.call_report import add_success, look_for_repeat, report_of
+from proxy.forward.delivery import Delivery
+from proxy.forward.request_plan import Plan
+from proxy.retry.credentials import CallKeys
+from proxy.retry.registry import ScopeState
+from proxy.retry.traffic import Traffic
+from proxy.transport.connection import Connection
+from proxy.transport.origins import Origin
+from proxy.transport.streams import UpstreamStream
+from proxy.wire.first_bytes import HTTP1, HTTP2
+
+
+class Undecided:
+    """The part of an exchange that sends calls without a `Call`; kept with it from one call to the next.
+
+    `first`: the only attempt of such a call. `body`: the whole body of its request. `keys`: the credential that it
+    carries, None if its policy has none. `traffic`: the count in which it is under way, None once its answer came.
+    """
+
+    __slots__ = ("body", "first", "keys", "traffic")
+
+    def __init__(self) -> None:
+        self.first: Attempt | None = None
+        self.body = b""
+        self.keys: CallKeys[ScopeState] | None = None
+        self.traffic: Traffic | None = None
+
+    def admitted(self, scope: ScopeState, now: float) -> bool:
+        """Whether the call may be sent now without asking any gate; choose its credential, if its policy has any."""
+        if scope.keys is None:
+            return scope.admits(now)
+        self.keys = CallKeys(scope.keys, now)
+        return self.keys.lane.admits(now)
+
+    def begin(
+        self, owner: AttemptOwner, scope: ScopeState, origin: Origin, stream: UpstreamStream, body: bytes, now: float
+    ) -> None:
+        """Begin the call: count it, and make its attempt, whose events `owner` gets, for this stream to `origin`."""
+        scope.began(now)
+        self.traffic = scope.traffic
+        first = self.first
+        if first is None:
+            first = self.first = owner.flights[1] = Attempt(owner, 1, origin)
+        first.origin, first.stream, first.sent_at = origin, stream, now
+        first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
+        self.body = body
+
+    def send(self, plan: Plan, stream: UpstreamStream, via: str) -> None:
+        """Send the request of the attempt that was begun."""
+        first, keys = self.first, self.keys
+        assert first is not None  # it was begun
+        prepared = plan.prepared if keys is None else plan.keyed_request(first.origin, via, keys.key)
+        if prepared is None or prepared.head is not plan.head:
+            prepared = plan.first_request(first.origin, via)
+        connection = stream if isinstance(stream, Connection) else None
+        if connection is not None:
+            connection.send(first, prepared, self.body, True, None)
+        else:
+            stream.send(first, prepared, self.body, True, None)
+
+    def answered_well(self, plan: Plan, scope: ScopeState, started: float, now: float) -> None:
+        """Report the attempt's answer to the governor: its head has come, and it is no failure."""
+        self.traffic = None
+        if scope.answered_well(now):
+            request = plan.request
+            scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), started, now)
+
+    def report(self, plan: Plan, delivery: Delivery, started: float, now: float) -> None:
+        """Report the call, which has succeeded, to the observers."""
+        context, first, body = delivery.context, self.first, self.body
+        assert first is not None  # it was begun
+        record = report_of(plan, delivery, started, now)
+        add_success(record, first, len(body), self.keys)
+        self.keys = None  # the next call chooses one again
+        if context.app_repeats:
+            look_for_repeat(delivery, plan, record, (body,) if body else (), False)
+        context.observer.call_ended(record)
+
+    def take_traffic(self) -> Traffic | None:
+        """Give up the count in which the attempt is under way; the `Call` reports its end."""
+        traffic, self.traffic = self.traffic, None
+        return traffic
+
+    def take_keys(self) -> CallKeys[ScopeState] | None:
+        """Give up the choice of a credential; the `Call` carries it. At another upstream, the call gets other keys."""
+        keys, self.keys = self.keys, None
+        return keys
+
+    def release(self) -> None:
+        """Forget the attempt and its body: the call is decided, so that a `Sender` has its attempts."""
+        self.first = None
+        self.body = b""
