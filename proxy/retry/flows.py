@@ -247,7 +247,7 @@ class SequentialFlow:
             return self.withdraw(call, no, now, why)
         if at <= now:
             return self.launch(call, now)
-        kept = call.failure if type(call.state) is Flying else None
+        kept = None if self.holds_answer(call) else call.failure
         planned.due, planned.gated = at, True
         call.state = planned
         if kept is not None and kept.status is not None:

@@ -136,6 +136,13 @@ class HedgedFlow(SequentialFlow):
             call.plan_no_more(now)
         return kept if call.flies() else (*kept, *self.end(call, decided, now))
 
+    def use_new_key(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
+        """Make an attempt that was answered 401 once more, with the new value of its credential, and cancel the others,
+        which carry the old value. The 401 is held like any answer of a hedged call.
+        """
+        kept, others = call.keep(failure), call.cancel_all_but(failure.attempt, now)
+        return (*kept, *others, *SequentialFlow.use_new_key(self, call, failure, flight, now))
+
     def _go_on(self, call: CallState, failure: Failure, flight: Flight, planned: Next, now: float) -> Actions:
         state, payment = call.state, call.upcoming.payment
         assert type(state) is Flying

@@ -636,8 +636,10 @@ class Call:
         began = self._report_failure(failure, flight, on, now)
         if was_probe and on and _was_not_processed(failure) and not call.upcoming.comes_late:
             return self._flow.stay_held(call, failure, flight, now)
-        if failure.status == 401 and goes_with_new_value(call, failure, flight, disabled=self._flow.is_disabled(call)):
-            return self._flow.use_new_key(call, failure, flight, now)
+        if failure.status == 401:
+            disabled = self._flow.is_disabled(call) or self._flow.shared_body(call)
+            if goes_with_new_value(call, failure, flight, disabled=disabled):
+                return self._flow.use_new_key(call, failure, flight, now)
         return self._flow.failed(call, failure, flight, began, on, now)
 
     def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> Name | None:

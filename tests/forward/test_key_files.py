@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.front import NONE, App, Front, to
-from support.scripted import Upstream, answer
+from support.front import FAST, NONE, App, CutError, Front, to
+from support.scripted import Step, Turn, Upstream, answer
 
-from proxy.retry.policy import Credentials, KeyFile
+from proxy.config.settings import Buffers
+from proxy.retry.facts import FaultKind
+from proxy.retry.policy import Credentials, KeyFile, Strategy
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 FINE = answer(200, b"ok", DATE)
@@ -33,7 +36,7 @@ def put(file: Path, content: str | None) -> None:
 
 
 @asynccontextmanager
-async def calling(file: Path, *steps: bytes, **changes: Any) -> AsyncIterator[tuple[Upstream, Front, App]]:
+async def calling(file: Path, *steps: Step, **changes: Any) -> AsyncIterator[tuple[Upstream, Front, App]]:
     """An upstream whose key stands in the file, and an app that calls it."""
     async with (
         Upstream(*steps) as upstream,
@@ -108,3 +111,79 @@ async def test_an_app_that_forbids_retries_gets_the_401(key: Path) -> None:
     async with calling(key, REFUSED) as (_upstream, _front, app):
         put(key, "new")
         assert (await app.ask("GET", "/api/x", "X-Retry-Disable: true")).status == 401
+
+
+HEDGED = Strategy("hedging", "hedging", 2, FAST, None, hedging_delay=0.0, non_fatal=frozenset({503, FaultKind.RESET}))
+
+
+async def test_a_hedged_call_keeps_the_401_until_the_new_value_has_failed_too(key: Path) -> None:
+    old: asyncio.Queue[Turn] = asyncio.Queue()
+    renewed = asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        if turn.request.one("authorization") == "Bearer new":
+            renewed.set()
+            turn.reset()
+            return
+        old.put_nowait(turn)
+        if turn.request.one("x-attempt-count") == "2":
+            await renewed.wait()
+            turn.reset()
+            return
+        await old.get()
+        await old.get()  # both were sent with the old value
+        put(key, "new")
+        await turn.write(REFUSED[:-1])
+        turn.reset()  # and of its answer no more comes
+
+    async with calling(key, step, strategy=HEDGED, bucket=None) as (upstream, front, app):
+        with pytest.raises(CutError) as cut:
+            await app.ask("GET", "/api/x")
+        assert (cut.value.answer.status, cut.value.answer.one("x-attempt-count")) == (401, "3")
+        (record,) = await front.observed.until(1)
+        decisions = [each.decision for each in record["history"]]
+        assert (record["attempts"], decisions) == (3, ["cancelled", "key renewed", "attempts_exhausted"])
+        assert len(upstream.requests) == 3
+
+
+async def test_a_hedged_call_succeeds_with_the_new_value_though_others_are_refused_the_old_one(key: Path) -> None:
+    old: asyncio.Queue[Turn] = asyncio.Queue()
+    refused = asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        if turn.request.one("authorization") == "Bearer new":
+            refused.set()
+            await asyncio.sleep(0)
+            await turn.write(FINE)
+            return
+        old.put_nowait(turn)
+        if turn.request.one("x-attempt-count") == "2":
+            await refused.wait()
+            await turn.write(REFUSED)
+            return
+        await old.get()
+        await old.get()
+        put(key, "new")
+        await turn.write(REFUSED)
+
+    async with calling(key, step, strategy=HEDGED, bucket=None) as (upstream, _front, app):
+        reply = await app.ask("GET", "/api/x")
+        assert (reply.status, reply.one("x-attempt-count"), len(upstream.requests)) == (200, "3", 3)
+
+
+async def test_a_hedged_call_whose_body_is_not_kept_gets_the_401(key: Path) -> None:
+    async def step(turn: Turn) -> None:
+        await turn.read_body()
+        put(key, "new")
+        await turn.write(REFUSED)
+
+    tiny = Buffers(1000, 1 << 20)
+    async with (
+        Upstream(step) as upstream,
+        Front(
+            to("api", upstream.url, credentials=standing_in(key), strategy=HEDGED, bucket=None), buffers=tiny
+        ) as front,
+        front.app() as app,
+    ):
+        reply = await app.ask("PUT", "/api/x", body=b"x" * 300_000)
+        assert (reply.status, {each.one("authorization") for each in upstream.requests}) == (401, {"Bearer old"})
