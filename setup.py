@@ -76,6 +76,7 @@ MODULES = [
     "proxy.retry.spacing",
     "proxy.retry.states",
     "proxy.retry.traffic",
+    "proxy.retry.transparent_retry",
     "proxy.retry.trial",
     "proxy.retry.usual_times",
     "proxy.retry.waiting_room",

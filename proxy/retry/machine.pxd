@@ -12,13 +12,14 @@ from proxy.retry.plans cimport Sequential, failure_of, first_no, goes_on
 from proxy.retry.registry cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
+from proxy.retry.transparent_retry cimport TransparentRetry
 
 
 cdef class Call:
     cdef public CallState so_far
     cdef public object _first_byte
     cdef public SequentialFlow _flow
-    cdef public int _transparent
+    cdef public TransparentRetry _transparent
 
     @cython.locals(call=CallState, upcoming=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
@@ -47,13 +48,7 @@ cdef class Call:
     @cython.locals(call=CallState)
     cdef tuple _read_hints(self, double now)
     @cython.locals(call=CallState)
-    cdef bint _is_transparent(self, fault) except -1
-    @cython.locals(call=CallState)
-    cdef tuple _send_again(self, Flight flight, fault, double now)
-    @cython.locals(call=CallState)
     cdef tuple _begun(self, Flight flight, Reply reply, verdict, double now)
-    @cython.locals(call=CallState)
-    cdef _keeping(self, Reply reply, double now)
     @cython.locals(upcoming=NextAttempt)
     cdef _report_answer(self, Flight flight, double now)
     @cython.locals(call=CallState)
@@ -70,4 +65,5 @@ cdef class Call:
     cdef _succeeded(self, double now)
 
 
+cdef _keeping(CallState call, Reply reply, double now)
 cdef bint _may_be_hedged(CallState call, strategy) except -1

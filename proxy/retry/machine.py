@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proxy.retry.actions import Actions, Cancel, Launch, Peek, WakeAt
+from proxy.retry.actions import Actions, Cancel, Peek, WakeAt
 from proxy.retry.admission import Alarm
 from proxy.retry.broken_answers import may_be_kept, may_break
 from proxy.retry.call_history import revise
@@ -71,15 +71,12 @@ from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
+from proxy.retry.transparent_retry import TransparentRetry
 from proxy.retry.whole_answers import WholeAnswer
 from proxy.retry.xml_root import RootLook
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
-
-#: The state of the transparent retry (contract, "Safety", 1): it may be made; it may, except after a refused stream,
-#: since an attempt may have been processed; it has been made.
-_AVAILABLE, _PROCESSED, _USED = 0, 1, 2
 
 
 class Call:
@@ -106,7 +103,7 @@ class Call:
         upcoming = NextAttempt(request, policy, scope, env, alarm, bucket)
         self.so_far = CallState(request, policy, env, upcoming, fallbacks)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
-        self._transparent = _AVAILABLE
+        self._transparent = TransparentRetry()
         self._flow: SequentialFlow
         if mode == "enforce":
             strategy = policy.strategy
@@ -127,7 +124,7 @@ class Call:
     @property
     def resent(self) -> bool:
         """Whether the one transparent retry has been made."""
-        return self._transparent == _USED
+        return self._transparent.made
 
     @property
     def first_byte(self) -> float | None:
@@ -307,10 +304,10 @@ class Call:
             return ()
         if call.resumption is not None:
             return self._resumption_failed(flight, fault, now)
-        if flight.reply is None and self._is_transparent(fault) and not self._turns_away(flight, fault, now):
-            return self._send_again(flight, fault, now)
+        if flight.reply is None and self._transparent.follows(call, self._flow, flight, fault, now):
+            return self._transparent.send(call, flight, fault, now)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
-            self._transparent = self._transparent or _PROCESSED
+            self._transparent.note_processed()
         call.reply = None
         verdict = classify_fault(call.policy.classify, call.request, fault)
         return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
@@ -500,45 +497,6 @@ class Call:
             call.deadline = now + hints.timeout
         return ()
 
-    # -- the transparent retry --------------------------------------------------------------------------------------
-
-    def _is_transparent(self, fault: Fault) -> bool:
-        """Whether the failed attempt may be sent again at once, uncounted; a call gets one such resend, whichever the
-        cause (contract, section 4, safety 1).
-        """
-        call = self.so_far
-        if self.resent or call.committed or self._flow.shared_body(call):
-            return False
-        if fault.progress is Progress.NEVER_SENT:
-            return True
-        if fault.progress is Progress.REFUSED:
-            return self._transparent != _PROCESSED
-        return fault.reused and call.is_idempotent()
-
-    def _turns_away(self, flight: Flight, fault: Fault, now: float) -> bool:
-        """Whether the attempt could not connect, and was the probe of an outage that turns other calls away: then it is
-        not sent again at once, since one attempt at a time is all that the upstream gets.
-        """
-        if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
-            return False
-        return self.so_far.upcoming.scope.governor.turns_away(flight, now)
-
-    def _send_again(self, flight: Flight, fault: Fault, now: float) -> Actions:
-        """Make the transparent retry: send the same attempt again on a fresh connection."""
-        call = self.so_far
-        keys = call.upcoming.keys
-        self._transparent = _USED
-        call.note(flight, now, "transparent").record_fault(fault)
-        if call.fallbacks is not None:
-            call.fallbacks.attempt_failed(fault, classify_fault(call.policy.classify, call.request, fault))
-        flight.since = now
-        if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
-            call.ambiguous = True
-            if keys is not None:
-                keys.bind()
-        endpoint = call.upcoming.take_again(flight, call.state, fault, now)
-        return (Launch(flight.attempt, fresh=True, endpoint=endpoint, key=flight.key),)
-
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
@@ -559,7 +517,7 @@ class Call:
         whole = verdict is NEEDS_BODY
         if verdict is not NEEDS_BODY and not (may_wait and verdict.cls is _SUCCESS_CLASS):
             return self._answered(flight, reply, verdict, now)
-        bound, kept = self.first_byte, self._keeping(reply, now)
+        bound, kept = self.first_byte, _keeping(call, reply, now)
         looks = whole or bound is not None or bool(call.stream_ends(reply))
         if not looks and kept is None:
             assert verdict is not NEEDS_BODY  # that would be a look
@@ -576,22 +534,11 @@ class Call:
         )
         return (Peek(flight.attempt, PEEK_LIMIT if looks else 0, body_wait),)
 
-    def _keeping(self, reply: Reply, now: float) -> WholeAnswer | None:
-        """The keeping of this answer, a success, until it is whole (contract, section 15); None if it is not kept."""
-        call = self.so_far
-        policy, made = call.policy, call.attempts - call.earlier - call.spared
-        answers = policy.answers
-        if answers is None or reply.whole or call.hints.disabled or made >= policy.strategy.max_attempts:
-            return None
-        kept = may_be_kept(answers, reply) and may_break(policy, call.request)
-        return WholeAnswer(answers, reply, now) if kept else None
-
     def _answered(self, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
         """Deliver an answer whose class is success; judge any other as a failure."""
         call = self.so_far
         attempt = flight.attempt
-        if not self._transparent:
-            self._transparent = _PROCESSED
+        self._transparent.note_processed()
         call.reply = reply
         if reply.follows and self._flow.may_go_alone(call, verdict):
             verdict = MISDIRECTED
@@ -714,3 +661,13 @@ def _was_not_processed(failure: Failure) -> bool:
 def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:
     """Whether the request may be sent several times at once."""
     return strategy.safe_methods or call.policy.classify.unsafe_methods == "always" or call.may_be_hedged()
+
+
+def _keeping(call: CallState, reply: Reply, now: float) -> WholeAnswer | None:
+    """The keeping of this answer, a success, until it is whole (contract, section 15); None if it is not kept."""
+    policy, made = call.policy, call.attempts - call.earlier - call.spared
+    answers = policy.answers
+    if answers is None or reply.whole or call.hints.disabled or made >= policy.strategy.max_attempts:
+        return None
+    kept = may_be_kept(answers, reply) and may_break(policy, call.request)
+    return WholeAnswer(answers, reply, now) if kept else None

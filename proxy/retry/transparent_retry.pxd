@@ -1,0 +1,15 @@
+from proxy.retry.call_state cimport CallState
+from proxy.retry.flows cimport SequentialFlow
+from proxy.retry.states cimport Flight
+
+
+cdef class TransparentRetry:
+    cdef int _state
+
+    cdef note_processed(self)
+    cdef bint follows(self, CallState call, SequentialFlow flow, Flight flight, fault, double now) except -1
+    cdef bint _is_free(self, CallState call, SequentialFlow flow, fault) except -1
+    cdef tuple send(self, CallState call, Flight flight, fault, double now)
+
+
+cdef bint _is_turned_away(CallState call, Flight flight, fault, double now) except -1

@@ -1,0 +1,71 @@
+"""The transparent retry of a call: one attempt is sent again at once, uncounted (contract, section 4, safety 1)."""
+
+from __future__ import annotations
+
+from proxy.retry.actions import Actions, Launch
+from proxy.retry.call_state import CallState
+from proxy.retry.classification import classify_fault
+from proxy.retry.facts import Fault, Progress
+from proxy.retry.flows import SequentialFlow
+from proxy.retry.states import Flight
+
+#: The states of the transparent retry: it may be made; it may, except after a refused stream, since an attempt may have
+#: been processed; it has been made.
+_AVAILABLE, _PROCESSED, _USED = 0, 1, 2
+
+
+class TransparentRetry:
+    """The one transparent retry that a call may get, whichever the cause."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state = _AVAILABLE
+
+    @property
+    def made(self) -> bool:
+        """Whether it has been made."""
+        return self._state == _USED
+
+    def note_processed(self) -> None:
+        """Note that an attempt of the call may have been processed."""
+        if self._state == _AVAILABLE:
+            self._state = _PROCESSED
+
+    def follows(self, call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, now: float) -> bool:
+        """Whether the attempt `flight`, which failed with `fault` before it was answered, may be sent again at once."""
+        return self._is_free(call, flow, fault) and not _is_turned_away(call, flight, fault, now)
+
+    def _is_free(self, call: CallState, flow: SequentialFlow, fault: Fault) -> bool:
+        """Whether the retry is left, and sending the attempt again can't repeat what was carried out."""
+        if self._state == _USED or call.committed or flow.shared_body(call):
+            return False
+        if fault.progress is Progress.NEVER_SENT:
+            return True
+        if fault.progress is Progress.REFUSED:
+            return self._state != _PROCESSED
+        return fault.reused and call.is_idempotent()
+
+    def send(self, call: CallState, flight: Flight, fault: Fault, now: float) -> Actions:
+        """Send the same attempt again on a fresh connection."""
+        keys = call.upcoming.keys
+        self._state = _USED
+        call.note(flight, now, "transparent").record_fault(fault)
+        if call.fallbacks is not None:
+            call.fallbacks.attempt_failed(fault, classify_fault(call.policy.classify, call.request, fault))
+        flight.since = now
+        if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
+            call.ambiguous = True
+            if keys is not None:
+                keys.bind()
+        endpoint = call.upcoming.take_again(flight, call.state, fault, now)
+        return (Launch(flight.attempt, fresh=True, endpoint=endpoint, key=flight.key),)
+
+
+def _is_turned_away(call: CallState, flight: Flight, fault: Fault, now: float) -> bool:
+    """Whether the attempt could not connect, and was the probe of an outage that turns other calls away: then it is
+    not sent again at once, since one attempt at a time is all that the upstream gets.
+    """
+    if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
+        return False
+    return call.upcoming.scope.governor.turns_away(flight, now)
