@@ -8,6 +8,8 @@
 - No lone mixins: no class serves only to be the base of one other class. Two halves of a class belong into one file,
   or the one has the other as a part.
 - A class's name stands in one file.
+- A class has at most 40 methods and 20 attributes. A record may have more attributes: a dataclass, a NamedTuple, or a
+  class of six methods at most. `LARGE` lists the classes that are larger; it may only shrink.
 """
 
 from __future__ import annotations
@@ -25,6 +27,32 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = "proxy"
 #: What is still to be mended: rooms with circles, and names of classes. Nothing may be added here.
 STILL: frozenset[str] = frozenset()
+#: The most methods and attributes of a class, and the most methods of a record.
+METHODS, ATTRIBUTES, OF_A_RECORD = 40, 20, 6
+#: Classes that are larger, with their methods and attributes, which may become fewer. Nothing may be added here.
+LARGE: dict[str, tuple[int, int]] = {
+    "Admission": (19, 21),
+    "AppConnection": (57, 38),
+    "Attempt": (22, 22),
+    "Connection": (31, 28),
+    "Driver": (37, 24),
+    "Governor": (65, 18),
+    "Lane": (57, 25),
+    "Limit": (28, 34),
+    "Plan": (13, 25),
+    "RedisStore": (27, 23),
+    "Registry": (36, 24),
+    "Request2": (12, 26),
+    "ScopeState": (13, 21),
+    "ServerProcess": (23, 27),
+    "Session": (57, 34),
+    "SharedLane": (32, 29),
+    "Stream": (31, 25),
+    "Worker": (12, 23),
+    "WorkerProcess": (14, 22),
+    "Workers": (34, 31),
+    "_Scheduler": (17, 21),
+}
 
 
 def shortest_circle(imports: Mapping[str, set[str]], start: str) -> list[str]:
@@ -111,14 +139,75 @@ class Classes:
                 yield name, f"{places[0]}: another class is called {name}: {', '.join(places[1:])}"
 
 
+def _assigned(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """The attributes of its own object that a method assigns."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield node.attr
+
+
+def _is_data(node: ast.ClassDef) -> bool:
+    """Whether a class is a dataclass or a NamedTuple."""
+    decorators = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+    return "dataclass" in map(base_name, decorators) or "NamedTuple" in map(base_name, node.bases)
+
+
+def size(node: ast.ClassDef) -> tuple[int, int]:
+    """The methods of a class and its attributes, as far as its own body says; a record has no attributes to bound."""
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    count = len({each.name for each in methods})
+    if count <= OF_A_RECORD or _is_data(node):
+        return count, 0
+    attributes = {name for each in methods for name in _assigned(each)}
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            attributes.add(each.target.id)
+    return count, len(attributes)
+
+
+def large(files: Mapping[str, str], known: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
+    """The name and a line for each class that is larger than it may be, or than it was when it became known."""
+    for path, text in files.items():
+        for node in ast.walk(ast.parse(text, path)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            most_methods, most_attributes = known.get(node.name, (METHODS, ATTRIBUTES))
+            methods, attributes = size(node)
+            if methods > max(most_methods, METHODS) or attributes > max(most_attributes, ATTRIBUTES):
+                bounds = f"at most {max(most_methods, METHODS)} and {max(most_attributes, ATTRIBUTES)}"
+                line = f"{path}:{node.lineno}: {node.name} has {methods} methods and {attributes} attributes, {bounds}"
+                yield node.name, f"{line}: give it parts that own their fields"
+
+
+def shrunk(files: Mapping[str, str], known: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """A line for each known large class that has become smaller, or is gone."""
+    sizes = {}
+    for path, text in files.items():
+        for node in ast.walk(ast.parse(text, path)):
+            if isinstance(node, ast.ClassDef):
+                sizes[node.name] = size(node)
+    for name, before in known.items():
+        methods, attributes = sizes.get(name, (0, 0))
+        now = (max(methods, METHODS), max(attributes, ATTRIBUTES))
+        if now != (max(before[0], METHODS), max(before[1], ATTRIBUTES)):
+            yield f"{name} has {methods} methods and {attributes} attributes now: say so in LARGE, or take it out"
+
+
+def sources() -> dict[str, str]:
+    """The Python files of the package, each by its path."""
+    return {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
+
+
 def findings() -> Iterator[tuple[str, str]]:
     """A line for each thing that is not as it should be, after the name by which `STILL` calls it."""
     graph = grimp.build_graph(PACKAGE, cache_dir=None)
     yield from circles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
-    files = sorted((ROOT / PACKAGE).rglob("*.py"))
-    classes = Classes({str(path.relative_to(ROOT)): path.read_text() for path in files})
+    files = sources()
+    classes = Classes(files)
     yield from classes.lone_mixins()
     yield from classes.doubles()
+    yield from large(files, LARGE)
 
 
 def main() -> int:
@@ -128,6 +217,7 @@ def main() -> int:
     sys.stdout.writelines(f"{line}\n" for line in ([line for _, line in found] if "--all" in sys.argv else new))
     if mended := STILL - {name for name, _ in found}:
         sys.stdout.write(f"mended, so take it out of STILL: {' '.join(sorted(mended))}\n")
+    sys.stdout.writelines(f"{line}\n" for line in shrunk(sources(), LARGE))
     return 1 if new else 0
 
 

@@ -72,3 +72,43 @@ def test_a_name_that_stands_twice() -> None:
 
     files = {"one.py": "class Reader: ...", "other.py": "import one\nclass Reader: ..."}
     assert [*Classes(files).doubles()] == [("Reader", "one.py:1: another class is called Reader: other.py:2")]
+
+
+def _class(methods: int, attributes: int, before: str = "") -> dict[str, str]:
+    fields = "".join(f"        self.a{number} = 0\n" for number in range(attributes))
+    others = "".join(f"    def m{number}(self): ...\n" for number in range(methods - 1))
+    return {"one.py": f"{before}class One:\n    def __init__(self):\n{fields}        pass\n{others}"}
+
+
+def test_a_class_has_bounds() -> None:
+    from house import large
+
+    assert [*large(_class(40, 20), {})] == []
+    for files in (_class(41, 3), _class(7, 21)):
+        [(name, line)] = large(files, {})
+        assert name == "One" and "at most 40 and 20" in line
+
+
+def test_a_record_may_have_more_attributes() -> None:
+    from house import large
+
+    assert [*large(_class(6, 30), {})] == []
+    assert [*large(_class(7, 30, "@dataclass(slots=True)\n"), {})] == []
+
+
+def test_a_known_class_may_only_become_smaller() -> None:
+    from house import large, shrunk
+
+    known = {"One": (41, 25)}
+    assert [*large(_class(41, 25), known)] == [*shrunk(_class(41, 25), known)] == []
+    assert [name for name, _ in large(_class(42, 25), known)] == ["One"]
+    assert [name for name, _ in large(_class(41, 26), known)] == ["One"]
+    [line] = shrunk(_class(41, 24), known)
+    assert "One has 41 methods and 24 attributes now" in line
+
+
+def test_the_package_keeps_the_bounds() -> None:
+    from house import LARGE, large, shrunk, sources
+
+    assert [*large(sources(), LARGE)] == []
+    assert [*shrunk(sources(), LARGE)] == []
