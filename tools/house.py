@@ -142,9 +142,9 @@ class Classes:
 def _assigned(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """The attributes of its own object that a method assigns."""
     for node in ast.walk(method):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id == "self":
-                yield node.attr
+        is_assigned = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if is_assigned and isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield node.attr
 
 
 def _is_data(node: ast.ClassDef) -> bool:
