@@ -142,8 +142,9 @@ class Classes:
 def _assigned(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """The attributes of its own object that a method assigns."""
     for node in ast.walk(method):
-        is_assigned = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_assigned and isinstance(node.value, ast.Name) and node.value.id == "self":
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
             yield node.attr
 
 
