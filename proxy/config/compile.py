@@ -66,8 +66,9 @@ def compile_tree(
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
     refused = {section for section in _POLICY_SECTIONS if _is_refused(tree, section)}
-    kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems, refused)
     apps = _apps(found.get("apps"))
+    shares = () if apps is None else apps.shares
+    kinds = Kinds(tree.sub("strategies"), tree.sub("buckets"), problems, refused, shares)
     policies = Policies(kinds, problems, frozenset() if apps is None else apps.never_forwarded)
     policies.defaults = _defaults(tree.sub("defaults"), top, policies, _aws_layers(environ, problems), under)
     upstreams = Upstreams(policies.defaults, policies, problems)

@@ -23,6 +23,7 @@ from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import already_reported
 from proxy.config.units import guess, is_off, rate
 from proxy.config.yaml_tree import Map, Seq, adopt, lay
+from proxy.retry.app_parts import Shares
 from proxy.retry.policy import (
     Backoff,
     BucketRef,
@@ -155,12 +156,15 @@ def _flat(tree: Map, path: str) -> Iterable[tuple[str, str]]:
 class Kinds:
     """The named strategies and buckets of one configuration, and the resolver of every value that uses them."""
 
-    def __init__(self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = ()) -> None:
+    def __init__(
+        self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = (), shares: Shares = ()
+    ) -> None:
         """`refused` names which of the sections `strategies` and `buckets` could not be read at all, which was
-        reported.
+        reported. `shares`: those of the apps in every bucket that retries are paid from.
         """
         self._problems = problems
         self._refused = refused
+        self._shares = shares
         self._raw = {"strategy": strategies, "bucket": buckets, "rate": buckets}
         self._customs: dict[str, Any] = {}
         self._names: dict[str, str] = {}
@@ -171,7 +175,7 @@ class Kinds:
             tree = self._definition("bucket", name)
             spec = None if tree is None else bucket_spec(tree, buckets.keys_at[name], ("buckets", name), self._problems)
             if spec is not None:
-                self.buckets[name] = BucketRef(spec, name)
+                self.buckets[name] = BucketRef(self._parted(spec), name)
         for name in list(strategies):
             self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
@@ -325,7 +329,7 @@ class Kinds:
         """
         own = strategy.own_bucket if what == "bucket" else None
         if value is None:
-            return (None, None) if own is None else (BucketRef(own), spelled_bucket(own))
+            return (None, None) if own is None else (BucketRef(self._parted(own)), spelled_bucket(own))
         if is_off(value):
             return None, None
         if not isinstance(value, Map):
@@ -353,7 +357,11 @@ class Kinds:
             return None, None
         # A bucket that was laid over the strategy's own belongs to that strategy; one that was written whole is shared
         # by all policies that inherit it.
-        return BucketRef(spec, group=group or ("inline" if whole else None)), tree
+        return BucketRef(self._parted(spec), group=group or ("inline" if whole else None)), tree
+
+    def _parted(self, spec: BucketSpec) -> BucketSpec:
+        """The bucket with its parts for apps."""
+        return replace(spec, apps=self._shares) if isinstance(spec, QuotaSpec | BudgetSpec) else spec
 
     def rates(
         self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str

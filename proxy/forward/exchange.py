@@ -779,7 +779,7 @@ def _peek(exchange: Exchange, action: Peek, now: float) -> None:
 
 def _ask(exchange: Exchange, action: Ask, now: float) -> None:
     """Ask the bucket for the price of a retry."""
-    bucket = exchange.call.so_far.upcoming.scope.bucket
+    bucket = exchange.call.so_far.upcoming.bucket
     assert bucket is not None  # only a call with a bucket asks
     bucket.ask(action.price, now, partial(_bucket_answered, exchange, exchange.call))
 

@@ -83,4 +83,5 @@ class ConfiguredUpstreams:
         policy = self._fresh.policy(upstream.policy_for(request.method, path, request.fields))
         authority = upstream.target.endpoints[0].authority
         sent = Request(request.method, authority, path.decode(errors="surrogateescape"), fields)
+        sent.app = request.app
         return sent, policy, self._registry.scope(policy, sent, now)

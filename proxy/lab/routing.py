@@ -15,6 +15,7 @@ from proxy.config.settings import Settings
 from proxy.retry.facts import MappingFields, Outcome, Request, first, is_grpc_media
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Upstream, split_authority
+from proxy.server.app_names import app_of, name_of, not_named
 from proxy.server.routing import may_be_a_pages
 from proxy.wire.authority import read_authority
 
@@ -61,8 +62,21 @@ class RefusedCall:
 
 
 def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
-    """The policy of a call, found as the proxy's listeners find it."""
-    fields = MappingFields(ask.headers)
+    """The policy of a call, found as the proxy's listeners find it, and the app that it belongs to."""
+    fields, apps = MappingFields(ask.headers), settings.apps
+    if apps is None:
+        return _choose(settings, ask, fields)
+    name = name_of(apps, fields, settings.listen[0].app, "", "")
+    if apps.required and not name:
+        refused = not_named(is_proxy=_ABSOLUTE.fullmatch(ask.url) is not None)
+        return RefusedCall(refused.outcome, refused.status, refused.detail)
+    chosen = _choose(settings, ask, fields)
+    if isinstance(chosen, Chosen):
+        chosen.request.app = app_of(apps, fields, name)
+    return chosen
+
+
+def _choose(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chosen | RefusedCall:
     match = _ABSOLUTE.fullmatch(ask.url)
     if match is None:
         return _by_host_or_prefix(settings, ask, fields)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from proxy.retry.app_parts import MOST_PARTS, Shares
+
 #: The ranks of the priorities: calls of a lower rank go first.
 RANKS: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
 #: The name of all apps that the configuration does not know.
@@ -46,6 +48,12 @@ class Apps:
     def named(self, name: str) -> NamedApp:
         """The app of this name."""
         return self.known.get(name, self.others)
+
+    @property
+    def shares(self) -> Shares:
+        """The apps that have parts of buckets, with their weights: those of `known`, and all others as one."""
+        named = list(self.known.values())[: MOST_PARTS - 1]
+        return (*((app.name, app.weight) for app in named), (OTHERS, self.others.weight))
 
     @property
     def never_forwarded(self) -> frozenset[str]:

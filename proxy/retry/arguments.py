@@ -69,7 +69,7 @@ def bucket(value: Any) -> BucketSpec | None:
         raise ValueError(f"bucket must be {kinds}, None for none or 'own' for the kind's own, not {value!r}")
     for field in fields(value):
         found = getattr(value, field.name)
-        if field.name in ("store", "kind", "flat_refund") or (field.name == "initial" and found is None):
+        if field.name in ("store", "kind", "flat_refund", "apps") or (field.name == "initial" and found is None):
             continue
         number(f"{type(value).__name__}.{field.name}", found)
     if isinstance(value, BudgetSpec) and not value.window:

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from typing import Final, Literal
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.facts import Class
 from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.sliding_window import SlidingCount
@@ -106,6 +107,14 @@ class Bucket:
     def withheld(self) -> str:
         """Why no retry is granted at the moment although the level may suffice; "" if the level alone decides."""
         return ""
+
+    def of_app(self, app: NamedApp) -> Bucket:
+        """The bucket as the calls of this app spend it."""
+        return self
+
+    def spendable(self, now: float) -> float:
+        """The tokens that may be spent now: the level, or what the bucket grants one app of it."""
+        return self.level(now)
 
 
 def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:

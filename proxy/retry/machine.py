@@ -98,6 +98,8 @@ class Call:
     ) -> None:
         mode, fallbacks = policy.mode, None
         bucket = scope.bucket if mode == "enforce" else scope.shadow if mode == "observe" else None
+        if bucket is not None and request.app is not None:
+            bucket = bucket.of_app(request.app)
         if elsewhere is not None and mode == "enforce":
             fallbacks = Fallbacks(policy, request, elsewhere)
         upcoming = NextAttempt(request, policy, scope, env, alarm, bucket)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from proxy.retry.app_parts import Shares
 from proxy.retry.facts import Class, FaultKind, Verdict
 
 Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
@@ -38,7 +39,7 @@ class Backoff:
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
     """AWS's retry quota. `flat_refund`: every success earns `success_refund` (Smithy's example). `refill`: tokens a
-    second.
+    second. `apps`: the apps that have parts of it.
     """
 
     capacity: float = 500
@@ -51,6 +52,7 @@ class QuotaSpec:
     refill: float = 0.0
     store: Literal["memory", "redis"] = "memory"
     kind: Literal["quota"] = "quota"
+    apps: Shares = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,14 @@ class ThrottleSpec:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
-    """The retry budget of Finagle, Linkerd and Envoy. `window` is seconds."""
+    """The retry budget of Finagle, Linkerd and Envoy. `window` is seconds. `apps`: the apps that have one each, too."""
 
     percent: float = 20
     min_per_second: float = 10
     window: float = 10
     store: Literal["memory", "redis"] = "memory"
     kind: Literal["budget"] = "budget"
+    apps: Shares = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,5 +122,7 @@ def _unaffordable(cls: Class, call: CallState, now: float) -> str:
     if spec.kind == "throttle":
         return f"the bucket has {level:g}, and retries need more than {spec.max_tokens / 2:g}"
     if spec.kind == "budget":
-        return "the budget has no retry left"
-    return f"the bucket has {level:g}, and a retry costs {bucket.price(cls):g}"
+        return "the budget has no retry left" if not level else "the app has no retry left of the budget"
+    may = round(bucket.spendable(now), 1)
+    part = f", of which the app may spend {may:g}" if may < level else ""
+    return f"the bucket has {level:g}{part}, and a retry costs {bucket.price(cls):g}"

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from proxy.retry.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.app_buckets import make_app_bucket
+from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import digest
@@ -185,13 +186,13 @@ class ScopeState:
         """Whether the shadow bucket is at its initial level, or was never made."""
         if self._shadow is None:
             return True
-        return self._shadow.level(now) == make_bucket(self._shadow.spec, now=now).level(now)
+        return self._shadow.level(now) == make_app_bucket(self._shadow.spec, now=now).level(now)
 
     @property
     def shadow(self) -> Bucket | None:
         """The bucket that `mode: observe` uses, made when first asked for; None if there is no bucket."""
         if self._shadow is None and self.bucket is not None:
-            self._shadow = make_bucket(self.bucket.spec)
+            self._shadow = make_app_bucket(self.bucket.spec)
         return self._shadow
 
 
@@ -214,7 +215,7 @@ class Factory:
         """
         if before is not None and before.spec == spec:
             return before
-        return make_bucket(spec, instead_of=before, now=now)
+        return make_app_bucket(spec, instead_of=before, now=now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
         """The rate bucket of this key and definition. The key is as in `bucket`."""

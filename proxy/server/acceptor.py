@@ -33,7 +33,7 @@ from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
 from proxy.retry.http_date import http_date
-from proxy.server.app_names import app_of, name_of, naming_of, unix_user
+from proxy.server.app_names import app_of, name_of, naming_of, not_named, unix_user
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Notify, Secured
@@ -241,7 +241,7 @@ class Acceptor(web.Server):
         name = "" if apps is None else name_of(apps, head, place.app, place.user, place.named)
         try:
             if apps is not None and apps.required and not name:
-                raise _nameless(head)
+                raise not_named(is_proxy=head.method == "CONNECT" or head.form == "absolute")
             if head.method == "CONNECT" and head.is_http2:
                 raise Rejection(501, "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
@@ -413,16 +413,6 @@ class Acceptor(web.Server):
 
 #: Hosts of listeners that take connections for any address of the machine.
 _WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
-
-
-def _nameless(head: RequestHead) -> Rejection:
-    """Return the rejection of a request that no name of an app comes with, where `apps.required` asks for one."""
-    if head.method == "CONNECT" or head.form == "absolute":
-        detail = (
-            "apps.required: name the app as the user of the proxy's url, http://NAME:x@HOST:PORT (redrive env --app)"
-        )
-        return Rejection(407, detail, Outcome.DENIED, "proxy_authentication_required")
-    return denied("apps.required: nothing names the app of this request; see `apps.by` in the configuration")
 
 
 _FULL = Rejection(503, "too many connections are open", Outcome.OVERLOADED, "connection_limit_reached")

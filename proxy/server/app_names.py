@@ -13,6 +13,8 @@ import struct
 
 from proxy.forward.request_plan import Naming
 from proxy.retry.apps import PRIORITY_FIELD, Apps, NamedApp
+from proxy.retry.facts import Fields, Outcome
+from proxy.server.routing import Rejection, denied
 from proxy.wire.head import RequestHead
 
 #: `struct ucred` of Linux: pid, uid, gid.
@@ -39,7 +41,7 @@ def unix_user(sock: object) -> str:
         return str(uid)
 
 
-def proxy_user(head: RequestHead) -> str:
+def proxy_user(head: Fields) -> str:
     """The user of a request's `Proxy-Authorization: Basic`; "" if it names none."""
     values = head.get_all("proxy-authorization")
     kind, _, pair = (values[0] if values else "").partition(" ")
@@ -51,7 +53,7 @@ def proxy_user(head: RequestHead) -> str:
         return ""
 
 
-def name_of(apps: Apps, head: RequestHead, listener: str, user: str, connect: str) -> str:
+def name_of(apps: Apps, head: Fields, listener: str, user: str, connect: str) -> str:
     """The name of the app that a request belongs to, "" if nothing names it. `listener`: the name that its listener
     has; `user`: that of the process at the other end of a unix socket; `connect`: the one that the CONNECT had which it
     is inside of.
@@ -71,7 +73,7 @@ def name_of(apps: Apps, head: RequestHead, listener: str, user: str, connect: st
     return connect
 
 
-def app_of(apps: Apps, head: RequestHead, name: str) -> NamedApp:
+def app_of(apps: Apps, head: Fields, name: str) -> NamedApp:
     """The app of this name, as this request waits: an app may lower its priority, never raise it."""
     app = apps.named(name)
     said = head.get_all(PRIORITY_FIELD)
@@ -84,3 +86,15 @@ def naming_of(apps: Apps, head: RequestHead) -> Naming:
     if "proxy_user" in apps.by:
         names.append("proxy-authorization")
     return Naming(tuple((name, tuple(head.get_all(name))) for name in names))
+
+
+def not_named(*, is_proxy: bool) -> Rejection:
+    """The rejection of a request that nothing names the app of, where `apps.required` asks for a name. `is_proxy`: it
+    is a request to a proxy, which can be asked for one.
+    """
+    if is_proxy:
+        detail = (
+            "apps.required: name the app as the user of the proxy's url, http://NAME:x@HOST:PORT (redrive env --app)"
+        )
+        return Rejection(407, detail, Outcome.DENIED, "proxy_authentication_required")
+    return denied("apps.required: nothing names the app of this request; see `apps.by` in the configuration")

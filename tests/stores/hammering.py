@@ -10,12 +10,14 @@ import random
 import sys
 import time
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 
 QUOTA = QuotaSpec(1000, retry_cost=5)
 THROTTLE = ThrottleSpec(1000, 0.5)
 RATE = RateSpec(0.0, 1000.0)
+PARTED = QuotaSpec(1000, retry_cost=5, apps=(("web", 4), ("batch", 1), ("others", 1)))
 BUDGET = BudgetSpec(percent=100, min_per_second=0, window=100_000)
 SHARE = 0.3
 HELD, DONE = 0, 1
@@ -26,9 +28,9 @@ def main() -> None:
     memory = open_memory(descriptor)
     at = memory.row(number)
     rng = random.Random(seed)
-    one = {"quota": quota, "rate": rate, "budget": budget, "limiter": limiter, "hedges": hedges}[sys.argv[5]](
-        SharedFactory(memory), rng
-    )
+    one = {"quota": quota, "parted": parted, "rate": rate, "budget": budget, "limiter": limiter, "hedges": hedges}[
+        sys.argv[5]
+    ](SharedFactory(memory), rng)
     words = memory.words
     held = words[at + HELD]
     print("ready", flush=True)
@@ -47,6 +49,21 @@ def quota(factory, rng):
 
     def one(held):
         if held and rng.random() < 0.5:
+            bucket.give_back(5, 0.0)
+            return -5
+        return 5 if bucket.take(5, 0.0) else 0
+
+    return one
+
+
+def parted(factory, rng):
+    """Each process is one app. What it holds is what it took."""
+    name = ["web", "batch", "others", "web"][int(sys.argv[2])]
+    bucket = factory.bucket(("", "a"), PARTED, None, 0.0).of_app(NamedApp(name))
+    bucket.begin(0.0)
+
+    def one(held):
+        if held and rng.random() < 0.4:
             bucket.give_back(5, 0.0)
             return -5
         return 5 if bucket.take(5, 0.0) else 0

@@ -14,9 +14,11 @@ from pathlib import Path
 import hammering
 import pytest
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import RateBucket
+from proxy.retry.policy import BudgetSpec
 from proxy.stores.shared_memory import records as layout
-from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedQuota
+from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import Memory
@@ -108,6 +110,52 @@ def test_four_processes_conserve_every_token(what: str, memory: Memory, hammers:
         each.expect("done")
     assert [each.done for each in hammers] == [5000] * PROCESSES
     assert level(memory, what) + sum(each.held for each in hammers) == 1000
+
+
+def test_four_processes_keep_each_others_parts(memory: Memory, hammers: list[Hammer]) -> None:
+    """Each app is seen all the time: none holds more than its part, and every token is accounted for."""
+    bucket = SharedFactory(memory).bucket(("", "a"), hammering.PARTED, None, 0.0)
+    assert isinstance(bucket, SharedPartedQuota)
+    for place in range(3):
+        bucket.came(place, 0.0)
+    hammers += [Hammer(memory, number, number, 5000, "parted") for number in range(PROCESSES)]
+    for each in hammers:
+        each.expect("ready")
+    for each in hammers:
+        each.go()
+    for each in hammers:
+        each.expect("done")
+    web, batch, others, web_too = (each.held for each in hammers)
+    assert bucket.level(0.0) + web + batch + others + web_too == 1000
+    sizes = bucket.parts.sizes
+    held = [web + web_too, batch, others]
+    assert [bucket.parts.own(place) for place in range(3)] == pytest.approx(
+        [size - took for size, took in zip(sizes, held, strict=True)], abs=1e-6
+    )
+
+
+def test_a_quota_that_gets_parts_keeps_its_level(memory: Memory) -> None:
+    factory = SharedFactory(memory)
+    before = factory.bucket(("", "a"), hammering.QUOTA, None, 0.0)
+    assert before.take(600, 0.0)
+    factory.generation = 1
+    after = factory.bucket(("", "a"), hammering.PARTED, before, 0.0)
+    assert after.level(0.0) == 400
+    assert SharedFactory(memory, 1).bucket(("", "a"), hammering.PARTED, None, 0.0).level(0.0) == 400
+
+
+def test_workers_share_an_apps_own_budget(memory: Memory) -> None:
+    spec = BudgetSpec(percent=20, min_per_second=0, window=10, apps=(("web", 1), ("others", 1)))
+    one, other = (SharedFactory(memory).bucket(("", "b"), spec, None, 0.0) for _ in range(2))
+    web, web_too, rest = one.of_app(NamedApp("web")), other.of_app(NamedApp("web")), other.of_app(NamedApp())
+    for _ in range(5):
+        web.begin(0.0)
+        web_too.begin(0.0)
+    for _ in range(90):
+        rest.begin(0.0)
+    assert [web.take(1.0, 0.0), web_too.take(1.0, 0.0), web.take(1.0, 0.0)] == [True, True, False]
+    assert not web_too.affords(1.0, 0.0)
+    assert rest.take(1.0, 0.0)
 
 
 def kill_some(memory: Memory, hammers: list[Hammer], what: str, kills: int) -> None:

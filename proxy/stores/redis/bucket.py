@@ -103,7 +103,7 @@ def _definition(spec: BucketSpec) -> tuple[object, ...]:
     values += [
         (each.name, value)
         for each in fields(spec)
-        if each.name not in (*known, "kind", "store") and (value := getattr(spec, each.name)) != each.default
+        if each.name not in (*known, "kind", "store", "apps") and (value := getattr(spec, each.name)) != each.default
     ]
     return spec.kind, *((name, float(value) if isinstance(value, int) else value) for name, value in values)
 

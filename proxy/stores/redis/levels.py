@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from proxy.retry.app_buckets import AppBudget
+from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBucket
 from proxy.retry.policy import BudgetSpec, ThrottleSpec
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
@@ -145,6 +147,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         self._fleet: tuple[float, float, float] | None = None
         self._least = spec.min_per_second  # this process's share of it while Redis is out
         self._turns: Turns | None = None  # in place of a share that is less than one a second
+        self._views: dict[str, Bucket] = {}
         self.hold(store, key, None)
 
     def level(self, now: float) -> float:
@@ -155,6 +158,14 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         spec = self.spec
         most = max(spec.percent * calls / 100 - retries, spec.min_per_second - second, 0.0)
         return float(math.ceil(most - 1e-9)) if most < math.inf else most
+
+    def of_app(self, app: NamedApp) -> Bucket:
+        if not self.spec.apps:
+            return self
+        view = self._views.get(app.name)
+        if view is None:  # the app's own budget is this process's
+            view = self._views[app.name] = AppBudget(self, BudgetBucket(self.spec))
+        return view
 
     def begin(self, now: float) -> None:
         super().begin(now)

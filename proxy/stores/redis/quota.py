@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from proxy.retry.app_buckets import app_view, parts_of
+from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class
 from proxy.retry.policy import QuotaSpec
@@ -28,6 +30,8 @@ class RedisQuota(LeasedBucket, Bucket):
     def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
         self.spec = spec
         self.capacity = spec.capacity
+        self.parts = parts_of(spec, spec.capacity)  # this process's view of the apps' parts
+        self._views: dict[NamedApp, Bucket] = {}
         self._own = QuotaBucket(spec)  # used for prices at all times; while Redis is out, this process's share
         prices = spec.retry_cost, spec.timeout_cost, spec.throttling_cost
         self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, prices=prices)
@@ -102,9 +106,13 @@ class RedisQuota(LeasedBucket, Bucket):
             self._soon(now + self._earned_pause)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        refund = self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
+        refund = self.refund(last_price)
         if refund:
             self.give_back(refund, now)
+
+    def refund(self, last_price: float | None) -> float:
+        """What a success earns; `last_price` is what its last retry paid, None if it was not retried."""
+        return self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
 
     def charge_app_retry(self, now: float) -> float:
         """Take min(level, retry_cost), from the lease first, and report the rest as a change of the fleet's tokens; the
@@ -123,3 +131,49 @@ class RedisQuota(LeasedBucket, Bucket):
 
     def app_succeeded(self, charged: float, now: float) -> None:
         self.give_back(charged, now)
+
+    # -- for apps: the fleet's level, and this process's own view of the parts ----------------------------------------
+
+    def of_app(self, app: NamedApp) -> Bucket:
+        return app_view(self._views, self, app) if self.spec.apps else self
+
+    def came(self, place: int, now: float) -> None:
+        """Note that the app makes a call."""
+        self.begin(now)
+        self.parts.came(place, now)
+
+    def available(self, place: int, low: bool, now: float) -> float:
+        """The tokens that the app may spend now. `low`: its call has low priority."""
+        return self.parts.available(place, self.level(now), now, low=low)
+
+    def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
+        """Whether the app may spend the price, and the lease has it; ASK if Redis may have it."""
+        if price and not self.parts.affords(place, price, self.level(now), now, low=low):
+            return False
+        return self.affords(price, now)
+
+    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from the lease, if the app may spend it."""
+        level = self.level(now)
+        if price and not self.parts.affords(place, price, level, now, low=low):
+            return False
+        if not self.take(price, now):
+            return False
+        self.parts.took(place, price, level, now)
+        return True
+
+    def earn_for(self, place: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app earned, or got back."""
+        if tokens:
+            self.give_back(tokens, now)
+            self.parts.earned(place, tokens, self.level(now))
+
+    def charge_for(self, place: int, low: bool, now: float) -> float:
+        """Charge a call that is the app's own retry what the app may spend, at most a retry's price."""
+        may = self.available(place, low, now)
+        if may < self.spec.retry_cost:
+            return may if self.take_for(place, low, may, now) else 0.0
+        level = self.level(now)
+        charge = self.charge_app_retry(now)
+        self.parts.took(place, charge, level, now)
+        return charge

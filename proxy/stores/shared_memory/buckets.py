@@ -9,14 +9,19 @@ Each call waits in its own worker: tokens are exact over all workers, the order 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from proxy.retry.buckets import BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.app_buckets import AppBudget, PartedQuota
+from proxy.retry.apps import NamedApp
+from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
 
+#: Seconds after which a process notes again that an app makes calls.
+_NOTED_EVERY = 1.0
 #: The table of seen keys for all scopes: its rows, one of which a key's hash chooses, and the keys in each row.
 SEEN_ROWS, SEEN_WAYS = 8192, 8
 
@@ -41,6 +46,41 @@ class SharedQuota(QuotaBucket):
         """Put back the last retry's price, or the refund for a first attempt."""
         if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn(last_price, now)
+
+
+class SharedPartedQuota(PartedQuota):
+    """A quota with parts for apps in shared memory: the parts are of the same record."""
+
+    __slots__ = ("_noted", "record")
+
+    def __init__(self, spec: QuotaSpec, record: Record) -> None:
+        super().__init__(spec)
+        self.record = record
+        self._noted: dict[int, float] = {}  # when this process last noted that an app makes calls
+
+    level = reading(PartedQuota.level)
+    available = reading(PartedQuota.available)
+    affords_for = reading(PartedQuota.affords_for)
+    affords = reading(PartedQuota.affords)
+    take = exclusive(PartedQuota.take)
+    take_for = exclusive(PartedQuota.take_for)
+    charge_for = exclusive(PartedQuota.charge_for)
+    charge_app_retry = exclusive(PartedQuota.charge_app_retry)
+    succeeded = exclusive(PartedQuota.succeeded)
+    _put_back = exclusive(PartedQuota._put_back)
+    _note = exclusive(PartedQuota.came)
+    _earn_for = exclusive(PartedQuota.earn_for)
+
+    def came(self, place: int, now: float) -> None:
+        """Note that the app makes a call, once a second in each process."""
+        if now - self._noted.get(place, -math.inf) >= _NOTED_EVERY:
+            self._noted[place] = now
+            self._note(place, now)
+
+    def earn_for(self, place: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app earned, or got back."""
+        if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
+            self._earn_for(place, tokens, now)
 
 
 class SharedThrottle(ThrottleBucket):
@@ -91,6 +131,23 @@ class SharedBudget(BudgetBucket):
     take = exclusive(BudgetBucket.take)
     _uncount = exclusive(BudgetBucket._uncount)
     charge_app_retry = exclusive(BudgetBucket.charge_app_retry)
+
+
+class SharedPartedBudget(SharedBudget):
+    """A budget in shared memory, beside which each app has one of its own. `of_name`: makes that of an app's name."""
+
+    __slots__ = ("_of_name", "_views")
+
+    def __init__(self, spec: BudgetSpec, record: Rings, memory: Memory, of_name: Callable[[str], SharedBudget]) -> None:
+        super().__init__(spec, record, memory)
+        self._of_name = of_name
+        self._views: dict[str, Bucket] = {}
+
+    def of_app(self, app: NamedApp) -> Bucket:
+        view = self._views.get(app.name)
+        if view is None:
+            view = self._views[app.name] = AppBudget(self, self._of_name(app.name))
+        return view
 
 
 class SharedRate(RateBucket):

@@ -7,10 +7,12 @@ earlier one, once, whichever worker uses it first.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from struct import Struct
 from typing import Any, TypeVar
 
+from proxy.retry.app_buckets import PartedQuota, has_parts
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
@@ -65,14 +67,20 @@ class SharedFactory(Factory):
         match spec:
             case QuotaSpec():
                 wanted, begin = self._definition("bucket", key, spec, spec.capacity), partial(self._begin, spec, now)
+                if has_parts(spec):
+                    begin = partial(self._begin_parted, spec, before, now)
+                    record = Record(memory.parted, wanted, begin, len(PartedQuota(spec).state()))
+                    return buckets.SharedPartedQuota(spec, record)
                 record = Record(memory.small, wanted, begin, 3) if spec.refill else Number(memory.small, wanted, begin)
                 return buckets.SharedQuota(spec, record)
             case ThrottleSpec():
                 wanted = self._definition("bucket", key, spec, ThrottleBucket(spec)._most)
                 return buckets.SharedThrottle(spec, Number(memory.small, wanted, partial(self._begin, spec, now)))
             case BudgetSpec():
-                wanted = self._definition("bucket", key, spec)
-                return buckets.SharedBudget(spec, Rings(memory.large, wanted, self._begin_budget), memory)
+                if spec.apps:
+                    rings, of_name = self._rings(key, spec), partial(self._budget_of, key, replace(spec, apps=()))
+                    return buckets.SharedPartedBudget(spec, rings, memory, of_name)
+                return buckets.SharedBudget(spec, self._rings(key, spec), memory)
             case _:
                 raise TypeError("a bucket of kind rate is a gate for attempts: `rate`")
 
@@ -190,6 +198,23 @@ class SharedFactory(Factory):
             self._write(at, QuotaBucket(spec, instead_of=before, now=now).state())
         else:
             self._write(at, (ThrottleBucket(spec, instead_of=before, now=now)._level, now, 0.0))
+
+    def _begin_parted(self, spec: QuotaSpec, before: Bucket | None, now: float, at: int, former: Former | None) -> None:
+        """Write the state of a new quota with parts, as `_begin` does; without a former record, `before`, a bucket of
+        this process that had no parts, says the share.
+        """
+        if former is not None:
+            level, since, refill = self._numbers(former, 3)
+            before = QuotaBucket(QuotaSpec(former.size, initial=level, refill=refill), now=since)
+        self._write(at, PartedQuota(spec, instead_of=before, now=now).state())
+
+    def _rings(self, key: Key, spec: BudgetSpec) -> Rings:
+        """The windows of the budget of this key."""
+        return Rings(self.memory.large, self._definition("bucket", key, spec), self._begin_budget)
+
+    def _budget_of(self, key: Key, spec: BudgetSpec, app: str) -> buckets.SharedBudget:
+        """The budget of one app's own calls, beside that of this key."""
+        return buckets.SharedBudget(spec, self._rings((*key, "app", app), spec), self.memory)
 
     def _begin_budget(self, at: int, former: Former | None) -> None:
         for offset in (0, ring.WORDS, 2 * ring.WORDS):

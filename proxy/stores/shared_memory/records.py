@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar, cast
 
+from proxy.retry.app_parts import MOST_PARTS
 from proxy.stores.shared_memory.mutex import MUTEX_BYTES, Mutex
 
 #: The layout of a record, in words of eight bytes: it begins with its mutex; a copy of its state has room for COPY
@@ -39,6 +40,10 @@ RECORD = STATE + 2 * COPY
 LANE_COPY = 96
 LANES = 32768
 _LANE = STATE + 2 * LANE_COPY
+#: The same for a quota with parts for apps (`buckets`): three numbers, and three for each app.
+PARTS_COPY = 3 + 3 * MOST_PARTS
+PARTED = 4096
+_PARTED = STATE + 2 * PARTS_COPY
 
 #: The number of small records, of one value or a few, and of places that are probed for a key. Contract, section 3: at
 #: most 10,000 scopes of each kind are kept.
@@ -97,7 +102,7 @@ class Memory:
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
         self.descriptor = descriptor
-        tables = RECORDS * RECORD + larges * large + LANES * _LANE
+        tables = RECORDS * RECORD + larges * large + LANES * _LANE + PARTED * _PARTED
         words = _HEADER + tables + 2 * seen + WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
@@ -113,7 +118,8 @@ class Memory:
         self.small = Table(self, _HEADER, RECORDS, RECORD)
         self.large = Table(self, self.small.end, larges, large)
         self.lanes = Table(self, self.large.end, LANES, _LANE, LANE_COPY)
-        self.seen = self.lanes.end
+        self.parted = Table(self, self.lanes.end, PARTED, _PARTED, PARTS_COPY)
+        self.seen = self.parted.end
         self._pages = self.seen + 2 * seen
         self.slots = self._pages + WORKERS * _PAGE
 

@@ -1,0 +1,320 @@
+"""Buckets of which each of several apps spends a part (contract, section 17, "Retry tokens").
+
+Of a quota an app spends what `proxy.retry.app_parts` allows. Of a budget a retry has to be granted both by the budget
+of the app's own calls and by that of all calls. A throttle is one for all apps. `of_app` is the bucket as one app's
+calls spend it: a view with the interface of a bucket.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from proxy.retry.app_parts import AppParts
+from proxy.retry.apps import RANKS, NamedApp
+from proxy.retry.buckets import Affords, Bucket, BudgetBucket, QuotaBucket, make_bucket
+from proxy.retry.facts import Class
+from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec
+
+_LOW = RANKS["low"]
+
+
+def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
+    """Make a bucket for this definition, with parts for apps if it names some. The arguments are those of
+    `make_bucket`.
+    """
+    if isinstance(spec, QuotaSpec) and has_parts(spec):
+        return PartedQuota(spec, instead_of=instead_of, now=now)
+    if isinstance(spec, BudgetSpec) and spec.apps:
+        return PartedBudget(spec, instead_of=instead_of)
+    return make_bucket(spec, instead_of=instead_of, now=now)
+
+
+def has_parts(spec: QuotaSpec) -> bool:
+    """Whether apps have parts of this quota; one without bounds has none."""
+    return bool(spec.apps) and not math.isinf(spec.capacity)
+
+
+def parts_of(spec: QuotaSpec, level: float) -> AppParts:
+    """The parts of the apps of a quota that has `level` tokens."""
+    return AppParts(spec.apps, spec.capacity, max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost), level)
+
+
+# -- quotas ----------------------------------------------------------------------------------------------------------
+
+
+class PartedQuota(QuotaBucket):
+    """A quota with parts for apps. An app is known by its number among the parts (`place`)."""
+
+    __slots__ = ("_views", "parts")
+
+    def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
+        super().__init__(spec, instead_of=instead_of, now=now)
+        self.parts = parts_of(spec, self._level)
+        self._views: dict[NamedApp, Bucket] = {}
+
+    def of_app(self, app: NamedApp) -> Bucket:
+        return app_view(self._views, self, app)
+
+    def state(self) -> tuple[float, ...]:
+        """The bucket's state as numbers, those of its parts after its own."""
+        return (*super().state(), *self.parts.state())
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Take over a state, as `state` returns it."""
+        super().restore(state[:3])
+        self.parts.restore(state[3:])
+
+    def _advance(self, now: float) -> None:
+        before = self._level
+        super()._advance(now)
+        self.parts.refilled(before, self._level)
+
+    def _put_back(self, price: float, now: float) -> None:
+        before = self.level(now)
+        super()._put_back(price, now)
+        self.parts.refilled(before, self._level)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        before = self.level(now)
+        super().succeeded(last_price, now)
+        self.parts.refilled(before, self._level)
+
+    def refund(self, last_price: float | None) -> float:
+        """What a success earns; `last_price` is what the call's last retry paid, None if it was not retried."""
+        return self._refund if last_price is None or self.spec.flat_refund else last_price
+
+    def came(self, place: int, now: float) -> None:
+        """Note that the app makes a call."""
+        self.parts.came(place, now)
+
+    def available(self, place: int, low: bool, now: float) -> float:
+        """The tokens that the app may spend now. `low`: its call has low priority."""
+        return self.parts.available(place, self.level(now), now, low=low)
+
+    def affords_for(self, place: int, low: bool, price: float, now: float) -> bool:
+        """Whether `take_for` would succeed now."""
+        return not price or self.parts.affords(place, price, self.level(now), now, low=low)
+
+    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from what the app may spend; False if that is too little."""
+        level = self.level(now)
+        if not price:
+            return True
+        if not self.parts.affords(place, price, level, now, low=low):
+            return False
+        self.parts.took(place, price, level, now)
+        self._level = max(0.0, level - price)
+        return True
+
+    def earn_for(self, place: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app earned, or got back."""
+        self._level = min(self.capacity, self.level(now) + tokens)
+        self.parts.earned(place, tokens, self._level)
+
+    def charge_for(self, place: int, low: bool, now: float) -> float:
+        """Charge a call that is the app's own retry: a retry's price, or what the app may spend if that is less.
+        Returns the tokens that were taken.
+        """
+        charge = min(self.available(place, low, now), self.spec.retry_cost)
+        return charge if self.take_for(place, low, charge, now) else 0.0
+
+
+class SpentByApps(Protocol):
+    """What an app's view needs of a quota, which may be kept outside this process."""
+
+    spec: QuotaSpec
+    capacity: float
+    parts: AppParts
+
+    def level(self, now: float) -> float:
+        """The tokens left."""
+
+    def price(self, cls: Class) -> float:
+        """The price of a retry after a failure of this class."""
+
+    def share(self, now: float) -> float | None:
+        """The level as a share of the capacity."""
+
+    def withheld(self) -> str:
+        """Why no retry is granted, whatever the level."""
+
+    def refund(self, last_price: float | None) -> float:
+        """What a success earns."""
+
+    def came(self, place: int, now: float) -> None:
+        """Note that the app makes a call."""
+
+    def available(self, place: int, low: bool, now: float) -> float:
+        """The tokens that the app may spend now."""
+
+    def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
+        """Whether the app could take the price now."""
+
+    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from what the app may spend."""
+
+    def earn_for(self, place: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app earned, or got back."""
+
+    def charge_for(self, place: int, low: bool, now: float) -> float:
+        """Charge a call that is the app's own retry."""
+
+    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        """Find out whether the price is granted, and take it if so."""
+
+
+class AppQuota(Bucket):
+    """A quota as one app's calls spend it. `low`: the calls have low priority."""
+
+    __slots__ = ("_low", "_place", "name", "whole")
+
+    spec: QuotaSpec
+
+    def __init__(self, whole: SpentByApps, app: NamedApp) -> None:
+        self.whole = whole
+        self.name = app.name
+        self.spec, self.capacity = whole.spec, whole.capacity
+        self._place, self._low = whole.parts.place(app.name), app.rank == _LOW
+
+    def level(self, now: float) -> float:
+        return self.whole.level(now)
+
+    def spendable(self, now: float) -> float:
+        """The tokens that the app may spend now."""
+        return self.whole.available(self._place, self._low, now)
+
+    def begin(self, now: float) -> None:
+        self.whole.came(self._place, now)
+
+    def price(self, cls: Class) -> float:
+        return self.whole.price(cls)
+
+    def affords(self, price: float, now: float) -> Affords:
+        return self.whole.affords_for(self._place, self._low, price, now)
+
+    def take(self, price: float, now: float) -> bool:
+        return self.whole.take_for(self._place, self._low, price, now)
+
+    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        self.whole.ask(price, now, partial(self._answered, now, answer))
+
+    def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
+        """Take the answer of a bucket outside this process: what it granted, the app has spent."""
+        if granted:
+            self.whole.parts.took(self._place, price, self.whole.level(now) + price, now)
+        answer(price, granted)
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        self.whole.earn_for(self._place, price, now)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        self.whole.earn_for(self._place, self.whole.refund(last_price), now)
+
+    def charge_app_retry(self, now: float) -> float:
+        return self.whole.charge_for(self._place, self._low, now)
+
+    def app_succeeded(self, charged: float, now: float) -> None:
+        self.whole.earn_for(self._place, charged, now)
+
+    def share(self, now: float) -> float | None:
+        return self.whole.share(now)
+
+    def withheld(self) -> str:
+        return self.whole.withheld()
+
+
+def app_view(views: dict[NamedApp, Bucket], whole: SpentByApps, app: NamedApp) -> Bucket:
+    """The view of this app among those that were made before, else a new one."""
+    view = views.get(app)
+    if view is None:
+        view = views[app] = AppQuota(whole, app)
+    return view
+
+
+# -- budgets ---------------------------------------------------------------------------------------------------------
+
+
+class PartedBudget(BudgetBucket):
+    """A budget beside which each app has one of its own calls."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self, spec: BudgetSpec, *, instead_of: Bucket | None = None) -> None:
+        super().__init__(spec, instead_of=instead_of)
+        self._views: dict[str, Bucket] = {}
+
+    def of_app(self, app: NamedApp) -> Bucket:
+        view = self._views.get(app.name)
+        if view is None:
+            view = self._views[app.name] = AppBudget(self, BudgetBucket(self.spec))
+        return view
+
+
+class AppBudget(Bucket):
+    """A budget as one app's calls spend it. `whole`: that of all calls; `own`: that of the app's."""
+
+    __slots__ = ("own", "whole")
+
+    spec: BudgetSpec
+
+    def __init__(self, whole: Bucket, own: BudgetBucket) -> None:
+        self.whole = whole
+        self.own = own
+        self.spec, self.capacity = own.spec, whole.capacity
+
+    def level(self, now: float) -> float:
+        return self.whole.level(now)
+
+    def spendable(self, now: float) -> float:
+        """The retries that would be granted to the app now."""
+        return min(self.whole.level(now), self.own.level(now))
+
+    def begin(self, now: float) -> None:
+        self.whole.begin(now)
+        self.own.begin(now)
+
+    def price(self, cls: Class) -> float:
+        return self.whole.price(cls)
+
+    def affords(self, price: float, now: float) -> Affords:
+        return self.own.affords(price, now) and self.whole.affords(price, now)
+
+    def take(self, price: float, now: float) -> bool:
+        if not self.own.take(price, now):
+            return False
+        if not self.whole.take(price, now):
+            self.own.give_back(price, now, taken_at=now)
+            return False
+        return True
+
+    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        self.whole.ask(price, now, partial(self._answered, now, answer))
+
+    def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
+        """Take the answer of a budget outside this process: a retry that it granted is one of the app's, too."""
+        if granted:
+            self.own.charge_app_retry(now)
+        answer(price, granted)
+
+    def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
+        self.whole.give_back(price, now, taken_at=taken_at)
+        self.own.give_back(price, now, taken_at=taken_at)
+
+    def succeeded(self, last_price: float | None, now: float) -> None:
+        """Do nothing: a budget grows when calls begin."""
+
+    def app_succeeded(self, charged: float, now: float) -> None:
+        """Do nothing, as a budget does."""
+
+    def charge_app_retry(self, now: float) -> float:
+        self.own.charge_app_retry(now)
+        return self.whole.charge_app_retry(now)
+
+    def share(self, now: float) -> float | None:
+        return self.whole.share(now)
+
+    def withheld(self) -> str:
+        return self.whole.withheld()

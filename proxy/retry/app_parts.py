@@ -1,0 +1,136 @@
+"""The parts of a retry quota that are reserved for apps (contract, section 17, "Retry tokens").
+
+Each app has its weight's part of the capacity, never below one price. An app spends its own part first. Beyond it, an
+app spends what no part reserves, and then borrows from the apps that were not seen in the last minute, at most half of
+what each of them has not spent itself. What an app earns fills its own part first, and then pays back what was
+borrowed; of an empty bucket that time refills, every part gets its share. A full bucket has no part that is spent.
+
+Law: the level is what the parts have left, and what no part reserves. Nothing is borrowed from an app that was seen in
+the last minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Seconds for which an app that made a call counts as seen.
+SEEN = 60.0
+#: A shortfall that is only the rounding of sums counts as none.
+_ROUNDING = 1e-9
+
+#: The shares of a bucket's apps: each app's name and weight; the last one is that of all other apps together.
+Shares = tuple[tuple[str, int], ...]
+#: The most apps that have a part of their own; the others of `known` share the part of all other apps.
+MOST_PARTS = 64
+
+
+class AppParts:
+    """The parts of one quota of `capacity` tokens, whose dearest price is `price`, and which has `level` tokens at
+    first. Apps are numbered (`place`). Levels are the bucket's tokens.
+    """
+
+    __slots__ = ("_lent", "_places", "_seen", "_spent", "capacity", "sizes")
+
+    def __init__(self, shares: Shares, capacity: float, price: float, level: float) -> None:
+        self.capacity = capacity
+        self._places = {name: place for place, (name, _) in enumerate(shares)}
+        self.sizes = _sizes([weight for _, weight in shares], capacity, min(price, capacity))
+        missing = 1 - level / capacity if capacity else 0.0
+        self._spent = [0.0] * len(shares)  # of each part, by its own app
+        self._lent = [size * missing for size in self.sizes]  # of each part, to other apps
+        self._seen = [float("-inf")] * len(shares)  # when the app made its last call
+
+    def place(self, app: str) -> int:
+        """The number of the app with this name; that of all other apps if it has no part of its own."""
+        return self._places.get(app, len(self.sizes) - 1)
+
+    def state(self) -> tuple[float, ...]:
+        """The parts' state as numbers, for stores outside this process (`proxy.stores`)."""
+        return (*self._spent, *self._lent, *self._seen)
+
+    def restore(self, state: Sequence[float]) -> None:
+        """Take over a state, as `state` returns it."""
+        count = len(self.sizes)
+        self._spent, self._lent, self._seen = (list(state[at : at + count]) for at in (0, count, 2 * count))
+
+    def came(self, place: int, now: float) -> None:
+        """Note that the app makes a call."""
+        self._seen[place] = now
+
+    def seen(self, place: int) -> float:
+        """The time of the app's last call."""
+        return self._seen[place]
+
+    def own(self, place: int) -> float:
+        """What the app's own part has left."""
+        return self.sizes[place] - self._spent[place] - self._lent[place]
+
+    def affords(self, place: int, price: float, level: float, now: float, *, low: bool) -> bool:
+        """Whether the app may spend the price now. `low`: its call has low priority."""
+        return price <= self.available(place, level, now, low=low) + _ROUNDING
+
+    def available(self, place: int, level: float, now: float, *, low: bool) -> float:
+        """The tokens that the app may spend now, of its own part and beyond it."""
+        if low and level <= self.capacity / 2:
+            return 0.0
+        beyond = max(0.0, self._unreserved(level)) + sum(self._loans(place, now))
+        return max(0.0, min(level, self.own(place) + beyond))
+
+    def took(self, place: int, price: float, level: float, now: float) -> None:
+        """Note that the app spends the price, of a bucket that had `level` tokens before."""
+        own = min(price, max(0.0, self.own(place)))
+        beyond = price - own - max(0.0, self._unreserved(level))
+        self._spent[place] += own
+        if beyond > 0:
+            loans = self._loans(place, now)
+            whole = sum(loans)
+            for other, loan in enumerate(loans):
+                if loan:
+                    self._lent[other] += min(loan, loan / whole * beyond)
+
+    def earned(self, place: int, tokens: float, level: float) -> None:
+        """Note that the app earned tokens, or got some back; the bucket has `level` tokens then."""
+        own = min(tokens, self._spent[place])
+        self._spent[place] -= own
+        owed = sum(self._lent)
+        if owed and tokens > own:
+            left = max(0.0, 1 - (tokens - own) / owed)
+            self._lent = [lent * left for lent in self._lent]
+        self._fill(level)
+
+    def refilled(self, before: float, level: float) -> None:
+        """Note that the bucket got tokens that no app earned: it had `before`, and has `level` tokens now."""
+        if level > before:
+            left = (self.capacity - level) / (self.capacity - before)
+            self._spent = [spent * left for spent in self._spent]
+            self._lent = [lent * left for lent in self._lent]
+        self._fill(level)
+
+    def _fill(self, level: float) -> None:
+        """Let all parts be whole, if the bucket is full."""
+        if level >= self.capacity:
+            self._spent = [0.0] * len(self.sizes)
+            self._lent = [0.0] * len(self.sizes)
+
+    def _unreserved(self, level: float) -> float:
+        """The tokens that no part reserves; less than 0 if the parts, each at least one price, exceed the level."""
+        return level - sum(self.sizes) + sum(self._spent) + sum(self._lent)
+
+    def _loans(self, place: int, now: float) -> list[float]:
+        """What the app with this number may borrow from each app now."""
+        return [
+            0.0 if other == place or now - self._seen[other] <= SEEN else max(0.0, (size - spent) / 2 - lent)
+            for other, (size, spent, lent) in enumerate(zip(self.sizes, self._spent, self._lent, strict=True))
+        ]
+
+
+def _sizes(weights: Sequence[int], capacity: float, least: float) -> list[float]:
+    """The parts' sizes: the capacity by weight, where a part would be below `least` that, and the rest by weight."""
+    small: set[int] = set()
+    while True:
+        whole = sum(weight for place, weight in enumerate(weights) if place not in small)
+        rest = max(0.0, capacity - least * len(small))
+        more = {place for place, weight in enumerate(weights) if place not in small and rest * weight < least * whole}
+        if not more:
+            return [least if place in small else rest * weight / whole for place, weight in enumerate(weights)]
+        small |= more
