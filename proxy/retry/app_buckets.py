@@ -83,7 +83,7 @@ class PartedQuota(QuotaBucket):
         self.parts.refilled(before, self._level)
 
     def refund(self, last_price: float | None) -> float:
-        """What a success earns; `last_price` is what the call's last retry paid, None if it was not retried."""
+        """The tokens that a success earns; `last_price`: what the last retry paid, None if there was none."""
         return self._refund if last_price is None or self.spec.flat_refund else last_price
 
     def came(self, place: int, now: float) -> None:
@@ -123,7 +123,7 @@ class PartedQuota(QuotaBucket):
 
 
 class SpentByApps(Protocol):
-    """What an app's view needs of a quota, which may be kept outside this process."""
+    """The parts of a quota's interface that an app's view needs; the quota may be kept outside this process."""
 
     spec: QuotaSpec
     capacity: float
@@ -142,7 +142,7 @@ class SpentByApps(Protocol):
         """Why no retry is granted, whatever the level."""
 
     def refund(self, last_price: float | None) -> float:
-        """What a success earns."""
+        """The tokens that a success earns."""
 
     def came(self, place: int, now: float) -> None:
         """Note that the app makes a call."""

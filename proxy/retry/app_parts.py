@@ -62,7 +62,7 @@ class AppParts:
         return self._seen[place]
 
     def own(self, place: int) -> float:
-        """What the app's own part has left."""
+        """The tokens that the app's own part has left."""
         return self.sizes[place] - self._spent[place] - self._lent[place]
 
     def affords(self, place: int, price: float, level: float, now: float, *, low: bool) -> bool:
@@ -117,7 +117,7 @@ class AppParts:
         return level - sum(self.sizes) + sum(self._spent) + sum(self._lent)
 
     def _loans(self, place: int, now: float) -> list[float]:
-        """What the app with this number may borrow from each app now."""
+        """The tokens that the app with this number may borrow from each app now."""
         return [
             0.0 if other == place or now - self._seen[other] <= SEEN else max(0.0, (size - spent) / 2 - lent)
             for other, (size, spent, lent) in enumerate(zip(self.sizes, self._spent, self._lent, strict=True))

@@ -111,7 +111,7 @@ class RedisQuota(LeasedBucket, Bucket):
             self.give_back(refund, now)
 
     def refund(self, last_price: float | None) -> float:
-        """What a success earns; `last_price` is what its last retry paid, None if it was not retried."""
+        """The tokens that a success earns; `last_price` is what its last retry paid, None if it was not retried."""
         return self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
 
     def charge_app_retry(self, now: float) -> float:
