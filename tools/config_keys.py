@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proxy.config.schema import FILE, PACK
+from proxy.config.pack_schema import PACK
+from proxy.config.schema import FILE
 from proxy.config.schema_language import Either, Form, ListOf, MapOf, Section
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "keys.md"

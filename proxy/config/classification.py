@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from proxy.config.pack_schema import ERRORS_INSIDE, PACK, STREAM_ENDS
 from proxy.config.problems import Mark, Problems, dotted, meant
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import ERRORS_INSIDE, PACK, STREAM_ENDS
 from proxy.config.schema_language import may_be_empty
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 from proxy.config import addresses
 from proxy.config.key_files import read_key_file
 from proxy.config.policies import Policies, PolicyPlace, relative_to
+from proxy.config.policy_schema import CREDENTIALS, DEFAULTS
 from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
 from proxy.config.provenance import Provenance
-from proxy.config.schema import APP, APPS, CREDENTIALS, DEFAULTS, FILE
+from proxy.config.schema import APP, APPS, FILE
 from proxy.config.schema_language import SecretFile
 from proxy.config.settings import (
     ALWAYS_DENIED,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from proxy.config.classification import classify, dialects, packs_with_usage
+from proxy.config.policy_schema import DEFAULTS, FILLED
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
-from proxy.config.schema import DEFAULTS, FILLED
 from proxy.config.schema_language import already_reported
 from proxy.config.strategies import Kinds
 from proxy.config.units import flag, is_flag

@@ -18,8 +18,8 @@ from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from typing import Any
 
+from proxy.config.policy_schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant, nearest
-from proxy.config.schema import BACKOFF, BUCKET, IN_STRATEGY, STRATEGY
 from proxy.config.schema_language import already_reported
 from proxy.config.units import guess, is_off, rate
 from proxy.config.yaml_tree import Map, Seq, adopt, lay

@@ -19,6 +19,7 @@ import yaml
 
 from proxy.config import schema
 from proxy.config.load import load_tree
+from proxy.config.pack_schema import PACK
 from proxy.config.schema_language import Section, Word
 from proxy.config.yaml_tree import adopt
 
@@ -133,9 +134,7 @@ def test_a_number_or_a_boolean_is_the_text_that_was_written(value: Any) -> None:
     """Where `check` takes what such a scalar looks like, the schema takes the scalar."""
     text = adopt(value)
     narrower = []
-    for path, word in {
-        id(word): (path, word) for root in (schema.FILE, schema.PACK) for path, word in words(root)
-    }.values():
+    for path, word in {id(word): (path, word) for root in (schema.FILE, PACK) for path, word in words(root)}.values():
         try:
             word.reader(text)
         except ValueError:

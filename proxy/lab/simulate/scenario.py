@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.config import addresses
 from proxy.config.problems import Mark, Problem, Problems
-from proxy.config.schema import duration, one_word, positive_duration, rate, share, token, whole, word
+from proxy.config.scalars import duration, one_word, positive_duration, rate, share, token, whole, word
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 from proxy.config.units import is_off
 from proxy.config.units import positive_duration as read_duration

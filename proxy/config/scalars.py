@@ -1,0 +1,126 @@
+"""The scalars of the file's format: each a reader with its JSON Schema, which accepts all that the reader accepts, and
+any text with a ${NAME}; and how sections and lists are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from proxy.config import addresses, units
+from proxy.config.schema_language import Either, Form, Key, ListOf, MapOf, Section, Word
+
+_ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
+
+
+def like(expression: str, *types: str) -> dict[str, Any]:
+    """The JSON Schema of a text that matches the regular expression or is a ${NAME}; values of one of the JSON `types`
+    are valid too.
+    """
+    return {"type": [*types, "string"] if types else "string", "pattern": f"^({expression}|{_ENV})$"}
+
+
+def one_word(*words: str) -> Word:
+    """Make the form of a scalar that is one of several words. If `off` is among them, false is valid too: some editors
+    read a bare off as false.
+    """
+    also: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
+    return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
+
+
+def off_or_mapping(key: str, such_as: str) -> Word:
+    """The word `off`, of a key that is otherwise a mapping. `such_as` is an example of the mapping for the error
+    message.
+    """
+
+    def read(value: Any) -> str:
+        if not units.is_off(value):
+            wanted = f"write {key}: {{{such_as}}}, or {key}: {{}} for its defaults"
+            raise ValueError(f"{units.written(value)} is not off; {wanted}")
+        return "off"
+
+    return Word(read, {"anyOf": [{"const": "off"}, {"const": False}, like(_ENV)]})
+
+
+def whole(least: int, most: int = 2**31) -> Word:
+    """Make the form of a whole number from `least` to `most`."""
+    bounds = {"minimum": least} if most == 2**31 else {"minimum": least, "maximum": most}
+    return Word(units.whole(least, most), {"anyOf": [{"type": "integer", **bounds}, like("[0-9]+")]})
+
+
+def number_of(reader: Callable[[Any], float]) -> Word:
+    """Make the form of a number of zero or more, which `reader` reads."""
+    return Word(reader, {"anyOf": [{"type": "number", "minimum": 0}, like(r"[0-9.]+([eE][-+]?[0-9]+)?")]})
+
+
+_LONG = r"[0-9]+(\.[0-9]+)?(ms|s|m|h)|0"
+_LONG_OR_OFF = {"anyOf": [like(f"{_LONG}|off"), {"const": False}, {"const": 0}]}
+ANY = {"type": ["string", "number", "boolean"]}
+TEXT = {"type": "string"}
+
+duration = Word(units.duration, {"anyOf": [like(_LONG), {"const": 0}]})
+delay_or_percentile = Word(
+    units.delay_or_percentile, {"anyOf": [like(rf"{_LONG}|p([5-9][0-9])(\.[0-9]+)?"), {"const": 0}]}
+)
+positive_duration = Word(units.positive_duration, like(_LONG))
+duration_or_off = Word(units.duration_or_off, _LONG_OR_OFF)
+clamp = Word(units.clamp, _LONG_OR_OFF)
+size = Word(units.size, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)|0"), {"const": 0}]})
+positive_size = Word(units.positive_size, like(r"[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)"))
+rate = Word(units.rate, like(r"[0-9]+(\.[0-9]+)?/(s|m|h)"))
+refill = Word(units.refill, {"anyOf": [like(r"[0-9]+(\.[0-9]+)?/(s|m|h)|0"), {"const": 0}]})
+percent = Word(units.percent, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
+share = Word(units.share, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
+ratio = Word(units.ratio, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
+number = number_of(units.number)
+positive_number = number_of(units.positive_number)
+flag = Word(
+    units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off"]}, like(_ENV)]}
+)
+word = Word(units.word, ANY)
+text = Word(units.text, ANY)
+glob = Word(units.text, ANY)
+admin_name = Word(addresses.admin_name, ANY)
+admin_token = Word(addresses.admin_token, ANY)
+header_value = Word(addresses.header_value, ANY)
+header_name = Word(addresses.header_name, ANY)
+key_header = Word(addresses.key_header, ANY)
+token = Word(addresses.token, ANY)
+address = Word(addresses.address, TEXT)
+address_or_off = Word(addresses.address_or_off, {"anyOf": [TEXT, {"const": False}]})
+redis_url = Word(addresses.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
+parent_proxy = Word(addresses.parent_proxy, {"anyOf": [like("none|off|false|http://.+"), {"const": False}]})
+network = Word(addresses.network, TEXT)
+failure = Word(units.failure, {"type": ["integer", "string"]})
+status = Word(units.status, {"type": ["integer", "string"]})
+grpc_status = Word(units.grpc_status, TEXT)
+fault = Word(units.fault, TEXT)
+endpoint = Word(addresses.endpoint, ANY)
+host_pattern = Word(addresses.host_pattern, ANY)
+service = Word(addresses.service_pattern, ANY)
+prefix = Word(addresses.prefix_or_off, ANY)
+concurrency_word = Word(units.concurrency_word, {"anyOf": [{"enum": ["auto", "off"]}, {"const": False}, like(_ENV)]})
+most_attempts = Word(
+    units.most_attempts,
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, like(r"0*[1-9][0-9]*"), like(_ENV)]},
+)
+jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
+trimmed_glob = Word(addresses.trimmed_glob, ANY)
+header_globs = MapOf(trimmed_glob, key=addresses.header_name)
+route_path = Word(addresses.route_path, TEXT)
+
+
+#: The error for an empty list of values of which a call or an answer must have one.
+NOTHING_MATCHES = "must not be empty: nothing would match; leave the key out to match anything"
+
+
+def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
+    """Make the form of a mapping with these keys. A key given as a form alone, not as a `Key`, has no default and no
+    help text.
+    """
+    return Section(name, doc, {name: key if isinstance(key, Key) else Key(key) for name, key in keys.items()})
+
+
+def several(form: Form, empty: str = "") -> Either:
+    """Make the form of a value or a list of such values. `empty` is the error for an empty list; "" allows it."""
+    return Either(word=form, list=ListOf(form, empty))
