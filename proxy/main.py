@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import uvloop
 
 from proxy import __version__
-from proxy.admin import views, weather_view
+from proxy.admin import bucket_view, gauge_view, holders, upstream_view, views, weather_view
 from proxy.admin.app import Access, admin_app, probe_app
 from proxy.admin.connections import Pages
-from proxy.admin.views import Logs, Readiness, View
+from proxy.admin.upstream_view import Logs
+from proxy.admin.views import Readiness, View
 from proxy.config.load import Edit, LoadResult
 from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
@@ -349,19 +350,19 @@ class ServerProcess:
             readiness=self._readiness,
             metrics=self._exposition,
             config=lambda: masked(self.settings.provenance.effective()),
-            upstreams=lambda only: views.upstreams(
+            upstreams=lambda only: upstream_view.upstreams(
                 self.settings.router, self._metrics, registry, monotonic(), only, room, Logs(log, weather)
             ),
-            buckets=lambda: views.buckets(registry, self.settings.buckets, monotonic()),
+            buckets=lambda: bucket_view.buckets(registry, self.settings.buckets, monotonic()),
             recent=self._recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: views.live(self.settings.router, self._metrics, registry, monotonic(), room, weather),
-            provisions=lambda: views.provisions(self.settings.router, registry),
+            live=lambda: upstream_view.live(self.settings.router, self._metrics, registry, monotonic(), room, weather),
+            provisions=lambda: upstream_view.provisions(self.settings.router, registry),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
-            cooldowns=lambda upstream: views.begun(log, upstream),
+            cooldowns=lambda upstream: upstream_view.begun(log, upstream),
             weather=lambda upstream: weather_view.changes(weather, upstream),
             explain=lambda call: _explained(self.settings, call),
             policy=lambda upstream: _policy_of(self._file, upstream),
@@ -377,7 +378,7 @@ class ServerProcess:
             reload_errors=self._reload_errors,
             listen=[str(address) for address in self._listeners.addresses("listen")],
             in_flight=self._serving.usage.in_flight,
-            credentials_aside=views.credentials_aside(self.settings.router, self._serving.registry, monotonic()),
+            credentials_aside=holders.credentials_aside(self.settings.router, self._serving.registry, monotonic()),
             redis={None: None, True: "up", False: "out"}[self._serving.redis()[0]],
         )
 
@@ -385,7 +386,7 @@ class ServerProcess:
         """The metrics as they are now, and their content type; the text is made in a thread, from a copy."""
         serving = self._serving
         redis_up, redis_outages = serving.redis()
-        gauges = await views.gauges(
+        gauges = await gauge_view.gauges(
             self.settings,
             serving.registry,
             serving.usage,
@@ -402,7 +403,7 @@ class ServerProcess:
             redis_up=redis_up,
             redis_outages=redis_outages,
         )
-        return await asyncio.to_thread(render, await views.copied(self._metrics), gauges, accept)
+        return await asyncio.to_thread(render, await gauge_view.copied(self._metrics), gauges, accept)
 
 
 def warnings(loaded: LoadResult) -> list[str]:
@@ -438,7 +439,7 @@ def _urls(addresses: Sequence[Address]) -> str:
 
 def _line(upstream: Upstream) -> str:
     endpoints = upstream.target.endpoints[:2]
-    where = ", ".join(map(views.endpoint_url, endpoints)) or "where the request says"
+    where = ", ".join(map(upstream_view.endpoint_url, endpoints)) or "where the request says"
     more = ", …" if len(upstream.target.endpoints) > 2 else ""
     under = f", prefix {upstream.prefix}" if upstream.prefix is not None else ""
     return f"{upstream.name} ({where}{more}{under})"

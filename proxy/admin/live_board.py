@@ -30,7 +30,8 @@ from proxy.admin.handlers import is_count, refusal, write_in_pieces
 from proxy.admin.timeline import SAMPLE, Timeline, quantile
 from proxy.admin.turns import gradually, in_turns, rest
 from proxy.admin.upstream_state import STATES, is_drained, only_keys_cool, state_of
-from proxy.admin.views import Live, Provision, View
+from proxy.admin.upstream_view import Live, Provision
+from proxy.admin.views import View
 from proxy.observe.recent_calls import NumberedCall
 
 #: How many levels of each bucket a new reader of the board is sent: those of five minutes.

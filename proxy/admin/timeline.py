@@ -18,7 +18,7 @@ from itertools import pairwise
 from struct import Struct
 from typing import Any
 
-from proxy.admin.views import Live
+from proxy.admin.upstream_view import Live
 from proxy.observe.metrics import BOUNDS
 
 #: Seconds between samples, and how many are kept: fifteen minutes.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.admin.views import Live
+from proxy.admin.upstream_view import Live
 
 #: Seconds by which a credential's cooldown may be shorter than the upstream's and still count as the same one: workers
 #: extend theirs until the calls that they hold have gone.

@@ -11,7 +11,8 @@ import pytest
 from proxy.admin.live_board import LEVELS, LiveBoard, pause_after
 from proxy.admin.timeline import quantile
 from proxy.admin.upstream_state import STATES, is_drained
-from proxy.admin.views import Live, Provision, Readiness, View
+from proxy.admin.upstream_view import Live, Provision
+from proxy.admin.views import Readiness, View
 from proxy.observe.metrics import BOUNDS
 from proxy.observe.recent_calls import RecentCalls
 

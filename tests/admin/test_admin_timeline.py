@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.admin.timeline import COUNTED, MOST, NO_CALLS, RING, SAMPLE, SAMPLES, Timeline
-from proxy.admin.views import Live
+from proxy.admin.upstream_view import Live
 from proxy.observe.metrics import BOUNDS
 
 WALL = 1_000_000.0

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 from support.front import policy, to
 
-from proxy.admin import handlers, live_board, views
+from proxy.admin import bucket_view, gauge_view, handlers, live_board, upstream_view
 from proxy.admin.app import admin_app
 from proxy.admin.handlers import PIECE
 from proxy.admin.turns import AT_A_STRETCH, CHEAP_AT_A_STRETCH
@@ -99,12 +99,12 @@ async def admin(aiohttp_client: AiohttpClient) -> TestClient[web.Request, web.Ap
         readiness=lambda: Readiness(True, False, ""),
         metrics=None,  # type: ignore[arg-type]
         config=dict,
-        upstreams=lambda only: views.upstreams(router, metrics, registry, 0.0, only),
-        buckets=lambda: views.buckets(registry, {}, 0.0),
+        upstreams=lambda only: upstream_view.upstreams(router, metrics, registry, 0.0, only),
+        buckets=lambda: bucket_view.buckets(registry, {}, 0.0),
         recent=recent,
         reload=None,  # type: ignore[arg-type]
         drain=lambda: None,
-        live=lambda: views.live(router, metrics, registry, 0.0),
+        live=lambda: upstream_view.live(router, metrics, registry, 0.0),
     )
     return await aiohttp_client(admin_app(view))
 
@@ -112,8 +112,8 @@ async def admin(aiohttp_client: AiohttpClient) -> TestClient[web.Request, web.Ap
 @pytest.mark.parametrize(
     ("page", "where", "name"),
     [
-        ("/upstreams", views, "_upstream"),
-        ("/buckets", views, "_all_buckets"),
+        ("/upstreams", upstream_view, "_upstream"),
+        ("/buckets", bucket_view, "all_buckets"),
         ("/requests", ring, "_shown"),
     ],
 )
@@ -127,7 +127,7 @@ async def test_a_page(admin: Any, counting: Counting, page: str, where: Any, nam
 
 async def test_the_board_and_who_reads_it_from_the_beginning(admin: Any, counting: Counting) -> None:
     names = ("_live", "_bring", "_shown")
-    for where, name in zip((views, live_board, ring), names, strict=True):
+    for where, name in zip((upstream_view, live_board, ring), names, strict=True):
         counting.each(where, name)
     async with asyncio.timeout(20), admin.get(f"/events?board&most={MANY}", headers={"Last-Event-ID": "0"}) as stream:
         while await stream.content.readline() != b"event: board\n":
@@ -144,7 +144,7 @@ async def test_what_a_look_goes_through_leaves_turns_to_others(counting: Countin
     metrics = Metrics()
     for number in range(3 * CHEAP_AT_A_STRETCH):
         metrics.put(Series(f"u{number}", ""))
-    for look in (live_board._lowest([bucket] * 3 * CHEAP_AT_A_STRETCH), views._counted({}, metrics)):
+    for look in (live_board._lowest([bucket] * 3 * CHEAP_AT_A_STRETCH), upstream_view._counted({}, metrics)):
         began = counting.turn
         await look
         assert counting.turn >= began + 3
@@ -171,9 +171,9 @@ async def test_calls_that_are_held_now_are_told_of() -> None:
     )
     room.enter("b", held=True)
     room.enter("b")
-    shown = await views.upstreams(router, Metrics(), Registry(), 0.0, None, room)
+    shown = await upstream_view.upstreams(router, Metrics(), Registry(), 0.0, None, room)
     assert [(each["name"], each["held_calls"]) for each in shown] == [("a", 0), ("b", 1)]
-    assert [row.held for row in await views.live(router, Metrics(), Registry(), 0.0, room)] == [0, 1]
+    assert [row.held for row in await upstream_view.live(router, Metrics(), Registry(), 0.0, room)] == [0, 1]
 
 
 async def test_the_copy_of_metrics(counting: Counting) -> None:
@@ -185,7 +185,7 @@ async def test_the_copy_of_metrics(counting: Counting) -> None:
     metrics = Metrics()
     for number in range(MANY):
         metrics.put(Copied(f"u{number}", ""))
-    copied = await views.copied(metrics)
+    copied = await gauge_view.copied(metrics)
     assert [series.upstream for series in copied.all()] == [series.upstream for series in metrics.all()]
     assert counting.most("copy") == (MANY, AT_A_STRETCH)
 
