@@ -148,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     option = add(
         "simulate", simulate, "play a policy through an outage, next to no retries and immediate ones"
     ).add_argument
-    option("--scenario", required=True, metavar="FILE", help="who calls, and what happens to the upstream")
+    help_text = "who calls, and what happens to the upstream (default: a restart, from the examples)"
+    option("--scenario", metavar="FILE", help=help_text)
     option("--json", action="store_true", help="print the figures as JSON")
     option("--plot", metavar="FILE", help="write a chart of it, as SVG")
     help_text = "a flaky upstream, the proxy in front, traffic, and a live view"

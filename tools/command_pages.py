@@ -7,8 +7,8 @@ docs/why.md has examples of the same kind.
 A page is written by hand. Between two comments stand the synopsis and the options, out of the parser. A `console` block
 is played: each line `$ redrive …` in a folder with the page's files, `$ echo $?` as its exit status. A block that
 begins with `# name.yaml` is that file, the first of the other YAML blocks is redrive.yaml. What a command prints is
-standard output, or standard error where that is empty, without the line that names the configuration. An ellipsis at
-the end leaves the rest out.
+standard output, or standard error where that is empty, without the lines that name the configuration and the scenario.
+An ellipsis at the end leaves the rest out.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def played(command: str) -> tuple[str, int]:
             status = main(shlex.split(command)[1:])
     except SystemExit as end:
         status = int(end.code or 0)
-    kept = [line for line in err.getvalue().splitlines(True) if not line.startswith("redrive: configuration: ")]
+    named = ("redrive: configuration: ", "redrive: scenario: ")
+    kept = [line for line in err.getvalue().splitlines(True) if not line.startswith(named)]
     return out.getvalue() or "".join(kept), status
 
 

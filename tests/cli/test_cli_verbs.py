@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -131,6 +132,23 @@ def test_simulate_says_which_file_it_took(file: Path, capsys: pytest.CaptureFixt
     scenario = Path(__file__).parents[2] / "config/examples/scenarios/outage.yaml"
     assert main(["simulate", "--scenario", str(scenario), "--json"]) == 0
     assert capsys.readouterr().err.splitlines()[0] == "redrive: configuration: redrive.yaml"
+
+
+def test_simulate_without_a_scenario_plays_a_restart_and_says_so(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "--json"]) == 0
+    out, err = capsys.readouterr()
+    played = next(line for line in err.splitlines() if line.startswith("redrive: scenario: "))
+    assert "/scenarios/restart.yaml (--scenario FILE for another" in played
+    figures = json.loads(out)
+    assert figures["scenario"] == "a restart"
+    share = {each["name"]: each["success_rate"] for each in figures["columns"]}
+    assert share["a: standard"] > 0.99 > 0.95 > share["none"], "worth seeing"
+    file.unlink()
+    assert main(["simulate", "--json"]) == 0
+    again = {each["name"]: each["success_rate"] for each in json.loads(capsys.readouterr().out)["columns"]}
+    assert again["policy: standard"] > 0.99, "without a configuration too"
 
 
 @pytest.mark.parametrize(

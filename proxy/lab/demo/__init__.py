@@ -21,6 +21,7 @@ from rich.live import Live
 from proxy.lab.demo.play import ROUND, Counts, DemoRun
 from proxy.lab.demo.screen import line, picture
 from proxy.lab.demo.sidecar import SidecarError
+from proxy.lab.demo.verdict import verdict
 
 #: Ctrl-C, a stop from outside, and a terminal that was closed: the proxy must not be left behind.
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -64,7 +65,7 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
     async with DemoRun(ROUND if seconds is None else min(ROUND, seconds)) as play:
         if as_json:
             await play.run(seconds, asyncio.Event())
-            print(json.dumps(play.figures(), indent=2))
+            print(json.dumps({**play.figures(), "verdict": verdict(play)}, indent=2))
             return
         console = Console()
         console.print(f"admin port: {play.sidecar.admin}", soft_wrap=True)
@@ -74,6 +75,8 @@ async def _demo(seconds: float | None, as_json: bool) -> None:
                     await _follow(play, seconds, lambda _: live.update(picture(play, console.width), refresh=True))
                 finally:
                     live.update(picture(play, console.width, over=True), refresh=True)
+                    live.stop()
+                    console.print(verdict(play), soft_wrap=True, highlight=False)
         else:
             await _print_spells(console, play, seconds)
 
@@ -112,3 +115,4 @@ async def _print_spells(console: Console, play: DemoRun, seconds: float | None) 
         await _follow(play, seconds, show)
     finally:
         console.print(picture(play, console.width, over=True))
+        console.print(verdict(play), soft_wrap=True, highlight=False)

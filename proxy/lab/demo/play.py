@@ -8,6 +8,7 @@ with one attempt; each app counts only what it sees.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from dataclasses import astuple, dataclass, field
 from operator import sub
@@ -16,11 +17,11 @@ from typing import Any
 import aiohttp
 
 from proxy.lab.demo import weather
-from proxy.lab.demo.sidecar import Sidecar
-from proxy.lab.demo.weather import HOST, DemoUpstream
+from proxy.lab.demo.sidecar import Sidecar, SidecarState
+from proxy.lab.demo.weather import DemoUpstream, left
 
-#: Attempts that may be made for a call, by the impatient app and by redrive (redrive.yaml), the first among them.
-MAX_ATTEMPTS = 4
+#: Attempts that may be made for a call, by the impatient app and by redrive (the default), the first among them.
+MAX_ATTEMPTS = 3
 #: Seconds that an attempt may take, for everybody.
 PATIENCE = 1.0
 #: Samples of the recent past that are kept, and seconds between them.
@@ -28,14 +29,16 @@ KEPT, EVERY = 120, 0.5
 #: Calls a second that each app begins.
 CALLS_PER_SECOND = 20.0
 #: Seconds of one round of weather, where the command does not ask for less.
-ROUND = 36.0
+ROUND = 75.0
 #: Seconds that calls in flight get when a bounded run is over.
-_END = 8.0
+_END = 20.0
 
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of calls by their results, and of the upstream's requests in the same time."""
+    """Counts of calls by their results, and of the upstream's requests in the same time. `attempts` has every sending,
+    also those that found no connection, and redrive's transparent ones.
+    """
 
     calls: int = 0
     succeeded: int = 0
@@ -86,11 +89,16 @@ class App:
         made for it (1 without redrive).
         """
         try:
-            async with session.get(f"{self.url}/{number}") as answer:
+            async with session.get(f"{self.url}/v1/orders/{number}") as answer:
                 await answer.read()
                 return answer.status, int(answer.headers.get("X-Attempt-Count", "1"))
         except (aiohttp.ClientError, TimeoutError):
             return 599, 1
+
+    @property
+    def failed(self) -> int:
+        """The calls that ended without a good answer."""
+        return self.counts.calls - self.counts.succeeded
 
     def sample(self) -> None:
         """Add what was counted since the last sample to `samples`."""
@@ -107,21 +115,15 @@ class App:
 
 @dataclass(slots=True)
 class Watched:
-    """The state that redrive reports of the demo's upstream: its bucket's level and its cooldown, now and in recent
-    samples.
-    """
+    """The state that redrive reports of the demo's upstream: now, and the lowest level of its bucket."""
 
-    level: float = 0.0
-    capacity: float = 0.0
+    now: SidecarState = field(default_factory=SidecarState)
     lowest: float = float("inf")
-    cooldown: float = 0.0
-    levels: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def take(self, level: float, capacity: float, cooldown: float) -> None:
-        """Note a sample of the upstream's bucket and cooldown."""
-        self.level, self.capacity, self.cooldown = level, capacity, cooldown
-        self.lowest = min(self.lowest, level)
-        self.levels.append(level)
+    def take(self, state: SidecarState) -> None:
+        """Note a sample."""
+        self.now = state
+        self.lowest = min(self.lowest, state.level)
 
 
 class DemoRun:
@@ -139,7 +141,8 @@ class DemoRun:
         self._began: float | None = None
         self._loop = asyncio.get_running_loop()
         self._calls: set[asyncio.Task[None]] = set()
-        self._upstreams = [DemoUpstream(self.sky, CALLS_PER_SECOND, seed=7) for _ in range(3)]
+        self._upstreams = [DemoUpstream(CALLS_PER_SECOND, seed=7) for _ in range(3)]
+        self._instants = random.Random(7)  # noqa: S311, TID251 - a driver: it plays the world's part
 
     def sky(self) -> weather.Weather:
         """The weather now; calm before the run begins."""
@@ -147,19 +150,21 @@ class DemoRun:
         return weather.at(now, self.round_seconds)
 
     async def __aenter__(self) -> DemoRun:
-        places = [f"http://{HOST}:{await upstream.open()}" for upstream in self._upstreams]
-        self.sidecar = Sidecar(places[2])
+        none, at_once, ours = self._upstreams
         self._session = _session(aiohttp.ClientTimeout(total=PATIENCE))
         self._patient = _session(aiohttp.ClientTimeout())
         try:
+            for upstream in self._upstreams:
+                await upstream.open()
+            self.sidecar = Sidecar(ours.url)
             await self.sidecar.open()
         except BaseException:
             await self.__aexit__()
             raise
         self.apps = [
-            App("no retries", places[0], self._upstreams[0]),
-            App(f"{MAX_ATTEMPTS} quick tries", places[1], self._upstreams[1], retries=True),
-            App("redrive", self.sidecar.url, self._upstreams[2]),
+            App("no retries", none.url, none),
+            App(f"{MAX_ATTEMPTS} quick tries", at_once.url, at_once, retries=True),
+            App("redrive", self.sidecar.url, ours),
         ]
         return self
 
@@ -177,25 +182,26 @@ class DemoRun:
         the figures.
         """
         self._began = began = self._loop.time()
-        beside = asyncio.create_task(self._sample(began, shown))
+        beside = [asyncio.create_task(self._sample(began, shown)), asyncio.create_task(self._change_weather())]
         try:
             number = 0
             while seconds is None or number < seconds * CALLS_PER_SECOND:
-                await self._until(began + number / CALLS_PER_SECOND)
+                await self._until(began + (number + self._instants.random()) / CALLS_PER_SECOND)
                 for app in self.apps:
                     self._begin(app, number)
                 number += 1
             if self._calls:
                 await asyncio.wait(self._calls, timeout=_END)
         finally:
-            beside.cancel()
-            await asyncio.gather(beside, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         await self._look()
         for app in self.apps:
             app.sample()
 
     def _begin(self, app: App, number: int) -> None:
-        session = self._patient if app.url == self.sidecar.url else self._session
+        session = self._patient if app is self.apps[-1] else self._session
         call = self._loop.create_task(app.call(session, number))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -212,8 +218,19 @@ class DemoRun:
             await self._look()
             shown.set()
 
+    async def _change_weather(self) -> None:
+        while True:
+            weather = self.sky()
+            for upstream in self._upstreams:
+                await upstream.turn(weather)
+            assert self._began is not None
+            now = self._loop.time()
+            await self._until(now + max(0.01, left(now - self._began, self.round_seconds)))
+
     async def _look(self) -> None:
-        self.watched.take(*await self.sidecar.bucket(self._session))
+        before = self.watched.now.transparent
+        self.watched.take(await self.sidecar.state(self._session))
+        self.apps[-1].counts.attempts += self.watched.now.transparent - before
 
     async def _until(self, when: float) -> None:
         left = when - self._loop.time()
@@ -228,9 +245,9 @@ class DemoRun:
             "admin": self.sidecar.admin,
             "apps": {key: _figures(app) for key, app in zip(("none", "at_once", "redrive"), self.apps, strict=True)},
             "bucket": {
-                "level": self.watched.level,
+                "level": self.watched.now.level,
                 "lowest": self.watched.lowest,
-                "capacity": self.watched.capacity,
+                "capacity": self.watched.now.capacity,
             },
         }
 

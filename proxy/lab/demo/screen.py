@@ -27,11 +27,12 @@ _LATELY = 10
 _LABELS, _BETWEEN, _NARROW, _WIDE, _GAUGE = 15, 2, 8, 40, 24
 #: Colour and explanation of each weather.
 _SKIES = {
-    "calm": ("green", "almost nothing fails"),
-    "failures": ("yellow", "three in ten requests get a 503"),
-    "outage": ("red", "every request fails"),
-    "throttling": ("magenta", "more requests than it can take: 429"),
-    "slow": ("blue", "slow answers, one in seven hangs"),
+    "calm": ("green", "all is well"),
+    "failures": ("yellow", "three in ten requests get a 503, by chance"),
+    "restart": ("red", "connections are refused"),
+    "no queue": ("cyan", "two requests at once are one too many: 503"),
+    "limit": ("magenta", "a limit below what is asked for: 429"),
+    "third": ("blue", "a third of its usual capacity; requests wait in a queue"),
 }
 
 
@@ -98,7 +99,7 @@ def _columns(play: DemoRun, wide: int) -> RenderableType:
 
 
 def _below(play: DemoRun, over: bool) -> RenderableType:
-    watched = play.watched
+    watched = play.watched.now
     share = watched.level / watched.capacity if watched.capacity else 0.0
     full = round(share * _GAUGE)
     colour = "green" if share > 0.5 else "yellow" if share > 0.1 else "red"
@@ -108,11 +109,11 @@ def _below(play: DemoRun, over: bool) -> RenderableType:
         ("░" * (_GAUGE - full), "dim"),
         f" {watched.level:.0f} of {watched.capacity:.0f} tokens",
     )
-    cooling = f"calls are held for another {watched.cooldown:.1f} s" if watched.cooldown else "none"
+    held = f"{watched.held} calls" + "".join(f", {reason}" for reason in watched.reasons)
     lines = [
         Text("redrive", style="bold cyan"),
         bucket,
-        Text.assemble(("its cooldown    ", "dim"), (cooling, "magenta" if watched.cooldown else "dim")),
+        Text.assemble(("it holds        ", "dim"), (held, "magenta" if watched.held else "dim")),
     ]
     if not over:  # then the dashboard is gone
         inside = (play.sidecar.admin + "/", "underline")
@@ -142,7 +143,7 @@ def _how_good(share: float) -> str:
 
 def _attempts(counts: Counts) -> Text:
     mean = counts.attempts / counts.calls if counts.calls else 0.0
-    return Text(_mean(counts), style="" if mean < 1.5 else "yellow" if mean < 2.5 else "red")
+    return Text(_mean(counts), style="" if mean < 1.5 else "yellow" if mean < 2 else "red")
 
 
 def _load(counts: Counts, span: float) -> Text:

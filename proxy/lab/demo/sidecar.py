@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,19 @@ sys.exit(main())
 """
 #: Seconds that it gets to end when it is told to.
 _END = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarState:
+    """The state of the demo's upstream as redrive sees it: its bucket's tokens, the calls that are held now, and what
+    holds them, in words; and how many transparent retries were sent so far.
+    """
+
+    level: float = 0.0
+    capacity: float = 0.0
+    held: int = 0
+    reasons: tuple[str, ...] = ()
+    transparent: int = 0
 
 
 class SidecarError(Exception):
@@ -55,7 +69,10 @@ class Sidecar:
             stdout=pipe,
             stderr=pipe,
             start_new_session=True,  # the terminal's Ctrl-C is for us; it is told by us
-            env={**_surroundings(), "REDRIVE_DEMO_UPSTREAM": self._upstream},
+            env={
+                **_surroundings(),
+                "REDRIVE_DEMO_UPSTREAM": self._upstream,
+            },
         )
         assert process.stdout is not None and process.stderr is not None
         ready: dict[str, Any] = {}
@@ -68,11 +85,30 @@ class Sidecar:
         self.admin = f"http://{ready['admin'][0]}"
         self._reader = asyncio.create_task(_drain(process.stdout, process.stderr))
 
-    async def bucket(self, session: aiohttp.ClientSession) -> tuple[float, float, float]:
-        """The bucket's level and capacity, and the seconds that its cooldown has left."""
+    async def state(self, session: aiohttp.ClientSession) -> SidecarState:
+        """The state that the admin port tells."""
         bucket = (await _ask(session, f"{self.admin}/buckets"))["buckets"][0]
         upstream = (await _ask(session, f"{self.admin}/upstreams"))["upstreams"][0]
-        return bucket["level"], bucket["capacity"], upstream["cooldown_seconds"]
+        weather = upstream["weather"] or ()
+        reasons = [
+            *("an outage" for each in weather if each["outage"]),
+            *(f"a limit of {each['limit']['attempts']} at a time" for each in weather if each["limit"]),
+            *([f"a cooldown of {upstream['cooldown_seconds']:.1f} s"] if upstream["cooldown_seconds"] else []),
+        ]
+        return SidecarState(
+            level=bucket["level"],
+            capacity=bucket["capacity"],
+            held=upstream["held_calls"],
+            reasons=tuple(reasons),
+            transparent=await self._transparent(session),
+        )
+
+    async def _transparent(self, session: aiohttp.ClientSession) -> int:
+        """The number of transparent retries, which redrive leaves out of X-Attempt-Count."""
+        async with session.get(f"{self.admin}/metrics") as answer:
+            text = await answer.text()
+        lines = (line for line in text.splitlines() if line.startswith("redrive_transparent_retries_total{"))
+        return round(sum(float(line.rpartition(" ")[2]) for line in lines))
 
     async def close(self) -> None:
         """End the sidecar."""

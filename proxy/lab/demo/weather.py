@@ -1,52 +1,66 @@
-"""The demo's upstream and its weather, which repeats: calm, failures, an outage, throttling, slow answers.
+"""The demo's upstream and its weather, which repeats: five kinds of trouble, with calm after each.
 
-The weather is a function of the time since the beginning. The upstream behaves as the weather says, and counts its
-requests. Each app has its own upstream under the same weather, so that no app can harm another.
+The weather is a function of the time since the beginning. The upstream has a capacity: what comes faster waits in a
+queue, and a request whose caller has gone has still used its place. Each app has an upstream of its own under the same
+weather, so that no app can harm another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable
+import socket
 from dataclasses import dataclass
 
 from aiohttp import web
 
 HOST = "127.0.0.1"
-#: Seconds that a request hangs: longer than any caller waits.
-_HANGS = 5.0
-_RETRY_AFTER = 1
-#: Seconds that answers under way get at the end: those that hang are not waited for.
+#: Seconds that an answer takes while no request waits: the middle one.
+_LATENCY = 0.08
+#: Seconds that answers under way get at the end: those that wait in the queue are not waited for.
 _END = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """The behaviour of the demo's upstream during one part of a round, for example an outage. `share` is the part's
-    share of the round; `failing`, `reset` and `hanging` are shares of requests, `latency` is in seconds, `limit` is the
-    rate of requests that are admitted, as a multiple of the rate of calls.
+    """The behaviour of the demo's upstream during one part of a round, for example a restart. `share` is the part's
+    share of the round, `failing` the share of requests that get a 503. `capacity` and `limit` are rates of requests, as
+    multiples of the rate of calls: what exceeds the capacity waits for up to `queue` seconds, and else gets a 503; what
+    exceeds the limit gets a 429. `retry_after` is the seconds that refusals name (0: none). `refuses`: no connection
+    is taken.
     """
 
     name: str
     share: float
-    failing: float = 0.01
-    reset: float = 0.0
-    hanging: float = 0.0
-    latency: float = 0.02
-    limit: float = 4.0
+    failing: float = 0.0
+    capacity: float = 2.0
+    queue: float = 2.0
+    limit: float | None = None
+    retry_after: int = 0
+    refuses: bool = False
+
+
+CALM = Weather("calm", 0.0)
+
+
+def _calm(share: float) -> Weather:
+    return Weather(CALM.name, share)
 
 
 #: One round. Calm follows each trouble, so that one sees what recovers and when.
 ROUND = (
-    Weather("calm", 0.16),
-    Weather("failures", 0.14, failing=0.3),
-    Weather("calm", 0.10),
-    Weather("outage", 0.14, failing=1.0, reset=0.5),
-    Weather("calm", 0.14),
-    Weather("throttling", 0.10, limit=0.7),
-    Weather("calm", 0.08),
-    Weather("slow", 0.14, hanging=0.15, latency=0.25),
+    _calm(0.06),
+    Weather("failures", 0.12, failing=0.3),
+    _calm(0.04),
+    Weather("restart", 0.08, refuses=True),
+    _calm(0.16),
+    Weather("no queue", 0.10, capacity=1.5, queue=0.0, retry_after=1),
+    _calm(0.06),
+    Weather("limit", 0.11, limit=0.7, retry_after=2),
+    _calm(0.08),
+    Weather("third", 0.10, capacity=0.67),
+    _calm(0.09),
 )
 
 
@@ -71,48 +85,88 @@ def _place(elapsed: float, round_seconds: float) -> tuple[int, float]:
 
 
 class DemoUpstream:
-    """The upstream of one app. `requests` are counted as they come."""
+    """The upstream of one app, which asks for `rate` calls a second. `requests` are counted as they come."""
 
-    def __init__(self, weather: Callable[[], Weather], calls_per_second: float, seed: int) -> None:
+    def __init__(self, rate: float, seed: int) -> None:
         self.requests = 0
-        self._weather = weather
-        self._rate = calls_per_second
+        self.url = ""
+        self._port = 0
+        self._rate = rate
+        self._weather = CALM
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
-        self._admitted = self._rate
-        self._refilled = 0.0
-        self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=_END)
+        self._free_at = 0.0  # when the request that came last has had its turn
+        self._admitted = self._refilled = 0.0
+        self._server = web.Server(self._answer)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=_END)
+        self._site: web.SockSite | None = None
+        self._kept: socket.socket | None = None
 
-    async def open(self) -> int:
-        """Listen on a port that the system chooses; return the port."""
+    async def open(self) -> None:
+        """Listen on a port that the system chooses."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, 0, backlog=512).start()
-        return int(self._runner.addresses[0][1])
+        self._kept = _bound(0)  # does not listen: it keeps the port for the time in which connections are refused
+        self._port = self._kept.getsockname()[1]
+        self.url = f"http://{HOST}:{self._port}"
+        await self._listen()
+
+    async def _listen(self) -> None:
+        self._site = web.SockSite(self._runner, _bound(self._port), backlog=512)
+        await self._site.start()
+
+    async def turn(self, weather: Weather) -> None:
+        """Behave as this weather says from now on."""
+        self._weather = weather
+        if weather.refuses and self._site is not None:
+            await self._site.stop()
+            self._site = None
+            for connection in list(self._server.connections):
+                connection.force_close()
+        elif not weather.refuses and self._site is None:
+            await self._listen()
 
     async def close(self) -> None:
-        """Stop the upstream at once."""
+        """Stop at once."""
         await self._runner.cleanup()
+        if self._kept is not None:
+            self._kept.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests += 1
-        weather = self._weather()
-        if not self._admits(weather):
-            return web.Response(status=429, text="too much at once\n", headers={"Retry-After": str(_RETRY_AFTER)})
-        hangs = self._rng.random() < weather.hanging
-        latency = _HANGS if hangs else weather.latency * (0.5 + self._rng.random())
-        await asyncio.sleep(latency)  # noqa: TID251 - an upstream that takes its time
-        if self._rng.random() >= weather.failing:
-            return web.Response(text="here you are\n")
-        if self._rng.random() < weather.reset and request.transport is not None:
-            request.transport.abort()
-        return web.Response(status=503, text="out of order\n")
+        weather, loop = self._weather, asyncio.get_running_loop()
+        if weather.limit is not None and not self._is_within(weather.limit):
+            return _refusal(429, weather)
+        wait = max(0.0, self._free_at - loop.time())
+        if wait > weather.queue:
+            return _refusal(503, weather)
+        self._free_at = loop.time() + wait + 1 / (self._rate * weather.capacity)
+        latency = _LATENCY * (0.5 + self._rng.random())
+        await asyncio.sleep(wait + latency)  # noqa: TID251 - an upstream that takes its time
+        if self._rng.random() < weather.failing:
+            return web.Response(status=503, text="out of order\n")
+        return web.Response(text="here you are\n")
 
-    def _admits(self, weather: Weather) -> bool:
-        """Whether the weather's limit, a token bucket of one second's worth of requests, admits a request."""
-        now = asyncio.get_running_loop().time()
-        rate = self._rate * weather.limit
+    def _is_within(self, limit: float) -> bool:
+        """Whether the limit, a token bucket of one second's worth of requests, admits a request now."""
+        now, rate = asyncio.get_running_loop().time(), self._rate * limit
         self._admitted = min(rate, self._admitted + (now - self._refilled) * rate)
         self._refilled = now
         if self._admitted < 1:
             return False
         self._admitted -= 1
         return True
+
+
+def _refusal(status: int, weather: Weather) -> web.Response:
+    named = {"Retry-After": str(weather.retry_after)} if weather.retry_after else None
+    return web.Response(status=status, text="too much at once\n", headers=named)
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket that is bound to this port of loopback (0: the system chooses), beside others that are."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with contextlib.suppress(AttributeError):  # some systems have no such option
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setblocking(False)
+    made.bind((HOST, port))
+    return made

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from proxy.config.load import taken
+from proxy.config.load import find, taken
+from proxy.config.problems import Mark
+from proxy.config.yaml_tree import Map
 from proxy.lab.simulate.arrivals import arrivals
 from proxy.lab.simulate.columns import Column, columns, terms
 from proxy.lab.simulate.figures import Figures, figures
@@ -24,20 +27,28 @@ from proxy.lab.simulate.side_by_side import play_all
 from proxy.lab.simulate.simulation import play
 from proxy.lab.simulate.weather import Scenario
 
+#: The scenario that is played if none is named: it says much in few seconds, under any policy.
+_EXAMPLE = Path(__file__).parents[2] / "examples/scenarios/restart.yaml"
+
 __all__ = ["Figures", "Possible", "Scenario", "possible_for", "run_scenario", "simulate"]
 
 
 def simulate(
     config: str | None,
-    scenario: str,
+    scenario: str | None,
     *,
     json: bool = False,
     plot: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """`redrive simulate [-c FILE] --scenario FILE [--json] [--plot FILE]`. Exit status: 0, or 2 for bad input."""
+    """`redrive simulate [-c FILE] [--scenario FILE] [--json] [--plot FILE]`. Exit status: 0, or 2 for bad input."""
     surroundings = os.environ if environ is None else environ
-    found, problems = read_scenario(scenario)
+    file = scenario or str(_EXAMPLE)
+    found, problems = read_scenario(file)
+    if found is not None and scenario is None:
+        print(f"redrive: scenario: {file} (--scenario FILE for another of that folder, or yours)", file=sys.stderr)
+        if find(config, surroundings) is None:  # an upstream without keys: the calls of hosts without one are not held
+            found = replace(found, policy=Map(Mark(file, 1, 1)))
     played, more = columns(config, found, surroundings) if found is not None else ([], [])
     problems = [*problems, *more]
     if found is None or any(problem.severity == "error" for problem in problems):
