@@ -48,12 +48,22 @@ from proxy.stores.redis.store import RedisStore
 
 #: Calls a second of each sidecar.
 CALLS = 10.0
-#: Tokens a second of the rate that calls wait for, and the calls that wait in each sidecar.
-RATE, WAITERS = 50.0, 5
+#: Tokens a second of the rate that calls wait for: in all, and for each sidecar where all share it; and the calls that
+#: wait in each sidecar.
+RATE, RATE_EACH, WAITERS = 50.0, 5.0, 5
 #: Seconds in which a state settles, before anything is counted.
 SETTLES = 4.0
 #: Scripts a second and sidecar, 5 % more at most; for `waiting` scripts a token, beside the reports of the processes.
-TARGETS = {"healthy": 1.0, "drained": 2.0, "waiting": 1.0, "holding": 4.0, "places": 4.0, "limited": 4.0, "outage": 4.0}
+TARGETS = {
+    "healthy": 1.0,
+    "drained": 2.0,
+    "waiting": 1.0,
+    "sharing": 1.0,
+    "holding": 4.0,
+    "places": 4.0,
+    "limited": 4.0,
+    "outage": 4.0,
+}
 STATES = (
     "idle",
     "healthy",
@@ -62,6 +72,7 @@ STATES = (
     "scarce",
     "drained",
     "waiting",
+    "sharing",
     "holding",
     "places",
     "limited",
@@ -152,6 +163,8 @@ def spec_of(state: str, sidecars: int) -> BucketSpec:
     """The bucket that the fleet shares in this state."""
     if state == "waiting":
         return RateSpec(RATE, RATE, store="redis")
+    if state == "sharing":
+        return RateSpec(RATE_EACH * sidecars, RATE_EACH * sidecars, store="redis")
     if state == "pace":
         return RateSpec(2 * CALLS * sidecars, 2 * CALLS * sidecars, store="redis")
     capacity = {"drained": 10.0, "scarce": 500.0}.get(state, 100.0 * sidecars)
@@ -212,7 +225,7 @@ def call(sidecar: Sidecar, state: str, number: int, now: float) -> None:
 async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> None:
     """The calls of one sidecar."""
     loop = asyncio.get_running_loop()
-    if state == "waiting":
+    if state in ("waiting", "sharing"):
         assert sidecar.scope.rate is not None
         for _ in range(WAITERS):
             Waiting(sidecar, sidecar.scope.rate).ask()
@@ -237,7 +250,7 @@ async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> No
             await factory.listening.wait()
         await trouble(sidecar, state, until)
         return
-    if state in ("waiting", "holding", "places", "idle"):
+    if state in ("waiting", "sharing", "holding", "places", "idle"):
         if state == "idle":
             call(sidecar, "failing", 0, loop.time())
         await asyncio.sleep(until - loop.time())
@@ -406,7 +419,7 @@ def main() -> int:
                 )
                 shown, target = f"{each:.2f}", TARGETS.get(state)
                 counted = each
-                if state == "waiting":
+                if state in ("waiting", "sharing"):
                     tokens = sums[0] / (options.seconds - 0.5)
                     counted = (each - 1 / SELDOM) * options.sidecars / max(1.0, tokens)
                     shown = f"{each:.2f}: {counted:.2f} a token, of which {tokens:.0f} a second came"

@@ -6,10 +6,7 @@ import pytest
 
 pytest.importorskip("redis")
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from proxy.stores.redis.lease import Burn, Lease, Reserved
+from proxy.stores.redis.lease import Burn, Lease
 
 
 def leased(tokens: float, *, at: float = 0.0) -> Lease:
@@ -75,28 +72,6 @@ def test_spending_is_forgotten() -> None:
     assert burn.now(10.0) == 0
 
 
-def test_reserved_tokens_come_one_after_the_other() -> None:
-    lease = leased(2)
-    lease.send(2, 0.0)
-    lease.confirmed(7, first=10.0, pause=0.5, reserved=4)  # one more at once, and four later
-    assert (lease.left, lease.held, lease.has(4, 9.0)) == (3, 7, False)
-    assert [lease.future.at(place) for place in (1, 2, 4, 9)] == [10.0, 10.5, 11.5, 11.5]
-    lease.until = 100.0
-    assert lease.has(5, 10.6)
-    assert (lease.left, lease.future.count) == (5, 2)
-    assert lease.send(6, 10.6) == (0, 0, 6)  # the last to come is returned first
-    assert (lease.left, lease.future.count, lease.future.at(1)) == (5, 1, 11.0)
-
-
-def test_reserved_tokens_that_redis_took_back_do_not_come() -> None:
-    lease = leased(0)
-    lease.send(0, 0.0)
-    lease.confirmed(4, first=10.0, pause=0.5, reserved=4)
-    lease.send(4, 1.0)
-    lease.confirmed(1)
-    assert (lease.left, lease.future.count) == (0, 1)
-
-
 def test_a_price_above_the_capacity_is_owed() -> None:
     lease = leased(20)
     lease.spend(50)
@@ -104,34 +79,3 @@ def test_a_price_above_the_capacity_is_owed() -> None:
     assert lease.send(0, 1.0) == (50, 0, 0)
     lease.confirmed(3)
     assert lease.left == 3
-
-
-def test_reserved_tokens_pay_for_a_price_above_the_capacity() -> None:
-    lease = leased(20)
-    lease.send(20, 0.0)
-    lease.confirmed(60, first=10.0, pause=0.5, reserved=40)
-    lease.spend(50)
-    assert lease.send(60, 1.0) == (50, 0, 10)
-    assert (lease.left, lease.future.count, lease.future.at(1)) == (0, 10, 25.0)  # the first thirty are spent
-
-
-@given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 6), st.integers(0, 6)), max_size=30))
-def test_as_many_tokens_come_as_were_reserved(steps: list[tuple[float, int, int]]) -> None:
-    """Law: none comes before its time, and none is lost."""
-    reserved, now, added, came, dropped = Reserved(), 0.0, 0, 0, 0
-    last = 0.0
-    for pause, more, fewer in steps:
-        now += pause
-        came += reserved.come(now)
-        first = max(last, now) + 0.3
-        reserved.add(first, 0.25, more)
-        added += more
-        last = max(last, first + 0.25 * more)
-        drops = min(fewer, reserved.count)
-        reserved.drop(fewer)
-        dropped += drops
-        assert came + dropped + reserved.count == added
-        if reserved.count:
-            assert reserved.at(1) > now
-    came += reserved.come(last + 1)
-    assert came + dropped == added

@@ -18,6 +18,7 @@ import pytest
 import redis.asyncio as client_library
 from callers import cooling
 from fleet import Sidecar, policy_of
+from paying import Calls, check, live, until
 from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.facts import Request
@@ -55,11 +56,13 @@ class Earlier:
         texts = [repr(float(each)) if isinstance(each, int | float) else str(each) for each in arguments]
         return await self.client.eval(self._scripts[script], 1, key, *texts)
 
-    async def tokens(self, key: str, capacity: float, *, asked: float = 0, keep: float = 0, known: Any = "") -> float:
+    async def tokens(
+        self, key: str, capacity: float, *, asked: float = 0, keep: float = 0, known: Any = "", rate: float = 0
+    ) -> float:
         """Report, and ask for so many tokens; the level."""
         self._sequence += 1
         said = self._sequence, self._made, self.spent, self.changed, self.spent, self.changed, keep, asked, 0
-        reply = await self.run("tokens", key, self._holder, *said, known, capacity, capacity, 0, "new", 10, FORGET)
+        reply = await self.run("tokens", key, self._holder, *said, known, capacity, capacity, rate, "new", 10, FORGET)
         self._made = reply[0].decode()
         self.lease, pool, leased = map(float, reply[1:])
         return pool + leased
@@ -128,6 +131,36 @@ async def test_two_releases_side_by_side_spend_one_quota_and_back(
     assert await earlier.tokens(key, 20, asked=5) == 0
     assert earlier.lease == 0
     assert here.notices == []
+
+
+@needs_redis
+async def test_two_releases_side_by_side_spend_one_rate(
+    earlier: Earlier, redis_server: RedisServer, sidecars: Make
+) -> None:
+    """The earlier release knows no parts: from its first message on there are none, and back when it is gone."""
+    spec, sent = RateSpec(100.0, 40.0, store="redis"), []
+    key = key_of(PREFIX, ("", "fleet"), spec)
+    loop = asyncio.get_running_loop()
+    fleet = await live(sidecars, redis_server, 2, prefix=PREFIX)
+    rates = [each.bucket(spec) for each in fleet]
+    calls = [Calls(rate, sent) for rate in rates for _ in range(4)]
+    for each in calls:
+        each.ask()
+    await until(lambda: sum(rate.lease.part for rate in rates) > 80)
+    begun = len(sent)
+    async with asyncio.timeout(60):
+        while len(sent) < begun + 300:
+            await earlier.tokens(key, 40, asked=1, rate=100)
+            if earlier.lease >= 1:
+                earlier.spent += 1
+                sent.append(loop.time())
+            await asyncio.sleep(0.01)
+    assert [rate.lease.part for rate in rates] == [0, 0]
+    for each in calls:
+        each.stop()
+    check(sorted(sent), spec.rate, 2 * spec.burst)
+    assert earlier.spent > 20
+    assert [each.notices for each in fleet] == [[], []]
 
 
 @needs_redis

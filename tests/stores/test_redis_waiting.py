@@ -255,7 +255,7 @@ class Shaky:
         if fate == "late":
             self._late = [*late, message]
         for each in [message, *late] if fate in ("heard", "no reply") else []:
-            reply = (await store.client.run([Command("tokens", bucket.key, each)]))[0]
+            reply = (await store.client.run([Command(bucket.script, bucket.key, each)]))[0]
             if each is message and fate == "heard":
                 bucket.heard(reply, asyncio.get_running_loop().time())
             elif each is not message:

@@ -36,7 +36,7 @@ LISTENING = 5.0
 #: The scripts of this package by name, and the digests that EVALSHA takes.
 SCRIPTS = {
     name: files(__package__).joinpath(f"{name}.lua").read_text()
-    for name in ("tokens", "budget", "cooldown", "places", "weather", "concurrency", "news", "members")
+    for name in ("tokens", "rate", "budget", "cooldown", "places", "weather", "concurrency", "news", "members")
 }
 SHAS = {name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in SCRIPTS.items()}
 

@@ -89,6 +89,7 @@ class RedisFactory(Factory):
         self._clock = clock
         self._channel_to = f"{space(prefix)}to:"  # what the names of the processes' own channels begin with
         self._leases: WeakValueDictionary[str, PlaceLease] = WeakValueDictionary()  # by their keys
+        self._rates: WeakValueDictionary[str, RedisRate] = WeakValueDictionary()  # by their keys
         self._news = FleetNews(store, prefix, clock)
         self._governors: OrderedDict[str, tuple[str, Governor]] = OrderedDict()  # by the scope's name in the fleet
         self._tells: dict[str, Callable[[str, float], None]] = {}  # by upstream: tells the fleet of its weather
@@ -134,7 +135,9 @@ class RedisFactory(Factory):
         known = None
         if before is not None and before.capacity > 0:
             known = before.level(now) / before.capacity * spec.burst
-        return self._add(RedisRate(spec, self.store, key_of(self._prefix, key, spec), known, now), now)
+        where = key_of(self._prefix, key, spec)
+        made = self._rates[where] = RedisRate(spec, self.store, where, known, now, self._channel_to)
+        return self._add(made, now)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         return self.inner.limiter(key, now)  # each machine's own
@@ -261,7 +264,7 @@ class RedisFactory(Factory):
                     self._news.hear(message)
                     continue
                 if channel == own:
-                    self._hear_places(message)
+                    self._hear_own(message)
                     continue
                 place, group, status, delay, *_ = message.decode().split()  # a later release may add words
                 self._begin(place, group, status, float(delay))
@@ -284,8 +287,16 @@ class RedisFactory(Factory):
         if fleet is not None:
             fleet.look(read(name), self._clock())
 
-    def _hear_places(self, message: bytes) -> None:
-        """Take what Redis says of the places that this process leases under one limit."""
+    def _hear_own(self, message: bytes) -> None:
+        """Take what Redis says to this process: of the places that it leases under one limit, or that it is to report
+        what it uses of a rate.
+        """
+        first, _, called = message.decode().partition(" ")
+        if first == "part":
+            rate = self._rates.get(called)
+            if rate is not None:
+                rate.called(self._clock())
+            return
         lease, share, version, key = message.decode().split(maxsplit=3)
         found = self._leases.get(key)
         if found is not None:

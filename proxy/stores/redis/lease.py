@@ -12,7 +12,6 @@ which the unspent lease is a part of; what it spends and earns is reported when 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -34,83 +33,20 @@ AHEAD = 0.25
 TRUSTED, ALIVE = 0.8, 0.2
 
 
-class Reserved:
-    """Tokens of a rate that will be refilled, and are reserved for this process: the time of each is known."""
-
-    __slots__ = ("_runs", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._runs: deque[tuple[float, float, int]] = deque()  # when the first comes, the pause between two, how many
-
-    def add(self, first: float, pause: float, count: int) -> None:
-        """Add so many tokens, of which the first comes at the time `first`, and one more after each `pause`."""
-        if count > 0:
-            self._runs.append((first, pause, count))
-            self.count += count
-
-    def come(self, now: float) -> int:
-        """Remove the tokens whose time has come; their number."""
-        came = 0
-        while self._runs and self._runs[0][0] <= now + 1e-9:
-            first, pause, count = self._runs.popleft()
-            number = min(count, math.floor((now + 1e-9 - first) / pause) + 1)
-            came += number
-            if number < count:
-                self._runs.appendleft((first + number * pause, pause, count - number))
-                break
-        self.count -= came
-        return came
-
-    def skip(self, count: int) -> int:
-        """Remove so many tokens, those that would come first; their number."""
-        skipped = 0
-        while skipped < count and self._runs:
-            first, pause, number = self._runs.popleft()
-            some = min(number, count - skipped)
-            skipped += some
-            if some < number:
-                self._runs.appendleft((first + some * pause, pause, number - some))
-        self.count -= skipped
-        return skipped
-
-    def drop(self, count: int) -> None:
-        """Remove so many tokens, those that would come last."""
-        while count > 0 and self._runs:
-            first, pause, number = self._runs.pop()
-            if number > count:
-                self._runs.append((first, pause, number - count))
-            self.count -= min(number, count)
-            count -= number
-
-    def at(self, place: int) -> float:
-        """The time at which the token of this place comes, from 1 on; for a later one than there are, that of the
-        last.
-        """
-        for first, pause, count in self._runs:
-            if place <= count:
-                return first + (place - 1) * pause
-            place -= count
-        first, pause, count = self._runs[-1]
-        return first + (count - 1) * pause
-
-
 class Lease:
     """Tokens that are leased to this process, and its sums to report about them.
 
     `spent` and `changed` are sums since the beginning, as they are reported; `*_reported`: the same as of the last
-    report that was answered. `left` is what can be spent now (less than nothing where a price was taken that is above
-    the bucket's capacity), and `future` what can be spent later: a rate's tokens, reserved for calls that wait. Both
-    together are never more than what Redis has recorded as leased to this process. A lease that was not confirmed
-    within `lasts` seconds may have been given to others, and is not spent any more.
+    report that was answered. `left` is what can be spent (less than nothing where a price was taken that is above the
+    bucket's capacity), never more than what Redis has recorded as leased to this process. A lease that was not
+    confirmed within `lasts` seconds may have been given to others, and is not spent any more.
     """
 
-    __slots__ = ("_sent", "changed", "changed_reported", "future", "lasts", "left", "spent", "spent_reported", "until")
+    __slots__ = ("_sent", "changed", "changed_reported", "lasts", "left", "spent", "spent_reported", "until")
 
     def __init__(self, lasts: float) -> None:
         self.lasts = lasts
         self.left = 0.0
-        self.future = Reserved()
         self.until = -math.inf
         self.spent = self.spent_reported = 0.0
         self.changed = self.changed_reported = 0.0
@@ -118,17 +54,11 @@ class Lease:
 
     @property
     def held(self) -> float:
-        """All tokens of the lease, those included whose time has not come."""
-        return self.left + self.future.count
-
-    def mature(self, now: float) -> None:
-        """Add the tokens whose time has come to those that can be spent."""
-        if self.future.count:
-            self.left += self.future.come(now)
+        """All tokens of the lease."""
+        return self.left
 
     def has(self, amount: float, now: float) -> bool:
         """Whether `amount` tokens can be spent from the lease now: it has them, and was confirmed lately enough."""
-        self.mature(now)
         return amount <= self.left and now <= self.until
 
     def spend(self, amount: float) -> None:
@@ -159,23 +89,16 @@ class Lease:
         """Make a report: the sums of what was spent and changed, and how much of the lease is kept. The rest of the
         lease is not ours from now on.
         """
-        self.mature(now)
-        if self.left < 0:  # the next tokens that come were spent already
-            self.left += self.future.skip(math.ceil(-self.left))
         if now > self.until:
             keep = 0.0
-        self.future.drop(math.ceil(self.held - keep))
         self.left = max(0.0, min(self.left, keep))  # what was spent beyond it is reported as spent
         self._sent = (self.spent, self.changed, self.held, now)
         return self.spent, self.changed, self.held
 
-    def confirmed(self, lease: float, first: float = 0.0, pause: float = 0.0, reserved: int = 0) -> None:
-        """Note that the report was answered; `lease` is the amount that Redis has recorded as ours now. The last
-        `reserved` of the new tokens come later: from the time `first` on, one after each `pause`.
-        """
+    def confirmed(self, lease: float) -> None:
+        """Note that the report was answered; `lease` is the amount that Redis has recorded as ours now."""
         spent, changed, kept, at = self._sent
-        self.left += lease - kept - reserved
-        self.future.add(first, pause, reserved)
+        self.left += lease - kept
         self.until = at + self.lasts
         self.spent_reported, self.changed_reported = spent, changed
         if self.spent < spent:  # tokens were put back that had been reported as spent
@@ -184,9 +107,11 @@ class Lease:
             self.left -= back
             self.changed += back
         if self.left < 0:  # Redis took the lease back; what was spent of it is reported
-            lost = min(self.future.count, math.ceil(-self.left))
-            self.future.drop(lost)
-            self.left = max(0.0, self.left + lost)
+            self._cover()
+
+    def _cover(self) -> None:
+        """Make up for tokens that were spent and that Redis has not leased to this process."""
+        self.left = 0.0
 
 
 class Burn:
@@ -215,7 +140,6 @@ class LeasedBucket(RedisBucket):
     """A bucket of the fleet that this process spends by a lease: what quotas and rates in Redis have in common."""
 
     capacity: float
-    _paces = False  # the bucket is a rate
 
     def _begin(
         self, store: Store, key: str, known: float | None, *, start: float, refill: float, prices: Sequence[float]
@@ -228,12 +152,15 @@ class LeasedBucket(RedisBucket):
         self._cheapest = min((price for price in prices if price), default=0.0)
         self._fair = math.inf  # a fair part of half the level, as last heard
         self._checks_at = math.nan  # when the next message is due only if the bucket is idle by then
-        self.lease = Lease(store.dead * TRUSTED)
+        self.lease = self._lease_of(store.dead * TRUSTED)
         self._burn = Burn(AHEAD)
         self._used_at = self._spent_at = -math.inf
         self._changed_before = 0.0  # the lease's `changed` when the outage began
         self._level_heard = math.nan
         self._pool_heard = 0.0
+
+    def _lease_of(self, lasts: float) -> Lease:
+        return Lease(lasts)
 
     def level(self, now: float) -> float:
         """The tokens of the fleet, leased ones included; while Redis is out, those of the bucket of this process
@@ -261,8 +188,7 @@ class LeasedBucket(RedisBucket):
         taken to be what every other process spent.
         """
         if not self.store.out:
-            # What a rate has got since the last reply, others may have spent.
-            return self._level_at(self.heard_at) if self._paces and self._has_heard else self._level_now(now)
+            return self._level_now(now)
         level = (
             self._level_now(now) if self._has_heard else min(self.capacity, self._level_now(now) + self.lease.unsent)
         )
@@ -315,28 +241,25 @@ class LeasedBucket(RedisBucket):
         """The tokens that waiting calls need in all; the lease may already have some of them."""
         return sum(price for price, _ in islice(self._asks, ASKED))
 
-    def _waiting(self) -> tuple[float, float]:
-        """The tokens of a rate that calls wait for beyond those that are leased, and those of them that the first call
-        needs.
-        """
-        return 0.0, 0.0
-
     def _report(self, now: float) -> Iterable[float | str | None]:
         lease, asked = self.lease, self._awaited()
         reported = lease.spent_reported, lease.changed_reported
-        known = self._known_level(now) if (self._knows or self.store.out) and not self.store.observes else None
-        lease.mature(now)
+        known = self._level_to_tell(now)
         spent, changed, keep = lease.send(max(self._keeps(now), min(asked, lease.held)), now)
         more = max(0.0, min(self._need(now), self._part) - max(keep - asked, 0.0))
         prices = " ".join(repr(float(price)) for price, _ in islice(self._asks, ASKED))
         return (
-            *(spent, changed, *reported, keep, prices, *self._waiting(), more, self.reserve),
-            *(known, self._start, self.capacity, self._per_second, self._paces, self.store.observes),
+            *(spent, changed, *reported, keep, prices, more, self.reserve),
+            *(known, self._start, self.capacity, self._per_second, self.store.observes),
         )
 
+    def _level_to_tell(self, now: float) -> float | None:
+        """The level that this process knows, for a key that Redis may have lost; None if it knows none."""
+        return self._known_level(now) if (self._knows or self.store.out) and not self.store.observes else None
+
     def _learn(self, values: list[float], now: float) -> None:
-        lease, self._pool_heard, leased, holders, reserved, first = values
-        self.lease.confirmed(lease, now + first, 1 / self._per_second if self._per_second else 0.0, int(reserved))
+        lease, self._pool_heard, leased, holders = values[:4]
+        self.lease.confirmed(lease)
         self._level_heard = self._pool_heard + leased
         self._fair = self._level_heard / (2 * max(1.0, holders, self.store.crowd))
 

@@ -121,8 +121,8 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
         of = max(1, self.store.share.of) if self.store.out else 1
         known = min(self._whole, self._level * of) if self._knows and not self.store.observes else None
         return (
-            *(0, self._changes, 0, self._changes_reported, 0, "", 0, 0, 0, 0),
-            *(known, self._start, self._whole, 0, 0, self.store.observes),
+            *(0, self._changes, 0, self._changes_reported, 0, "", 0, 0),
+            *(known, self._start, self._whole, 0, self.store.observes),
         )
 
     def _learn(self, values: list[float], now: float) -> None:

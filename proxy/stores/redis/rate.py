@@ -1,74 +1,130 @@
 """Rates of a fleet: tokens that attempts pay for, first ones too, and calls that wait for them.
 
-Waiting does not poll. A process asks once for all its waiters. Redis gives it the tokens that are there, and reserves
-the next ones, for a tenth of a second of the refill at most: the process knows when each comes, hands them out in its
-own order, and asks again when the last one has come. So messages grow with tokens, and never with waiting.
+A process has a part of the rate: Redis says how many tokens a second it may use until it reports again, and divides the
+rate by what each process could use (`rate.lua`). So a process reports every few seconds, however many calls pay; sooner
+if it could use more and there is more to have, or if another process needs some of its part and Redis calls it.
+
+Waiting does not poll. A process asks once for all its waiters, and knows when each token comes: by its part, or, where
+there is less than a token of the burst for each process, by the tokens that Redis reserves for it, of a tenth of a
+second of the refill at most. It hands them out in its own order. So messages grow with tokens and processes, and never
+with waiting.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from proxy.retry.buckets import RateBucket
 from proxy.retry.policy import RateSpec
 from proxy.retry.token_bucket import STEP, TokenBucket
-from proxy.stores.redis.bucket import PROMPT, Store
-from proxy.stores.redis.lease import AHEAD, EARNED, RENEW, REPORT_PAUSE, Burn, LeasedBucket
-from proxy.stores.redis.share import Turns
+from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, Store
+from proxy.stores.redis.lease import AHEAD, EARNED, IDLE, RENEW, REPORT_PAUSE, Burn, LeasedBucket
+from proxy.stores.redis.part import Grant, PartLease
+from proxy.stores.redis.share import Rising, Turns
 
 #: Seconds for each process of the fleet, after which a rate that may not be waited for is asked for again.
 REPEAT_EACH = 0.01
+#: Seconds between reports of a process that has a part: the least, the most, and for each process of the fleet.
+#: (Doorman and Envoy's RLQS renew their leases as often.)
+SOONEST, LATEST, EACH = 2.0, 5.0, 0.005
+#: Seconds over which a process measures how many tokens a second it uses, and how many times that it asks for; tokens
+#: that calls wait for it would like within a second.
+MEASURED, SPARE = 2.0, 1.25
+#: The tokens that a part must bring between two reports to be worth asking for.
+_WORTH = 2.0
+#: Every process that had a part has noticed that Redis is out after the seconds between its reports, and these.
+_NOTICED = 0.3
 
 
 class RedisRate(LeasedBucket, RateBucket):
     """A rate of the fleet. Calls wait at its gate as at that of any other rate, and ask again when tokens have arrived.
-    Before it is known whether there is a token, no call is refused, and none passes.
+    Before it is known whether there is a token, no call is refused, and none passes. `channel`: what the names of the
+    channels begin with on which processes are called.
     """
 
-    def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float) -> None:
+    lease: PartLease
+    script = "rate"
+
+    def __init__(
+        self, spec: RateSpec, store: Store, key: str, known: float | None, now: float, channel: str = ""
+    ) -> None:
         RateBucket.__init__(self, spec, started=now)
         self._begin(store, key, known, start=self._level, refill=self.rate, prices=[min(1.0, self.capacity)])
         self._burn = Burn(RENEW)  # a lease lasts until the next report
+        self._used = Burn(MEASURED)
+        self._channel = channel
+        self._free = self.rate  # the refill that is no process's part, as last heard
+        self._short = 0  # 1: this process could use more than its fair part; 2: it has less than that so far
         self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
 
-    _paces = True
+    def _lease_of(self, lasts: float) -> PartLease:
+        return PartLease(lasts)
 
     @property
     def _pause(self) -> float:
-        return RENEW  # a rate's tokens that a dead process had are not given to others: it may have spent them
+        """Seconds between reports. (A rate's tokens that a dead process had are not given to others: it may have spent
+        them.)
+        """
+        return max(SOONEST, min(LATEST, EACH * self.store.crowd)) if self.lease.part else RENEW
+
+    @property
+    def _step(self) -> float:
+        """Seconds between reports of a process that could use more: no more than one for a token."""
+        part = self.lease.part
+        return max(FRESH, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd), 1 / part if part > 0.5 else 0.0)
 
     def _own_level(self, now: float) -> float:
         return self._own.level(now)
 
+    def _level_at(self, now: float) -> float:
+        level = min(self.capacity, max(0.0, self._level_heard + self.lease.unsent))
+        return min(self.capacity, level + max(0.0, now - self.heard_at) * min(self._free, self.rate))
+
+    def _known_level(self, now: float) -> float:
+        if not self.store.out and self._has_heard:
+            return self._level_at(self.heard_at)  # what it has got since, others may have spent
+        return super()._known_level(now)
+
     def part(self, now: float) -> None:
-        """Let this process's share continue from the last known level."""
-        share, level = self.store.share, self._level_now(now)
-        self._changed_before = self.lease.changed
-        self.lease.future.drop(self.lease.future.count)
+        """Let this process's share continue from the last known level. The others may still use their parts, until they
+        notice too that Redis is out: until then this process's share of the refill is one of what was no process's
+        part, and its own part up to its share.
+        """
+        share, level, lease = self.store.share, self._level_now(now), self.lease
+        self._changed_before = lease.changed
         if not share.of:
             self._own = TokenBucket(0.0, self.capacity, level, now)  # a figure to show: nothing is granted
         elif share.of > 1 and self.capacity / share.of < 1 <= self.capacity:
             self._own = Turns(self.rate, self.capacity, level, share, now)
         else:
-            part = self.capacity / share.of
-            self._own = TokenBucket(self.rate / share.of, part, min(part, level / share.of), now)
+            capacity, rate = self.capacity / share.of, self.rate / share.of
+            known = self._free if now - self.heard_at <= self.store.dead else 0.0
+            first = rate if share.of == 1 else min(rate, known / share.of + min(lease.part, rate))
+            noticed = now + max(SOONEST, min(LATEST, EACH * self.store.crowd)) + _NOTICED
+            self._own = Rising(first, rate, noticed, capacity, min(capacity, level / share.of), now)
+        lease.drop_part()
 
     def parted(self, now: float) -> None:
         """Let the queued calls ask the share of this process. If it has none, they are answered at once."""
         super().parted(now)
         self._wake(now)
 
+    # -- for calls --------------------------------------------------------------------------------------------------
+
     def wait(self, now: float, tokens: float = 1.0) -> float:
         """Seconds until so many tokens may be available; infinity if they never will, so long as Redis is out."""
         if self.store.out:
             return math.inf if self.store.withholds() else self._own.wait(now, tokens)
         lease = self.lease
-        lease.mature(now)
-        short = tokens - (lease.left if now <= lease.until else 0.0)
-        if short <= 1e-9:
+        known = lease.wait(tokens, now)
+        if known <= 0:
             return 0.0
         if self.capacity < 1 or (self.rate <= 0 and self.level(now) < tokens):
             return math.inf
+        if known < math.inf:
+            return max(STEP, known)
+        short = tokens - (lease.left if now <= lease.until else 0.0)
         future = lease.future
         if future.count:
             more = max(0.0, short - future.count)
@@ -86,21 +142,48 @@ class RedisRate(LeasedBucket, RateBucket):
                 return False
             self.lease.changed -= price
             return True
-        lease = self.lease
-        if lease.has(min(price, self.capacity), now):
+        if self.lease.has(min(price, self.capacity), now):
             self._spend(price, now)
-            if price > self.capacity:
-                self._soon(now)
-            if lease.held < self._enough(now) and now - self.heard_at > (AHEAD if lease.held >= 1 else 0.0):
+            self._used.add(price, now)
+            if price > self.capacity or self._runs_low(now):
                 self._soon(now)
             return True
-        if lease.future.count and now <= lease.until:
-            return False  # it is known when the next one comes
-        pause = min(EARNED, REPEAT_EACH * self.store.crowd) if self.gate.rejects else REPORT_PAUSE
-        if now - self.heard_at > pause or self._pool_heard + self.rate * REPORT_PAUSE >= 1:
-            self.gate.asking = True  # no call is refused before the reply
-            self._soon(now)
+        self.lacks(now)
         return False
+
+    def lacks(self, now: float) -> None:
+        """Ask Redis for tokens, if it may have some: a call needs more than the lease has."""
+        if self.store.out:
+            return
+        self._used_at = now
+        lease = self.lease
+        if lease.future.count and now <= lease.until:
+            return  # it is known when the next one comes
+        pause = min(EARNED, REPEAT_EACH * self.store.crowd) if self.gate.rejects else REPORT_PAUSE
+        if lease.part and now <= lease.until:
+            if not (self.gate.rejects or self._may_have_more(now)):
+                return
+            if now - self.heard_at <= max(pause, self._step):
+                if not self.gate.rejects:
+                    self._soon(self.heard_at + self._step)
+                return
+        elif now - self.heard_at <= pause and self._pool_heard + self.rate * REPORT_PAUSE < 1:
+            return
+        self.gate.asking = True  # no call is refused before the reply
+        self._soon(now)
+
+    def _runs_low(self, now: float) -> bool:
+        """Whether the next tokens are asked for, though there are some: the part does not suffice, or there is none."""
+        lease, since = self.lease, now - self.heard_at
+        if lease.part:
+            return lease.left < self.reserve and since > max(AHEAD, self._step) and self._may_have_more(now)
+        return lease.held < self._enough(now) and since > (AHEAD if lease.held >= 1 else 0.0)
+
+    def _may_have_more(self, now: float) -> bool:
+        """Whether Redis may have more for this process than its part brings."""
+        if self._short == 2 or self._pool_heard >= 1:
+            return True
+        return self._short == 0 and self._demand(now) > 1.1 * self.lease.part
 
     def _enough(self, now: float) -> float:
         """The number of leased tokens below which the next are asked for: a quarter of those worth keeping ready. None
@@ -113,19 +196,59 @@ class RedisRate(LeasedBucket, RateBucket):
             self._own.give_back(now, tokens)
             self.lease.changed += tokens
             return
+        self._used.add(-tokens, now)
         self.lease.changed += self.lease.put_back(tokens)
         self._soon(now + PROMPT)
+
+    # -- for the store ----------------------------------------------------------------------------------------------
+
+    def called(self, now: float) -> None:
+        """Report now, since another process needs some of this process's part."""
+        if self.lease.part and not self.store.out:
+            self._soon(now)
+
+    def message(self, now: float) -> list[object]:
+        *report, making, dead, forget = super().message(now)
+        return [*report, self._channel, making, dead, forget]
 
     def _awaited(self) -> float:
         return sum(self.gate.queue.values())
 
-    def _waiting(self) -> tuple[float, float]:
-        held = max(0.0, self.lease.held)
-        first = next(iter(self.gate.queue.values()), 0.0)  # as a whole, even if less is enough to begin
-        return max(0.0, math.ceil(self._awaited() - held)), max(0.0, math.ceil(first - held))
+    def _demand(self, now: float) -> float:
+        """The tokens a second that this process could use; 0 if it does not need a part."""
+        if now - self._used_at >= IDLE or self._leaving:
+            return 0.0
+        demand = SPARE * max(0.0, self._used.now(now)) / MEASURED + self._awaited()
+        return demand if demand * SOONEST >= _WORTH else 0.0
+
+    def _keeps(self, now: float) -> float:
+        lease = self.lease
+        if lease.part and self._demand(now) and now <= lease.until:
+            return max(0.0, lease.held)
+        return super()._keeps(now)
+
+    def _report(self, now: float) -> Iterable[float | str | None]:
+        lease, queue = self.lease, self.gate.queue
+        reported = lease.spent_reported, lease.changed_reported
+        known, has, awaited = self._level_to_tell(now), lease.part, self._awaited()
+        lease.mature(now)
+        spent, changed, keep = lease.send(max(self._keeps(now), min(awaited, lease.held)), now)
+        waiting = max(0.0, math.ceil(awaited - keep - 1e-9))
+        first = next(iter(queue.values()), 0.0)  # as a whole, even if less is enough to begin
+        next_needs = max(0.0, math.ceil(first - keep - 1e-9))
+        more = max(0.0, min(self._need(now), self._part) - max(keep - awaited, 0.0))
+        return (
+            *(spent, changed, *reported, keep, waiting, next_needs, more, self._demand(now), has, self.store.crowd),
+            *(known, self._start, self.capacity, self._per_second, self.store.observes),
+        )
 
     def _learn(self, values: list[float], now: float) -> None:
-        super()._learn(values, now)
+        lease, self._pool_heard, leased, holders, reserved, first, self._free, part, most, short = values
+        self._short = int(short)
+        pause = 1 / self._free if self._free else 0.0
+        self.lease.granted(Grant(lease, now + first, pause, int(reserved), part, most), now)
+        self._level_heard = self._pool_heard + leased
+        self._fair = self._level_heard / (2 * max(1.0, holders, self.store.crowd))
         self._wake(now)
 
     def _wake(self, now: float) -> None:
@@ -137,7 +260,7 @@ class RedisRate(LeasedBucket, RateBucket):
         if gate.rejects or self.withheld():
             for waiter in list(gate.queue):
                 waiter.retime(now)
-        elif self.store.out:
+        elif self.store.out or self.lease.part:
             gate.retime(now)
         else:
             before, most, held = 0.0, self.capacity, self.lease.held
@@ -148,7 +271,27 @@ class RedisRate(LeasedBucket, RateBucket):
                     break
 
     def _plan(self, now: float) -> None:
-        super()._plan(now)
-        if self.gate.queue:
-            future = self.lease.future
-            self._soon(future.at(future.count) if future.count else now + max(REPORT_PAUSE, min(RENEW, self.wait(now))))
+        lease = self.lease
+        if not lease.part:
+            super()._plan(now)
+            if self.gate.queue:
+                future = lease.future
+                at = now + max(REPORT_PAUSE, min(RENEW, self.wait(now)))
+                if future.count:
+                    at = future.at(future.count)
+                if self._short == 2:
+                    at = min(at, now + self._step)
+                self._soon(at)
+            return
+        if lease.changed != lease.changed_reported:
+            self._soon(now + self._earned_pause)
+        at = self.heard_at + self._pause
+        if self.gate.queue and self._may_have_more(now):
+            at = min(at, self.heard_at + self._step)
+        self._checks_at = max(now + REPORT_PAUSE, self._used_at + IDLE)
+        self._soon(max(now + REPORT_PAUSE, min(at, self._checks_at)))
+
+    def puts_off(self, at: float, now: float) -> bool:
+        if self.gate.queue and at == self._checks_at:
+            self._used_at = now  # waiting is use
+        return super().puts_off(at, now)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+from proxy.retry.token_bucket import TokenBucket
+
 
 class Share(NamedTuple):
     """The share of one process in what a fleet has: one of `of` equal parts, none if that is 0. `rank`: its number
@@ -33,6 +35,29 @@ class Share(NamedTuple):
 
 WHOLE: Final = Share(1, 0)
 NONE: Final = Share(0, 0)
+
+
+class Rising(TokenBucket):
+    """A token bucket whose rate is at first `rate`, and from the time `at` on `later`, which is no less."""
+
+    __slots__ = ("_later", "_rises_at")
+
+    def __init__(self, rate: float, later: float, at: float, capacity: float, level: float, now: float) -> None:
+        super().__init__(rate, capacity, level, now)
+        self._later, self._rises_at = later, at
+
+    def wait(self, now: float, tokens: float = 1.0) -> float:
+        wait, left = super().wait(now, tokens), self._rises_at - now
+        if wait <= left or self.rate == self._later:
+            return wait
+        short = tokens - self._level - self.rate * left
+        return left + short / self._later if self._later > 0 and self.capacity >= 1 else math.inf
+
+    def _refill(self, now: float) -> None:
+        if now >= self._rises_at:
+            super()._refill(self._rises_at)
+            self.rate = self._later
+        super()._refill(now)
 
 
 class Turns:

@@ -1,0 +1,163 @@
+"""The part of a fleet's rate that one process has: tokens that it leases, and a portion of the refill.
+
+Redis says how many tokens a second the part brings, and up to how many tokens in the lease (`rate.lua`). Where a fleet
+has less than a token of the burst for each process there are no parts: tokens that calls wait for are reserved of what
+will be refilled next, and the time of each is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+from proxy.stores.redis.lease import Lease
+
+
+class Reserved:
+    """Tokens of a rate that will be refilled, and are reserved for this process: the time of each is known."""
+
+    __slots__ = ("_runs", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._runs: deque[tuple[float, float, int]] = deque()  # when the first comes, the pause between two, how many
+
+    def add(self, first: float, pause: float, count: int) -> None:
+        """Add so many tokens, of which the first comes at the time `first`, and one more after each `pause`."""
+        if count > 0:
+            self._runs.append((first, pause, count))
+            self.count += count
+
+    def come(self, now: float) -> int:
+        """Remove the tokens whose time has come; their number."""
+        came = 0
+        while self._runs and self._runs[0][0] <= now + 1e-9:
+            first, pause, count = self._runs.popleft()
+            number = min(count, math.floor((now + 1e-9 - first) / pause) + 1)
+            came += number
+            if number < count:
+                self._runs.appendleft((first + number * pause, pause, count - number))
+                break
+        self.count -= came
+        return came
+
+    def skip(self, count: int) -> int:
+        """Remove so many tokens, those that would come first; their number."""
+        skipped = 0
+        while skipped < count and self._runs:
+            first, pause, number = self._runs.popleft()
+            some = min(number, count - skipped)
+            skipped += some
+            if some < number:
+                self._runs.appendleft((first + some * pause, pause, number - some))
+        self.count -= skipped
+        return skipped
+
+    def drop(self, count: int) -> None:
+        """Remove so many tokens, those that would come last."""
+        while count > 0 and self._runs:
+            first, pause, number = self._runs.pop()
+            if number > count:
+                self._runs.append((first, pause, number - count))
+            self.count -= min(number, count)
+            count -= number
+
+    def at(self, place: int) -> float:
+        """The time at which the token of this place comes, from 1 on; for a later one than there are, that of the
+        last.
+        """
+        for first, pause, count in self._runs:
+            if place <= count:
+                return first + (place - 1) * pause
+            place -= count
+        first, pause, count = self._runs[-1]
+        return first + (count - 1) * pause
+
+
+class Grant(NamedTuple):
+    """The reply to a report. `lease` is the amount that Redis has recorded as ours; the last `reserved` of it come
+    later: from the time `first` on, one after each `pause`. `part`: the tokens a second that the part brings, while the
+    lease has less than `most`.
+    """
+
+    lease: float
+    first: float = 0.0
+    pause: float = 0.0
+    reserved: int = 0
+    part: float = 0.0
+    most: float = 0.0
+
+
+class PartLease(Lease):
+    """The tokens that are leased to this process, the part that brings more of them, and those that are reserved.
+
+    Law: from the time at which a report is sent until its reply arrives, the part brings nothing. So the reply may say
+    any other part, and Redis counts the time before it for the former part, and the time after it for the new one.
+    """
+
+    __slots__ = ("_at", "future", "most", "part")
+
+    def __init__(self, lasts: float) -> None:
+        super().__init__(lasts)
+        self.future = Reserved()
+        self.part = self.most = 0.0
+        self._at = math.inf  # until when the part has brought its tokens; infinity while a report is under way
+
+    @property
+    def held(self) -> float:
+        """All tokens of the lease, those included whose time has not come."""
+        return self.left + self.future.count
+
+    def mature(self, now: float) -> None:
+        """Add the tokens whose time has come, and those that the part has brought, to those that can be spent."""
+        if self.future.count:
+            self.left += self.future.come(now)
+        until = min(now, self.until)
+        if self.part and until > self._at:
+            came = self.left + self.part * (until - self._at)
+            self.left = max(self.left, min(self.most, came))
+            self._at = until
+
+    def has(self, amount: float, now: float) -> bool:
+        self.mature(now)
+        return amount <= self.left + 1e-9 and now <= self.until
+
+    def wait(self, tokens: float, now: float) -> float:
+        """Seconds until the lease has so many tokens; infinity if it is not known when."""
+        self.mature(now)
+        if now > self.until:
+            return math.inf
+        short = tokens - self.left
+        if short <= 1e-9:
+            return 0.0
+        wait = short / self.part if self.part else math.inf
+        if self.future.count >= short:
+            wait = min(wait, self.future.at(math.ceil(short)) - now)
+        return wait
+
+    def send(self, keep: float, now: float) -> tuple[float, float, float]:
+        self.mature(now)
+        if self.left < 0:  # the next tokens that come were spent already
+            self.left += self.future.skip(math.ceil(-self.left))
+        if now > self.until:
+            keep = 0.0
+        self._at = math.inf
+        self.future.drop(math.ceil(self.held - keep))
+        return super().send(keep, now)
+
+    def granted(self, grant: Grant, now: float) -> None:
+        """Note that the report was answered."""
+        self.future.add(grant.first, grant.pause, grant.reserved)
+        self.part, self.most, self._at = grant.part, grant.most, now
+        self.confirmed(grant.lease - grant.reserved)
+
+    def _cover(self) -> None:
+        lost = min(self.future.count, math.ceil(-self.left))
+        self.future.drop(lost)
+        self.left = max(0.0, self.left + lost)
+
+    def drop_part(self) -> None:
+        """Give up the part and the reserved tokens, since Redis is out."""
+        self.part = 0.0
+        self.future.drop(self.future.count)

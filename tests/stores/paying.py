@@ -1,0 +1,75 @@
+"""Calls that pay a rate of a fleet as fast as they may, on the loop's clock, and the bound that they keep to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from fleet import Sidecar
+from support.redis_server import RedisServer
+
+from proxy.retry.buckets import RateBucket
+
+Make = Callable[..., Sidecar]
+
+
+class Calls:
+    """Calls that wait at a sidecar's gate: as soon as one is sent, the next one comes. `most`: sendings a second, if
+    each call takes its time before it asks.
+    """
+
+    def __init__(self, rate: RateBucket, sent: list[float], most: float = 0.0) -> None:
+        self._gate, self._sent, self._most = rate.gate, sent, most
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self.count = 0
+        self.stopped = False
+
+    def ask(self) -> None:
+        while not self.stopped:
+            now = self._loop.time()
+            at = self._gate.ask(self, now)
+            if at > now:
+                self.retime(at)
+                return
+            self._sent.append(now)
+            self.count += 1
+            if self._most:
+                self.retime(now + 1 / self._most)
+                return
+
+    def retime(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if not self.stopped and at < float("inf"):
+            self._alarm = self._loop.call_at(at, self.ask)
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+
+async def live(sidecars: Make, server: RedisServer, count: int, **options: object) -> list[Sidecar]:
+    loop = asyncio.get_running_loop()
+    fleet = [sidecars(server, clock=loop.time, timeout=2.0, on_outage="share", **options) for _ in range(count)]
+    for each in fleet:
+        each.now = loop.time()
+        await each.store.open()
+        each.factory.listen()
+        await each.factory.listening.wait()
+    return fleet
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  a state
+            await asyncio.sleep(0.002)
+
+
+def check(sent: Sequence[float], rate: float, burst: float) -> None:
+    """In any time t at most rate * t + burst is sent."""
+    lowest = float("inf")
+    for number, at in enumerate(at - sent[0] for at in sent):
+        lowest = min(lowest, number - rate * at)
+        assert number + 1 - rate * at - lowest <= burst
