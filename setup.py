@@ -73,6 +73,7 @@ MODULES = [
     "proxy.retry.pushback",
     "proxy.retry.registry",
     "proxy.retry.route_index",
+    "proxy.retry.scope_state",
     "proxy.retry.spacing",
     "proxy.retry.states",
     "proxy.retry.traffic",

@@ -37,10 +37,12 @@ from redis import Redis
 from proxy.retry.caller import Caller
 from proxy.retry.concurrency import Places
 from proxy.retry.ending import AttemptEnding
+from proxy.retry.factory import Factory
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Concurrency, Policy, QuotaSpec, RateSpec, Strategy
-from proxy.retry.registry import Factory, Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import TokenGate
 from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.members import SELDOM

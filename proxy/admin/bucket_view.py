@@ -9,10 +9,11 @@ from typing import Any
 from proxy.admin.turns import in_turns
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.factory import Key
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import BucketRef, RateSpec, Strategy
-from proxy.retry.registry import Key, Registry
+from proxy.retry.registry import Registry
 
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:

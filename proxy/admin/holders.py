@@ -9,8 +9,9 @@ from typing import Any
 from proxy.admin.turns import gradually, in_turns
 from proxy.retry.cooldown import credential_of
 from proxy.retry.governor import Governor
-from proxy.retry.registry import KeyFields, Registry
+from proxy.retry.registry import Registry
 from proxy.retry.routing import Router, Upstream
+from proxy.retry.scope_state import KeyFields
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
 from proxy.retry.facts import Class, Outcome, first
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 
 #: The most characters of a product's name that are kept.
 AGENT = 64

@@ -14,7 +14,7 @@ from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
-from proxy.retry.registry cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.http1.response cimport ResponseHead as Answered

@@ -56,7 +56,7 @@ from proxy.retry.classification import is_plain_end
 from proxy.retry.facts import IDEMPOTENT_METHODS, Fault, Outcome, Reply, grpc_status_of_http
 from proxy.retry.machine import Call
 from proxy.retry.reasons import GATES, SHUT_DOWN
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import New
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults

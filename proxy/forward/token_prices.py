@@ -16,7 +16,7 @@ from proxy.retry.actions import Actions
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.stream_errors import StreamWatch
 from proxy.retry.token_estimate import estimate
 from proxy.retry.token_usage import UsageReader

@@ -7,7 +7,7 @@ from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
-from proxy.retry.registry cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.traffic cimport Traffic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Origin

@@ -12,7 +12,7 @@ from proxy.forward.call_report import add_success, look_for_repeat, report_of
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.retry.credentials import CallKeys
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.traffic import Traffic
 from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin

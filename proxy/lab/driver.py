@@ -21,7 +21,7 @@ from proxy.retry.fallback import Elsewhere
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
 from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback, Policy
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.

@@ -13,8 +13,9 @@ from proxy.lab.routing import AppRequest, Chosen
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.fallback import left_behind
 from proxy.retry.policy import Fallback, Policy
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
 from proxy.retry.routing import climbs
+from proxy.retry.scope_state import ScopeState
 from proxy.wire.json_object import NoObjectError, set_members
 
 

@@ -11,7 +11,8 @@ from proxy.retry.backoff import Chance
 from proxy.retry.environment import Env
 from proxy.retry.facts import Request
 from proxy.retry.policy import Policy
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.waiting_room import WaitingRoom
 
 

@@ -1,7 +1,7 @@
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
 from proxy.retry.facts cimport Request
-from proxy.retry.registry cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.waiting_room cimport WaitingRoom
 
 

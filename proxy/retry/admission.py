@@ -27,7 +27,7 @@ from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.policy import Concurrency, Policy
 from proxy.retry.rates import Rates
 from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.waiter import Waiter

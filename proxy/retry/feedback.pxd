@@ -7,7 +7,7 @@ from proxy.retry.facts cimport Failure
 from proxy.retry.governor cimport Governor
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.call_state cimport CallState
-from proxy.retry.registry cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
 from proxy.retry.traffic cimport Traffic
 

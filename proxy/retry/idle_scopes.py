@@ -24,7 +24,8 @@ from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import RateSpec
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.weather_changes import OBSERVED
 

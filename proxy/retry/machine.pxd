@@ -9,7 +9,7 @@ from proxy.retry.feedback cimport learn, report_answer, report_failure, report_s
 from proxy.retry.flows cimport SequentialFlow, note_no
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.plans cimport Sequential, failure_of, first_no, goes_on
-from proxy.retry.registry cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry

@@ -62,9 +62,9 @@ from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.plans import Sequential, failure_of, first_no, goes_on
 from proxy.retry.policy import Policy, Strategy
 from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
-from proxy.retry.registry import ScopeState
 from proxy.retry.request_hints import read_request_hints
 from proxy.retry.resumption import resume
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.settlement import settle_delivered, settle_failed
 from proxy.retry.states import Delivering, Done, Flight, Flying, Next
 from proxy.retry.stream_ends import UNFINISHED

@@ -2,7 +2,7 @@ from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
 from proxy.retry.facts cimport Request
-from proxy.retry.registry cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Next
 
 

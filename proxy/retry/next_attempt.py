@@ -16,7 +16,7 @@ from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
 from proxy.retry.instants import EPSILON
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State
 from proxy.retry.token_bucket import REJECTED
 from proxy.retry.token_estimate import Estimate

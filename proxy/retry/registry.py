@@ -9,11 +9,9 @@ predecessor's share of the capacity.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from proxy.retry.app_buckets import make_app_bucket
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
@@ -21,23 +19,20 @@ from proxy.retry.cooldown import digest
 from proxy.retry.credentials import KeyRing, Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
+from proxy.retry.factory import Factory, Key, Shared
 from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.output_sizes import OutputSizes
 from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, RateSpec, Strategy
-from proxy.retry.rates import Rates
+from proxy.retry.scope_state import KeyFields, ScopeState
 from proxy.retry.seen_keys import SeenKeys
-from proxy.retry.token_bucket import STEP, TokenGate
 from proxy.retry.weather_changes import OBSERVED, Report, WeatherWatch
 
 #: Contract, section 3: header scopes are bounded.
 MOST_SCOPES = 10_000
 #: The most scopes of all upstreams whose last use is noted.
 _MOST_USED = 4 * MOST_SCOPES
-
-#: The key of a bucket or limiter: (upstream, definition, scope value), or ("", name) for a named one.
-Key = tuple[object, ...]
 
 #: The definition of a bucket or a breaker.
 Spec = BucketSpec | BreakerSpec
@@ -47,224 +42,6 @@ PoliciesOf = Callable[[str], Iterable[Policy]]
 
 K = TypeVar("K", bound=Key)
 T = TypeVar("T")
-
-
-class KeyFields:
-    """The fields that identify the caller to a cooldown, if the credential is one of the policy's own: they have the
-    credential's hash and nothing else.
-    """
-
-    __slots__ = ("_values",)
-
-    def __init__(self, digest: str) -> None:
-        self._values = (digest,)
-
-    def get_all(self, name: str) -> Sequence[str]:
-        """The hash as the value of Authorization; no other field has a value."""
-        return self._values if name == "authorization" else ()
-
-
-class ScopeState:
-    """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
-    None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate buckets and of the adaptive
-    strategy; `places` is the limit on attempts under way. `endpoints` is set if the core chooses among them. `ungated`:
-    the scope has none of these gates, so that only the governor, or an endpoint's circuit breaker, could hold a call.
-    `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
-    credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
-    (`KeyRing.lane`); in that state `who` identifies the caller.
-    """
-
-    __slots__ = (
-        "_authority", "_epoch", "_policy", "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter",
-        "marked", "outputs", "pacing", "places", "rate", "rates", "seen", "traffic", "ungated", "value", "who",
-    )  # fmt: skip
-
-    def __init__(  # noqa: PLR0913  a table of what calls share
-        self,
-        value: str,
-        bucket: Bucket | None,
-        rates: tuple[RateBucket, ...],
-        pacing: CubicLimiter | None,
-        governor: Governor,
-        seen: SeenKeys,
-        hedges: Hedges | None = None,
-        places: Places | None = None,
-        endpoints: EndpointGroup | None = None,
-        keys: KeyRing[ScopeState] | None = None,
-        who: Fields | None = None,
-    ) -> None:
-        self.value = value
-        self.bucket = bucket
-        self.rates = rates
-        self.pacing = pacing
-        self.governor = governor
-        self.traffic = governor.traffic
-        self.seen = seen
-        self.hedges = hedges
-        self.places = places
-        self.endpoints = endpoints
-        self.keys = keys
-        self.who = who
-        self._shadow: Bucket | None = None
-        self._policy: Policy | None = None  # the policy it was looked up for, if no header field was needed for that
-        self._authority: str | None = None  # the only host whose requests it is for; None: any
-        self._epoch = 0  # the registry's epoch at that look-up
-        self.outputs: OutputSizes | None = None  # of the upstream, if a rate bucket counts tokens
-        self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
-        self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate
-        if len(rates) > 1 or (rates and rates[0].spec.unit == "tokens"):
-            self.rate = Rates(tuple((each.gate, each.spec.unit == "tokens") for each in rates))
-        self.limiter: TokenGate | None = None if pacing is None else pacing.gate
-        self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
-
-    def found_by(self, policy: Policy, authority: str, epoch: int) -> None:
-        """Note for which policy, for requests to which host ("": any host), and in which epoch of the registry this
-        state was looked up.
-        """
-        self._policy, self._epoch = policy, epoch
-        self._authority = authority or None
-
-    def is_of(self, policy: Policy, request: Request, epoch: int) -> bool:
-        """Whether the registry, whose epoch is `epoch` now, would still find this state for this policy and request."""
-        if self._policy is not policy or self._epoch != epoch:
-            return False
-        authority = self._authority
-        return authority is None or authority is request.authority or authority == request.authority
-
-    def admits(self, now: float) -> bool:
-        """Whether a call may be sent now without asking any gate: the scope has no gate but its governor, which
-        holds no call.
-        """
-        return self.ungated and not self.governor.holds(now)
-
-    def is_ready(self, now: float) -> bool:
-        """Whether an attempt would be sent now, since no gate would hold it."""
-        if self.cooling(now) > 0 or (self.rate is not None and self.rate.seconds_left(now) > 0):
-            return False
-        if self.limiter is not None and self.limiter.seconds_left(now) > 0:
-            return False
-        return self.places is None or self.places.is_ready(now)
-
-    def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this credential are still asked to wait; almost zero while they return by a
-        slow start, and 0 if none is held.
-        """
-        governor = self.governor
-        if self.who is None or not governor.holds(now) or not governor.holds_caller(self.who, now):
-            return 0.0
-        return max(governor.left_for_fields(self.who, now)[0], STEP)
-
-    def caller(self, request: Request) -> Fields:
-        """The fields that identify the caller to a cooldown."""
-        return request.fields if self.who is None else self.who
-
-    def began(self, now: float) -> None:
-        """Count a call that was admitted without a `Call` (`proxy.retry.request_hints.may_start_undecided`), and its
-        attempt.
-        """
-        self.traffic.flying += 1
-        if self.bucket is not None:
-            self.bucket.begin(now)
-
-    def answered_well(self, now: float) -> bool:
-        """Note that the attempt of a call that was admitted without a `Call` is answered well. Returns whether that has
-        to be reported to the governor (`Governor.answered_well`).
-        """
-        return self.traffic.went_well(now)
-
-    def succeeded(self, now: float) -> None:
-        """Refund a call that was admitted without a `Call`, and whose first attempt was a success."""
-        if self.bucket is not None:
-            self.bucket.succeeded(None, now)
-
-    def take_mark(self) -> bool:
-        """Whether a call has used this state since the last call of this method."""
-        marked, self.marked = self.marked, False
-        return marked
-
-    def shadow_is_full(self, now: float) -> bool:
-        """Whether the shadow bucket is at its initial level, or was never made."""
-        if self._shadow is None:
-            return True
-        return self._shadow.level(now) == make_app_bucket(self._shadow.spec, now=now).level(now)
-
-    @property
-    def shadow(self) -> Bucket | None:
-        """The bucket that `mode: observe` uses, made when first asked for; None if there is no bucket."""
-        if self._shadow is None and self.bucket is not None:
-            self._shadow = make_app_bucket(self.bucket.spec)
-        return self._shadow
-
-
-@dataclass(slots=True)
-class Shared:
-    """A bucket and its label, as metrics and /buckets list it."""
-
-    label: str
-    bucket: Bucket | RateBucket
-
-
-class Factory:
-    """Makes the objects that the registry keeps. Its methods' parameter `before` is the object that this process has
-    had under the key so far, None for none.
-    """
-
-    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """The bucket of this key and definition. The key is (upstream, strategy definition, scope value), or "" and the
-        name of a bucket that `buckets:` defines.
-        """
-        if before is not None and before.spec == spec:
-            return before
-        return make_app_bucket(spec, instead_of=before, now=now)
-
-    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The rate bucket of this key and definition. The key is as in `bucket`."""
-        if before is not None and before.spec == spec:
-            return before
-        return RateBucket(spec, instead_of=before, started=now)
-
-    def limiter(self, key: Key, now: float) -> CubicLimiter:
-        """The adaptive limiter of this key (upstream, strategy definition, scope value)."""
-        return CubicLimiter(now)
-
-    def hedges(self, key: Key, now: float) -> Hedges:
-        """The hedges, calls and success times of this key (upstream, strategy definition, scope value)."""
-        return Hedges()
-
-    def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
-        """The circuit breaker of this key (upstream, endpoint's label) and definition."""
-        return before if before is not None and before.spec == spec else CircuitBreaker(spec)
-
-    def governor(self, upstream: str, value: str) -> Governor:
-        """The governor of this upstream and scope value."""
-        return Governor()
-
-    def seen(self, upstream: str, value: str) -> SeenKeys:
-        """The seen keys of this upstream and scope value."""
-        return SeenKeys()
-
-    def places(self, key: Key, most: int) -> Places:
-        """The places under the concurrency limit of this key (upstream, the limit's name, scope value), `most` of
-        them.
-        """
-        return Places(most)
-
-    def load(self, key: Key) -> Places:
-        """The count of the attempts under way to the endpoint of this key (upstream, endpoint's label)."""
-        return Places(UNLIMITED)
-
-    def roster(self, upstream: str) -> Roster:
-        """The credentials of this upstream: whose turn it is, and which are put aside."""
-        return Roster()
-
-    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Share the endpoints of this upstream that refuse connections with other machines, if there are any."""
-
-    def announce(self, upstream: str, value: str) -> None:
-        """Report to observing processes that calls still use this scope."""
-
-    def forget(self, upstream: str, value: str) -> None:
-        """Note that the governor of this upstream and scope value is forgotten."""
 
 
 class Registry:

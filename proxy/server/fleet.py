@@ -21,10 +21,11 @@ from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
+from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
-from proxy.retry.registry import Factory, Key, Spec
+from proxy.retry.registry import Spec
 from proxy.retry.seen_keys import SeenKeys
 from proxy.transport.clock import monotonic
 

@@ -21,7 +21,8 @@ from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
 from proxy.observe.weather import LaneWeather
 from proxy.retry.cooldown import CooldownBegan
-from proxy.retry.registry import Key, Spec
+from proxy.retry.factory import Key
+from proxy.retry.registry import Spec
 from proxy.retry.weather_changes import WeatherChanged
 
 _HEADER = Struct("=QI")  # the length of the body in bytes, and the number of its descriptors

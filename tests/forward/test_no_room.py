@@ -13,7 +13,7 @@ from support.scripted import Upstream, answer, hang
 
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.policy import AutoLimit
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 
 HELD: dict[str, Any] = {"limit": AutoLimit(), "outage": "hold"}
 

@@ -12,7 +12,8 @@ from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, t
 from proxy.forward import request_plan
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.policy import BucketRef, QuotaSpec, Timeouts
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 
 DATED = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 LOW = BucketRef(QuotaSpec(capacity=100, initial=50))

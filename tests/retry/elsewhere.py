@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.factory import Factory, Key
 from proxy.retry.policy import BucketSpec, QuotaSpec
-from proxy.retry.registry import Factory, Key
 
 
 class Elsewhere(QuotaBucket):

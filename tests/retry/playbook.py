@@ -26,7 +26,8 @@ from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, 
 from proxy.retry.fallback import Elsewhere
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.waiting_room import WaitingRoom
 
 

@@ -15,6 +15,7 @@ from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.environment import Env
+from proxy.retry.factory import Factory
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
@@ -32,7 +33,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
-from proxy.retry.registry import Factory, Registry
+from proxy.retry.registry import Registry
 from proxy.retry.states import Flying
 from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.waiting_room import WaitingRoom

@@ -18,6 +18,7 @@ from proxy.lab.driver import BufferBudget, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.buckets import Bucket, QuotaBucket
 from proxy.retry.environment import Env
+from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import (
@@ -38,7 +39,7 @@ from proxy.retry.policy import (
     ThrottleSpec,
     Timeouts,
 )
-from proxy.retry.registry import Factory, Key, Registry
+from proxy.retry.registry import Registry
 from proxy.retry.states import Flying
 from proxy.retry.waiting_room import WaitingRoom
 

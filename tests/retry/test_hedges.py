@@ -20,7 +20,8 @@ from proxy.retry.hedges import FEWEST, MOST_TIMES, WINDOW, Hedges, rank
 from proxy.retry.machine import Call
 from proxy.retry.policy import BucketRef, Classify, Policy, RateSpec, Strategy
 from proxy.retry.presets import HEDGING
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flying
 
 GET = Request("GET", "a.example", "/", plain=True)

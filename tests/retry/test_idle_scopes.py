@@ -13,7 +13,8 @@ from proxy.retry.facts import MappingFields, Request
 from proxy.retry.idle_scopes import AT_ONCE, IDLE, IdleScopes
 from proxy.retry.policy import BucketRef, Policy, QuotaSpec, RateSpec, Scope
 from proxy.retry.presets import STANDARD
-from proxy.retry.registry import Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 
 POLICY = Policy("a", "", STANDARD, BucketRef(QuotaSpec(500)), scope=Scope("header", "x-key"))
 RATED = replace(POLICY, rate=BucketRef(RateSpec(1.0, 10.0)))

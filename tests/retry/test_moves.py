@@ -17,6 +17,7 @@ from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.caller import Caller
 from proxy.retry.environment import Env
+from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import (
@@ -36,7 +37,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
-from proxy.retry.registry import Factory, Key, Registry
+from proxy.retry.registry import Registry
 from proxy.retry.states import MOVES, Delivering, Done, Flying, New
 from proxy.retry.waiting_room import WaitingRoom
 

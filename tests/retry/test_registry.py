@@ -8,10 +8,11 @@ import pytest
 
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.caller import Caller
+from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.policy import BucketRef, BucketSpec, Credentials, Policy, QuotaSpec, RateSpec, Scope
 from proxy.retry.presets import ADAPTIVE, HEDGING, STANDARD
-from proxy.retry.registry import Factory, Key, Registry
+from proxy.retry.registry import Registry
 
 POLICY = Policy(
     "a", "", STANDARD, BucketRef(QuotaSpec(500)), rate=BucketRef(RateSpec(1.0, 10.0)), scope=Scope("header", "x-key")

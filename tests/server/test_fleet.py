@@ -12,8 +12,9 @@ import pytest
 from proxy.config.load import load
 from proxy.config.settings import Settings
 from proxy.retry.buckets import QuotaBucket
+from proxy.retry.factory import Factory
 from proxy.retry.facts import Request
-from proxy.retry.registry import Factory, Registry
+from proxy.retry.registry import Registry
 from proxy.server import fleet
 from proxy.server.fleet import Fleet, Outages
 

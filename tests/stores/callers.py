@@ -6,9 +6,9 @@ import math
 
 from proxy.retry.caller import Caller, Name
 from proxy.retry.ending import AttemptEnding
+from proxy.retry.factory import Factory
 from proxy.retry.facts import Fields, NoFields, Request
 from proxy.retry.governor import Governor
-from proxy.retry.registry import Factory
 from proxy.retry.token_bucket import Waiter
 
 REFUSED = AttemptEnding(False, True, False, True, "", "503")

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.retry.buckets import ASK, Bucket
+from proxy.retry.factory import Factory
 from proxy.retry.facts import Request
 from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
-from proxy.retry.registry import Factory, Registry
+from proxy.retry.registry import Registry
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.store import RedisStore

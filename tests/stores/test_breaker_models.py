@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.circuit_breaker import CircuitBreaker
+from proxy.retry.factory import Factory
 from proxy.retry.policy import BreakerSpec
-from proxy.retry.registry import Factory
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import Memory

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from proxy.retry.buckets import Bucket
 from proxy.retry.caller import Caller
+from proxy.retry.factory import Factory
 from proxy.retry.facts import NoFields, Request
 from proxy.retry.hedges import FEWEST, Hedges, rank
 from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.presets import STANDARD
-from proxy.retry.registry import Factory, Registry
+from proxy.retry.registry import Registry
 from proxy.retry.seen_keys import KEY_SECONDS
 from proxy.retry.sliding_window import SlidingCount
 from proxy.stores.shared_memory import records as layout

@@ -23,10 +23,12 @@ from proxy.lab.simulate.world import World
 from proxy.lab.upstream import Sending
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.environment import Env
+from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Fields, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import BucketSpec, Fallback, Policy, RateSpec
-from proxy.retry.registry import Factory, Key, Registry, ScopeState
+from proxy.retry.registry import Registry
+from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flying
 from proxy.retry.waiting_room import WaitingRoom
 

@@ -25,7 +25,7 @@ from proxy.lab.upstream import Sending
 from proxy.retry.buckets import Bucket
 from proxy.retry.facts import Class, Outcome, Request
 from proxy.retry.policy import Policy
-from proxy.retry.registry import ScopeState
+from proxy.retry.scope_state import ScopeState
 
 #: Alarms and sendings of one run at most: some hundred calls of a few attempts take some thousands.
 MOST_STEPS = 50_000

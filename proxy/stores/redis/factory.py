@@ -25,10 +25,11 @@ from proxy.retry.cooldown import MOST_GROUPS, CooldownBegan, Ends
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
+from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.registry import MOST_SCOPES, Factory, Key
+from proxy.retry.registry import MOST_SCOPES
 from proxy.retry.seen_keys import SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of, space
 from proxy.stores.redis.client import RedisClient
@@ -105,7 +106,7 @@ class RedisFactory(Factory):
             self._members = RedisMembers(store, prefix)
             store.join(self._members)
 
-    # -- proxy.retry.registry.Factory ----------------------------------------------------------------------------------
+    # -- proxy.retry.factory.Factory -----------------------------------------------------------------------------------
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         if not _is_shared(spec):

@@ -19,10 +19,11 @@ from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.registry import Factory, Key, Spec
+from proxy.retry.registry import Spec
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import buckets, circuit_breaker, lane, ring, scope

@@ -1,0 +1,91 @@
+"""The maker of what calls share, in this process; other stores make it elsewhere (`proxy.stores`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.retry.app_buckets import make_app_bucket
+from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.circuit_breaker import CircuitBreaker
+from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.credentials import Roster
+from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.endpoints import EndpointGroup
+from proxy.retry.governor import Governor
+from proxy.retry.hedges import Hedges
+from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
+from proxy.retry.seen_keys import SeenKeys
+
+#: The key of a bucket or limiter: (upstream, definition, scope value), or ("", name) for a named one.
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Shared:
+    """A bucket and its label, as metrics and /buckets list it."""
+
+    label: str
+    bucket: Bucket | RateBucket
+
+
+class Factory:
+    """Makes the objects that the registry keeps. Its methods' parameter `before` is the object that this process has
+    had under the key so far, None for none.
+    """
+
+    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
+        """The bucket of this key and definition. The key is (upstream, strategy definition, scope value), or "" and the
+        name of a bucket that `buckets:` defines.
+        """
+        if before is not None and before.spec == spec:
+            return before
+        return make_app_bucket(spec, instead_of=before, now=now)
+
+    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
+        """The rate bucket of this key and definition. The key is as in `bucket`."""
+        if before is not None and before.spec == spec:
+            return before
+        return RateBucket(spec, instead_of=before, started=now)
+
+    def limiter(self, key: Key, now: float) -> CubicLimiter:
+        """The adaptive limiter of this key (upstream, strategy definition, scope value)."""
+        return CubicLimiter(now)
+
+    def hedges(self, key: Key, now: float) -> Hedges:
+        """The hedges, calls and success times of this key (upstream, strategy definition, scope value)."""
+        return Hedges()
+
+    def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
+        """The circuit breaker of this key (upstream, endpoint's label) and definition."""
+        return before if before is not None and before.spec == spec else CircuitBreaker(spec)
+
+    def governor(self, upstream: str, value: str) -> Governor:
+        """The governor of this upstream and scope value."""
+        return Governor()
+
+    def seen(self, upstream: str, value: str) -> SeenKeys:
+        """The seen keys of this upstream and scope value."""
+        return SeenKeys()
+
+    def places(self, key: Key, most: int) -> Places:
+        """The places under the concurrency limit of this key (upstream, the limit's name, scope value), `most` of
+        them.
+        """
+        return Places(most)
+
+    def load(self, key: Key) -> Places:
+        """The count of the attempts under way to the endpoint of this key (upstream, endpoint's label)."""
+        return Places(UNLIMITED)
+
+    def roster(self, upstream: str) -> Roster:
+        """The credentials of this upstream: whose turn it is, and which are put aside."""
+        return Roster()
+
+    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
+        """Share the endpoints of this upstream that refuse connections with other machines, if there are any."""
+
+    def announce(self, upstream: str, value: str) -> None:
+        """Report to observing processes that calls still use this scope."""
+
+    def forget(self, upstream: str, value: str) -> None:
+        """Note that the governor of this upstream and scope value is forgotten."""
