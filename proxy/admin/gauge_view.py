@@ -9,6 +9,7 @@ from proxy.admin import weather_view
 from proxy.admin.bucket_view import all_buckets
 from proxy.admin.holders import circuits, cooldowns, credentials, open_circuits, under_way, usable_credentials
 from proxy.admin.turns import in_turns
+from proxy.admin.upstream_view import provisions
 from proxy.config.settings import Settings
 from proxy.observe.exposition import Gauges
 from proxy.observe.metrics import Metrics
@@ -51,6 +52,7 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
     for label, capacity, level in await in_turns(found):
         capacities[label] = capacity
         levels[label] = min(level, levels.get(label, level))
+    provided = await provisions(settings.router, registry)
     limited = await under_way(settings.router, registry, now)
     left = await cooldowns(settings.router, registry, now)
     lanes = weather_view.by_upstream(weather.lanes())
@@ -63,6 +65,7 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
     return Gauges(
         levels=list(levels.items()),
         capacities=list(capacities.items()),
+        paid_by=[((bucket, label), 1.0) for label, each in provided.items() for bucket in each.buckets],
         cooldowns=list(left.items()),
         begun=[(label, begun.get(label, 0)) for label in {**left, **begun}],
         held=[((label, by), count) for label, of in held.items() for by, count in of.items()],

@@ -83,7 +83,7 @@ def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) 
         ("outage", any(each["outage"] for each in row.weather)),
         ("cooling", row.cooldown > 0 and not only_keys_cool(row, keys)),
         ("failing", calls and failed * 2 >= calls),
-        ("drained", drained),
+        ("drained", drained and calls),  # nothing is refused while nothing is called
         ("open", row.open),
         ("limited", any(each["limit"] for each in row.weather)),
         ("aside", row.aside),

@@ -25,7 +25,7 @@ SIDES = ("app", "upstream")
 class Gauges:
     """The values that are read instead of counted, as they were when the metrics were asked for.
 
-    `levels` and `capacities` are by bucket label. By upstream: `cooldowns` (seconds left), the number of cooldowns that
+    `levels` and `capacities` are by bucket label, `paid_by` (1) by bucket label and upstream. By upstream: `cooldowns` (seconds left), the number of cooldowns that
     have `begun`, and, for upstreams that limit them, the attempts `under_way` and the calls `waiting_for_place`. The
     calls that are `held` are by upstream and cause. `circuits` (1: open), `places` (the limit that was found; infinity:
     none) and `outages` (1: there is one) are by upstream and endpoint, `credentials` (1: usable) by upstream and
@@ -34,6 +34,7 @@ class Gauges:
 
     levels: Sequence[tuple[str, float]] = ()
     capacities: Sequence[tuple[str, float]] = ()
+    paid_by: Sequence[tuple[tuple[str, str], float]] = ()
     cooldowns: Sequence[tuple[str, float]] = ()
     begun: Sequence[tuple[str, float]] = ()
     held: Sequence[tuple[tuple[str, str], float]] = ()
@@ -182,6 +183,8 @@ def _estimates(every: list[Series]) -> Any:
 def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_bucket_level", "Tokens left; the lowest of a bucket's scopes.", "bucket", gauges.levels)
     yield _gauge("redrive_bucket_capacity", "The most tokens that a bucket can hold.", "bucket", gauges.capacities)
+    paid = "1 for each upstream whose retries are paid from the bucket."
+    yield _gauge("redrive_bucket_paid_by", paid, ("bucket", "upstream"), gauges.paid_by)
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
     yield _counter("redrive_cooldowns", "Cooldowns that answers began.", "upstream", gauges.begun)
     holding = "Calls that are held now, by what holds them; rate: also the adaptive limiter."

@@ -40,6 +40,7 @@ NAMES = {
     "redrive_app_retries_total": {"upstream", "route", "sure"},
     "redrive_bucket_level": {"bucket"},
     "redrive_bucket_capacity": {"bucket"},
+    "redrive_bucket_paid_by": {"bucket", "upstream"},
     "redrive_cooldown_seconds": {"upstream"},
     "redrive_circuit_open": {"upstream", "endpoint"},
     "redrive_credential_usable": {"upstream", "key"},
