@@ -25,11 +25,11 @@ SIDES = ("app", "upstream")
 class Gauges:
     """The values that are read instead of counted, as they were when the metrics were asked for.
 
-    `levels` and `capacities` are by bucket label, `paid_by` (1) by bucket label and upstream. By upstream: `cooldowns` (seconds left), the number of cooldowns that
-    have `begun`, and, for upstreams that limit them, the attempts `under_way` and the calls `waiting_for_place`. The
-    calls that are `held` are by upstream and cause. `circuits` (1: open), `places` (the limit that was found; infinity:
-    none) and `outages` (1: there is one) are by upstream and endpoint, `credentials` (1: usable) by upstream and
-    number.
+    `levels` and `capacities` are by bucket label, `paid_by` (1) by bucket label and upstream. By upstream: `cooldowns`
+    (seconds left), the number of cooldowns that have `begun`, and, for upstreams that limit them, the attempts
+    `under_way` and the calls `waiting_for_place`. The calls that are `held` are by upstream and cause. `circuits`
+    (1: open), `places` (the limit that was found; infinity: none) and `outages` (1: there is one) are by upstream and
+    endpoint, `credentials` (1: usable) by upstream and number.
     """
 
     levels: Sequence[tuple[str, float]] = ()
