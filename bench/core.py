@@ -9,10 +9,12 @@ import random
 import timeit
 
 from proxy.retry.backoff import delay
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, MappingFields, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.registry import Registry
 
 POLICY = Policy(

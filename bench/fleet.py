@@ -34,13 +34,14 @@ from multiprocessing.synchronize import Barrier
 from measure import free_port
 from redis import Redis
 
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
 from proxy.retry.caller import Caller
 from proxy.retry.concurrency import Places
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.factory import Factory
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.governor import Governor
-from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Concurrency, Policy, QuotaSpec, RateSpec, Strategy
+from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import TokenGate

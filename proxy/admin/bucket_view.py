@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy.admin.turns import in_turns
+from proxy.retry.bucket_specs import BucketRef, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.factory import Key
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON
-from proxy.retry.policy import BucketRef, RateSpec, Strategy
+from proxy.retry.policy import Strategy
 from proxy.retry.registry import Registry
 
 

@@ -32,8 +32,10 @@ from proxy.config.units import is_flag, is_off
 from proxy.config.yaml_tree import Map, Seq, is_file, place
 from proxy.extras import is_installed, remedy
 from proxy.retry.backoff import delay
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.dialect import Rule
 from proxy.retry.facts import IDEMPOTENT_METHODS
-from proxy.retry.policy import BudgetSpec, Policy, QuotaSpec, RateSpec, Rule, ThrottleSpec
+from proxy.retry.policy import Policy
 from proxy.retry.routing import HostPattern, Upstream, shadows
 
 #: The number of attempts that do little harm even without waits between them.

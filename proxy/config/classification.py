@@ -17,8 +17,8 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.schema_language import may_be_empty
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text
-from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
-from proxy.retry.policy import (
+from proxy.retry.bucket_specs import UsageFields
+from proxy.retry.dialect import (
     COUNTS_AS,
     AskedFor,
     BodyDelay,
@@ -29,14 +29,14 @@ from proxy.retry.policy import (
     ErrorWords,
     EventRule,
     Forms,
-    IdempotencyKey,
     Reads,
     Repeats,
     ResetField,
     Rule,
     StreamEnds,
-    UsageFields,
 )
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
+from proxy.retry.policy import IdempotencyKey
 
 _PACKS = Path(__file__).parent / "dialects"
 #: The places of an answer that can contain a pack's codes, and the classes that codes can have.

@@ -19,14 +19,13 @@ from proxy.config.schema_language import already_reported
 from proxy.config.strategies import Kinds
 from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
+from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.dialect import Classify, Dialect
 from proxy.retry.policy import (
     AutoLimit,
     BreakerSpec,
-    BucketRef,
-    Classify,
     Concurrency,
     Credentials,
-    Dialect,
     EndpointShare,
     Fallback,
     HeaderEdits,
@@ -34,11 +33,9 @@ from proxy.retry.policy import (
     Policy,
     PushbackOf,
     PushbackPolicy,
-    RateSpec,
     Resume,
     Scope,
     Timeouts,
-    TokenRules,
     WholeAnswers,
 )
 from proxy.retry.presets import STANDARD

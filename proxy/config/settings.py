@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from proxy.config.provenance import Provenance, uncollected
 from proxy.retry.apps import Apps
-from proxy.retry.policy import BucketRef
+from proxy.retry.bucket_specs import BucketRef
 from proxy.retry.routing import Router
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

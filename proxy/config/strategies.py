@@ -24,17 +24,8 @@ from proxy.config.schema_language import already_reported
 from proxy.config.units import guess, is_off, rate
 from proxy.config.yaml_tree import Map, Seq, adopt, lay
 from proxy.retry.app_parts import Shares
-from proxy.retry.policy import (
-    Backoff,
-    BucketRef,
-    BucketSpec,
-    BudgetSpec,
-    Percentile,
-    QuotaSpec,
-    RateSpec,
-    Strategy,
-    ThrottleSpec,
-)
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import Backoff, Percentile, Strategy
 from proxy.retry.presets import BUILT_IN, EXTRA
 
 # -- the kinds as a user would spell them ------------------------------------------------------------------------------

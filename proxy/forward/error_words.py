@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 from xml.sax.saxutils import escape
 
+from proxy.retry.dialect import ErrorWords
 from proxy.retry.facts import Request, first
-from proxy.retry.policy import ErrorWords, Policy
+from proxy.retry.policy import Policy
 
 _FORM = "application/x-www-form-urlencoded"
 

@@ -5,8 +5,8 @@ their buckets. `proxy.retry.aio` has the same for callers that await a strategy.
 """
 
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
 from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryStrategy, RetryToken
-from proxy.retry.policy import BudgetSpec, QuotaSpec, ThrottleSpec
 from proxy.retry.smithy import (
     AdaptiveRetryStrategy,
     GrpcRetryStrategy,

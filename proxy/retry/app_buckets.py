@@ -14,9 +14,9 @@ from typing import Protocol
 
 from proxy.retry.app_parts import AppParts
 from proxy.retry.apps import RANKS, NamedApp
+from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec
 from proxy.retry.buckets import Affords, Bucket, BudgetBucket, QuotaBucket, make_bucket
 from proxy.retry.facts import Class
-from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec
 
 _LOW = RANKS["low"]
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, get_args
 
-from proxy.retry.policy import BucketSpec, BudgetSpec, Jitter, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import Jitter
 
 _JITTERS: tuple[str, ...] = get_args(Jitter)
 

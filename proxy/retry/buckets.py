@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from proxy.retry.apps import NamedApp
+from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.facts import Class
-from proxy.retry.policy import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.sliding_window import SlidingCount
 from proxy.retry.token_bucket import TokenBucket, TokenGate
 

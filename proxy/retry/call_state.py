@@ -12,12 +12,13 @@ from proxy.retry.actions import Actions, Cancel, Discard, Hold
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_history import note
 from proxy.retry.classification import MISDIRECTED, read_by
+from proxy.retry.dialect import StreamEnds
 from proxy.retry.environment import Env
 from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request, forwarded
 from proxy.retry.fallback import Fallbacks
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.policy import Policy, StreamEnds
+from proxy.retry.policy import Policy
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Done, Flight, Flying, New, Next, State
 from proxy.retry.stream_ends import ends_of

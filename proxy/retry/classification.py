@@ -41,6 +41,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from proxy.retry.dialect import Classify, ErrorsInside, Reads, Repeats, Rule
 from proxy.retry.errors_inside import inside_of, is_error
 from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import (
@@ -60,7 +61,6 @@ from proxy.retry.facts import (
     grpc_status_of_http,
 )
 from proxy.retry.forms import is_form
-from proxy.retry.policy import Classify, ErrorsInside, Reads, Repeats, Rule
 from proxy.retry.pushback import looks_into_body
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, any_matches, ruleset
 

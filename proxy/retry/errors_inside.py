@@ -8,9 +8,9 @@ from __future__ import annotations
 from urllib.parse import parse_qsl
 
 from proxy.retry.content_coding import READABLE, coding_of, decoded
+from proxy.retry.dialect import AskedFor, Classify, ErrorsInside
 from proxy.retry.event_stream import media_type
 from proxy.retry.facts import Reply, Request
-from proxy.retry.policy import AskedFor, Classify, ErrorsInside
 from proxy.retry.rules import any_matches
 from proxy.retry.xml_root import root_of
 

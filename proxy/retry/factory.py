@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.retry.app_buckets import make_app_bucket
+from proxy.retry.bucket_specs import BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
@@ -13,7 +14,7 @@ from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
+from proxy.retry.policy import BreakerSpec
 from proxy.retry.seen_keys import SeenKeys
 
 #: The key of a bucket or limiter: (upstream, definition, scope value), or ("", name) for a named one.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
+from proxy.retry.dialect import Forms
 from proxy.retry.facts import Request
-from proxy.retry.policy import Forms
 from proxy.retry.rules import any_matches
 
 #: The longest form that is read: a token or an assertion has some 20 KiB at most.

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
+from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import Bucket, RateBucket, make_bucket
 from proxy.retry.concurrency import Places
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import RateSpec
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.seen_keys import SeenKeys

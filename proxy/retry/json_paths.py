@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.retry.policy import JsonPath
+from proxy.retry.bucket_specs import JsonPath
 
 
 def values_at(document: Any, path: JsonPath) -> Iterator[Any]:

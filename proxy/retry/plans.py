@@ -19,6 +19,7 @@ from dataclasses import replace
 from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import names
+from proxy.retry.dialect import UnsafeMethods
 from proxy.retry.facts import (
     NO_PUSHBACK,
     Class,
@@ -32,7 +33,7 @@ from proxy.retry.facts import (
 )
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policy import Policy, Strategy, UnsafeMethods
+from proxy.retry.policy import Policy, Strategy
 from proxy.retry.pushback import read_pushback
 from proxy.retry.states import Next
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.facts import FaultKind
-from proxy.retry.policy import Backoff, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, Strategy
 
 #: Failures after which a hedged call goes on. gRPC A6 leaves the codes to each service; these are safe for a proxy that
 #: serves HTTP and gRPC alike.

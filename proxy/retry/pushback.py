@@ -27,9 +27,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from proxy.retry.dialect import Dialect, ResetField, TimeFormat
 from proxy.retry.facts import NO_PUSHBACK, Class, Fields, Pushback, Reply
 from proxy.retry.http_date import read_http_date
-from proxy.retry.policy import Dialect, ResetField, TimeFormat
 from proxy.retry.rules import ReplyEvidence, any_matches
 
 #: The longest delay in seconds (about 31,000 years): longer than any that is meant, and safe to add to a clock.

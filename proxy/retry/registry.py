@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
@@ -24,7 +25,7 @@ from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.output_sizes import OutputSizes
-from proxy.retry.policy import BreakerSpec, BucketRef, BucketSpec, Policy, RateSpec, Strategy
+from proxy.retry.policy import BreakerSpec, Policy, Strategy
 from proxy.retry.scope_state import KeyFields, ScopeState
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.weather_changes import OBSERVED, Report, WeatherWatch

@@ -27,10 +27,10 @@ from itertools import groupby
 from typing import Final, TypeVar
 
 from proxy.retry.content_coding import READABLE, coding_of, decoded
+from proxy.retry.dialect import Classify, EventRule, Rule
 from proxy.retry.event_stream import Event, SseReader, is_event_stream
 from proxy.retry.facts import Fault, Reply
 from proxy.retry.first_byte import may_be_whole_json
-from proxy.retry.policy import Classify, EventRule, Rule
 
 _ABSENT = object()
 _UNREAD = object()

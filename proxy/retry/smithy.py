@@ -24,11 +24,12 @@ from weakref import WeakSet
 
 from proxy.retry import arguments, defaults, presets
 from proxy.retry.backoff import ExponentialRetryBackoffStrategy, WaitSeries
+from proxy.retry.bucket_specs import BucketSpec
 from proxy.retry.buckets import Bucket, make_bucket
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.facts import Class
 from proxy.retry.plugins import ErrorRetryInfo, HasFault, RetryBackoffStrategy, RetryError, RetryToken
-from proxy.retry.policy import BucketSpec, Strategy
+from proxy.retry.policy import Strategy
 
 #: The most scopes of one strategy; beyond them the one unused for longest is forgotten.
 MOST_SCOPES = 10_000

@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from proxy.retry.content_coding import READABLE, coding_of
+from proxy.retry.dialect import Classify, EndMark, StreamEnds
 from proxy.retry.event_stream import MESSAGE, Event, is_event_stream
 from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request
 from proxy.retry.first_byte import asks_for_stream
 from proxy.retry.json_paths import values_at
-from proxy.retry.policy import Classify, EndMark, StreamEnds
 
 #: The fault of a stream that ended cleanly without its end.
 UNFINISHED = Fault(

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from proxy.retry.classification import words_of
 from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
+from proxy.retry.dialect import Classify, EventRule, Rule, StreamEnds
 from proxy.retry.event_stream import Event, SseReader, is_event_stream
 from proxy.retry.facts import Class, Reply
-from proxy.retry.policy import Classify, EventRule, Rule, StreamEnds
 from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 from proxy.retry.stream_ends import EndReader
 

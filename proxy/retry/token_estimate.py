@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.retry.bucket_specs import JsonPath, TokenRules
 from proxy.retry.json_paths import values_at, whole_number
 from proxy.retry.output_sizes import OutputSizes
-from proxy.retry.policy import JsonPath, TokenRules
 
 #: Contract, section 16: the tokens of a medium, and the most outputs of one request.
 MEDIUM_TOKENS, MOST_CHOICES = 1000, 128

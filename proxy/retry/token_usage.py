@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.retry.bucket_specs import JsonPath, TokenRules, UsageFields
 from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
 from proxy.retry.event_stream import SseReader, is_event_stream
 from proxy.retry.facts import Reply
 from proxy.retry.json_paths import values_at, whole_number
-from proxy.retry.policy import JsonPath, TokenRules, UsageFields
 from proxy.retry.stream_errors import StreamWatch
 
 #: The most bytes of a body's end that are kept to be searched.

@@ -9,8 +9,8 @@ Law: the bytes that are looked at again with each piece are bounded by the lengt
 
 from __future__ import annotations
 
+from proxy.retry.dialect import ErrorsInside
 from proxy.retry.instants import EPSILON, NEVER
-from proxy.retry.policy import ErrorsInside
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from proxy.config.settings import Settings
 from proxy.extras import is_installed
 from proxy.process import Background
+from proxy.retry.bucket_specs import BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
@@ -24,7 +25,7 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec, BucketSpec, RateSpec
+from proxy.retry.policy import BreakerSpec
 from proxy.retry.registry import Spec
 from proxy.retry.seen_keys import SeenKeys
 from proxy.transport.clock import monotonic

@@ -8,8 +8,9 @@ import pytest
 from configs import NO_FIELDS, lines, loaded, policy, settings
 
 from proxy.config.load import find, load, load_tree
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.policy import Backoff, BudgetSpec, Concurrency, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import Backoff, Concurrency
 from proxy.retry.presets import BUILT_IN
 
 THREE_LINES = """\

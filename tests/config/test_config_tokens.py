@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded, policy, settings
 
-from proxy.retry.policy import RateSpec
+from proxy.retry.bucket_specs import RateSpec
 
 BUCKETS = """
 buckets:

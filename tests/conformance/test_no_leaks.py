@@ -19,9 +19,10 @@ from support.front import App, CutError, Front, chunked, policy, request
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, Strategy
 from proxy.retry.routing import Target
 from proxy.server.connection import AppConnection
 from proxy.transport.connection import Connection

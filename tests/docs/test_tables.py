@@ -7,8 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.facts import GAVE_UP, Outcome
-from proxy.retry.policy import QuotaSpec, Strategy
+from proxy.retry.policy import Strategy
 from proxy.retry.presets import BUILT_IN
 
 ROOT = Path(__file__).parent.parent.parent

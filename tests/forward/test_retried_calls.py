@@ -15,9 +15,11 @@ from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, t
 from proxy.forward import exchange, request_plan
 from proxy.forward.exchange import Exchange
 from proxy.retry.actions import Actions
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.dialect import Dialect, Reads, Rule
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, Dialect, PushbackPolicy, QuotaSpec, Reads, Rule, Strategy, Timeouts
+from proxy.retry.policy import Backoff, PushbackPolicy, Strategy, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 HEAD = f"HTTP/1.1 200 OK\r\n{DATE}\r\n".encode()

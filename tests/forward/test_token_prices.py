@@ -12,8 +12,9 @@ from support.scripted import Upstream, answer
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
+from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class
-from proxy.retry.policy import BucketRef, Classify, RateSpec, TokenRules
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 (OPENAI,) = dialects(["openai"], [Mark("", 0, 0)], (), Problems())

@@ -10,8 +10,9 @@ from support.front import CutError, Front, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
 from proxy.forward import request_plan
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import MappingFields, Outcome, Request
-from proxy.retry.policy import BucketRef, QuotaSpec, Timeouts
+from proxy.retry.policy import Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 

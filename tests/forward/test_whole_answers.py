@@ -16,8 +16,10 @@ from support.scripted import Step, Turn, Upstream, answer
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.settings import Buffers
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.dialect import Classify
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import BucketRef, Classify, IdempotencyKey, QuotaSpec, Timeouts, WholeAnswers
+from proxy.retry.policy import IdempotencyKey, Timeouts, WholeAnswers
 
 #: Bounds that no test waits for, unless it says so.
 PATIENT = WholeAnswers(pause=60.0, wait=60.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.retry.app_buckets import PartedQuota, make_app_bucket
 from proxy.retry.app_parts import AppParts
 from proxy.retry.apps import RANKS, Apps, NamedApp
-from proxy.retry.policy import BudgetSpec, QuotaSpec, ThrottleSpec
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
 
 WEB, BATCH = NamedApp("web", 4, RANKS["high"]), NamedApp("batch", 1, RANKS["normal"])
 APPS = Apps(known={"web": WEB, "batch": BATCH})

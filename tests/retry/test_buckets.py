@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket, make_bucket
 from proxy.retry.facts import Class
-from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.sliding_window import EXACT, SlidingCount
 
 # -- quota ----------

@@ -10,9 +10,11 @@ from playbook import ANY, Playbook, app_gone, ended, fault, granted, refused, re
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.dialect import Classify
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory
@@ -21,18 +23,7 @@ from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.machine import Call
 from proxy.retry.next_attempt import PATIENCE
-from proxy.retry.policy import (
-    Backoff,
-    BreakerSpec,
-    BucketRef,
-    Classify,
-    EndpointShare,
-    Policy,
-    QuotaSpec,
-    RateSpec,
-    Strategy,
-    Timeouts,
-)
+from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.states import Flying
 from proxy.retry.token_bucket import REJECTED, TokenGate

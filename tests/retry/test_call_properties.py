@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import BufferBudget, Driver, Sending
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, QuotaBucket
+from proxy.retry.dialect import Classify, Dialect
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
@@ -24,19 +26,11 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,
-    BucketRef,
-    BucketSpec,
-    BudgetSpec,
-    Classify,
     Concurrency,
-    Dialect,
     EndpointShare,
     Policy,
     PushbackPolicy,
-    QuotaSpec,
-    RateSpec,
     Strategy,
-    ThrottleSpec,
     Timeouts,
 )
 from proxy.retry.registry import Registry

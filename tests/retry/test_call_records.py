@@ -10,21 +10,11 @@ from support.front import CLASSIFY, policy
 
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import (
-    Backoff,
-    BucketRef,
-    Credentials,
-    Policy,
-    PushbackPolicy,
-    QuotaSpec,
-    RateSpec,
-    Strategy,
-    ThrottleSpec,
-    Timeouts,
-)
+from proxy.retry.policy import Backoff, Credentials, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 

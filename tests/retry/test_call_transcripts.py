@@ -23,20 +23,10 @@ from playbook import (
 )
 
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.dialect import Classify, Dialect, Rule
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
-from proxy.retry.policy import (
-    Backoff,
-    BucketRef,
-    Classify,
-    Dialect,
-    Policy,
-    QuotaSpec,
-    RateSpec,
-    Rule,
-    Strategy,
-    ThrottleSpec,
-    Timeouts,
-)
+from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 

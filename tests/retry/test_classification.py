@@ -21,6 +21,7 @@ from proxy.retry.classification import (
     may_look_into,
 )
 from proxy.retry.content_coding import DECODED
+from proxy.retry.dialect import Classify, Dialect, Repeats, Rule
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -33,7 +34,6 @@ from proxy.retry.facts import (
     Request,
     Verdict,
 )
-from proxy.retry.policy import Classify, Dialect, Repeats, Rule
 from proxy.retry.rules import ReplyEvidence, Ruleset, SingleRule
 from proxy.transport.faults import attempt_timeout, closed, first_byte_timeout, idle_timeout
 

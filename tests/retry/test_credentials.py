@@ -11,12 +11,14 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, FixedDraws
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.actions import Launch
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.credentials import ASIDE, Roster
+from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, MappingFields, Progress, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, Classify, Credentials, Policy, QuotaSpec, RateSpec, Strategy
+from proxy.retry.policy import Backoff, Credentials, Policy, Strategy
 from proxy.retry.registry import Registry
 
 EPS = 1e-6

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from playbook import ANY, Event, FixedDraws, Playbook, app_gone, ended, fault, reply, start, wake
 
 from proxy.retry.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.dialect import Classify
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BreakerSpec, BucketRef, Classify, EndpointShare, Policy, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Strategy
 from proxy.retry.registry import Registry
 
 BREAKER = BreakerSpec(0.5, 2, 30.0, 10.0)

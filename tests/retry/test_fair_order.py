@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.apps import RANKS, NamedApp
+from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.concurrency import Places
 from proxy.retry.fair_order import FairOrder
-from proxy.retry.policy import Concurrency, RateSpec
+from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED
 
 WEB = NamedApp("web", 4, RANKS["high"])

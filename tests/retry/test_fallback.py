@@ -10,22 +10,18 @@ import pytest
 from playbook import ANY, Playbook, app_gone, cut, ended, fault, replay_lost, reply, start, wake
 
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, WakeAt
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.dialect import Classify, Dialect, Repeats
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
 from proxy.retry.fallback import LeftBehind, stays
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,
-    BucketRef,
-    Classify,
     Concurrency,
-    Dialect,
     EndpointShare,
     Fallback,
     Policy,
     PushbackPolicy,
-    QuotaSpec,
-    RateSpec,
-    Repeats,
     Strategy,
     Timeouts,
 )

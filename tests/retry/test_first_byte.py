@@ -16,21 +16,12 @@ from playbook import ANY, Event, Playbook, ended, fault, peeked, reply, request_
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.classification import NEEDS_BODY, classify, may_look_into
+from proxy.retry.dialect import Classify, Dialect, EventRule, Rule
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, asks_for_stream, first_byte_of
-from proxy.retry.policy import (
-    Backoff,
-    BucketRef,
-    Classify,
-    Dialect,
-    EventRule,
-    Policy,
-    QuotaSpec,
-    Rule,
-    Strategy,
-    Timeouts,
-)
+from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
 
 POST = Request("POST", "h", "/v1/messages")
 SSE = ("content-type", "text/event-stream; charset=utf-8")

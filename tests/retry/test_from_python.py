@@ -28,7 +28,7 @@ from proxy.retry import (
     ThrottleSpec,
     aio,
 )
-from proxy.retry.policy import RateSpec
+from proxy.retry.bucket_specs import RateSpec
 
 CLASSES: list[Any] = [
     StandardRetryStrategy,

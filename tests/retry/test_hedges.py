@@ -14,11 +14,13 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver
 from proxy.lab.upstream import Sending
 from proxy.retry.actions import Cancel, Deliver, Discard, Hold, Launch, WakeAt
+from proxy.retry.bucket_specs import BucketRef, RateSpec
+from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, NoFields, Outcome, Reply, Request
 from proxy.retry.hedges import FEWEST, MOST_TIMES, WINDOW, Hedges, rank
 from proxy.retry.machine import Call
-from proxy.retry.policy import BucketRef, Classify, Policy, RateSpec, Strategy
+from proxy.retry.policy import Policy, Strategy
 from proxy.retry.presets import HEDGING
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.caller import Caller
 from proxy.retry.concurrency import Places
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.idle_scopes import AT_ONCE, IDLE, IdleScopes
-from proxy.retry.policy import BucketRef, Policy, QuotaSpec, RateSpec, Scope
+from proxy.retry.policy import Policy, Scope
 from proxy.retry.presets import STANDARD
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState

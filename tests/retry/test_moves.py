@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any, Literal
 
 from proxy.retry.actions import Actions, Ask, WakeAt
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.caller import Caller
+from proxy.retry.dialect import Classify, Rule
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
@@ -23,17 +25,11 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import (
     Backoff,
     BreakerSpec,
-    BucketRef,
-    BucketSpec,
-    Classify,
     EndpointShare,
     Fallback,
     Policy,
     PushbackPolicy,
-    QuotaSpec,
-    RateSpec,
     Resume,
-    Rule,
     Strategy,
     Timeouts,
 )

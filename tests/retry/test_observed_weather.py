@@ -9,11 +9,13 @@ from playbook import Event, FixedDraws, fault, reply
 
 from proxy.observe.weather import weather
 from proxy.retry.actions import Launch
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, Request
 from proxy.retry.idle_scopes import IDLE, IdleScopes
 from proxy.retry.machine import Call
-from proxy.retry.policy import AutoLimit, BucketRef, Classify, Policy, PushbackPolicy, QuotaSpec
+from proxy.retry.policy import AutoLimit, Policy, PushbackPolicy
 from proxy.retry.presets import STANDARD
 from proxy.retry.registry import Registry
 from proxy.retry.weather_changes import WeatherChanged

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.retry.dialect import Dialect, ResetField
 from proxy.retry.facts import NO_PUSHBACK, Class, MappingFields, Pushback
 from proxy.retry.http_date import read_http_date
-from proxy.retry.policy import Dialect, ResetField
 from proxy.retry.pushback import LONGEST, read_pushback
 
 #: 2026-01-01T00:00:00Z, a Thursday.

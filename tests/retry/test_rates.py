@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
-from proxy.retry.policy import RateSpec
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
 

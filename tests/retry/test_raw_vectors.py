@@ -25,11 +25,13 @@ from proxy.retry import (
     presets,
 )
 from proxy.retry.backoff import delay
+from proxy.retry.bucket_specs import QuotaSpec, ThrottleSpec
 from proxy.retry.buckets import QuotaBucket, ThrottleBucket, make_bucket
 from proxy.retry.classification import classify, classify_fault
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.dialect import Classify, Dialect, ResetField, Rule
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request, Verdict
-from proxy.retry.policy import Backoff, Classify, Dialect, QuotaSpec, ResetField, Rule, ThrottleSpec
+from proxy.retry.policy import Backoff
 from proxy.retry.pushback import read_pushback
 from proxy.retry.token_bucket import TokenBucket
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.caller import Caller
 from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.policy import BucketRef, BucketSpec, Credentials, Policy, QuotaSpec, RateSpec, Scope
+from proxy.retry.policy import Credentials, Policy, Scope
 from proxy.retry.presets import ADAPTIVE, HEDGING, STANDARD
 from proxy.retry.registry import Registry
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from proxy.retry.dialect import Classify, Rule
 from proxy.retry.facts import Class, Request
-from proxy.retry.policy import BreakerSpec, Classify, EndpointShare, IdempotencyKey, Policy, Rule, Timeouts
+from proxy.retry.policy import BreakerSpec, EndpointShare, IdempotencyKey, Policy, Timeouts
 from proxy.retry.presets import HEDGING, STANDARD
 from proxy.retry.request_hints import may_start_undecided
 from proxy.retry.seen_keys import KEY_SECONDS, MOST_KEYS, SeenKeys

@@ -27,7 +27,7 @@ from proxy.retry import (
     StandardRetryStrategy,
     presets,
 )
-from proxy.retry.policy import BudgetSpec, QuotaSpec, ThrottleSpec
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
 
 CLASSES: list[Any] = [
     StandardRetryStrategy,

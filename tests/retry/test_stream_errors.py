@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from proxy.retry.dialect import Classify, EventRule, Rule
 from proxy.retry.facts import Class, MappingFields, Reply
-from proxy.retry.policy import Classify, EventRule, Rule
 from proxy.retry.stream_errors import watch_for_errors
 
 STREAM = Reply(200, MappingFields([("content-type", "text/event-stream")]))

@@ -10,9 +10,9 @@ import pytest
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
+from proxy.retry.bucket_specs import TokenRules
 from proxy.retry.facts import MappingFields, Reply
 from proxy.retry.output_sizes import FEWEST, MODELS, WINDOW, OutputSizes
-from proxy.retry.policy import TokenRules
 from proxy.retry.token_estimate import Estimate, estimate
 from proxy.retry.token_usage import KEPT, TokenUsage, UsageReader
 

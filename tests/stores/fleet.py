@@ -11,10 +11,11 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from proxy.retry.bucket_specs import BucketRef, BucketSpec
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.factory import Factory
 from proxy.retry.facts import Request
-from proxy.retry.policy import Backoff, BucketRef, BucketSpec, Policy, Strategy
+from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.factory import RedisFactory

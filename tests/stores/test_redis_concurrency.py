@@ -12,8 +12,9 @@ from callers import Waiting
 from fleet import REQUEST, Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
+from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.concurrency import Places
-from proxy.retry.policy import Concurrency, Policy, QuotaSpec
+from proxy.retry.policy import Concurrency, Policy
 from proxy.retry.token_bucket import REJECTED
 from proxy.transport.clock import monotonic
 

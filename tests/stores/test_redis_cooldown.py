@@ -11,12 +11,12 @@ from callers import cooling
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
+from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.caller import Name
 from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
 from proxy.retry.facts import Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.retry.policy import QuotaSpec
 from proxy.retry.token_bucket import Waiter
 from proxy.stores.redis.cooldown import read, written
 

@@ -15,10 +15,12 @@ from support.redis_server import RedisServer, needs_redis
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.stores.redis.client import Command
 

@@ -10,9 +10,9 @@ import pytest
 from fleet import REQUEST, Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
+from proxy.retry.bucket_specs import QuotaSpec, RateSpec
 from proxy.retry.buckets import ASK
 from proxy.retry.facts import Class
-from proxy.retry.policy import QuotaSpec, RateSpec
 from proxy.retry.token_bucket import REJECTED
 
 pytestmark = needs_redis

@@ -13,8 +13,8 @@ from fleet import REQUEST, Sidecar, policy_of
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import ASK
-from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.token_bucket import REJECTED
 
 pytestmark = needs_redis

@@ -13,7 +13,7 @@ from paying import Calls, check, live, until
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.policy import RateSpec
+from proxy.retry.bucket_specs import RateSpec
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

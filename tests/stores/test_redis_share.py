@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.redis_server import RedisServer, needs_redis
 
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import ASK
-from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.token_bucket import REJECTED
 from proxy.stores.redis.share import NONE, WHOLE, Share, Turns
 

@@ -12,7 +12,7 @@ from fleet import Sidecar
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.policy import RateSpec
+from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.token_bucket import TokenGate
 
 pytestmark = needs_redis

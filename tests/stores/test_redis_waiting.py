@@ -14,7 +14,7 @@ from fleet import REQUEST, Sidecar, policy_of
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.policy import QuotaSpec, RateSpec
+from proxy.retry.bucket_specs import QuotaSpec, RateSpec
 from proxy.retry.token_bucket import TokenGate
 from proxy.stores.redis.client import Command
 

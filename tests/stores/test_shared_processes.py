@@ -15,8 +15,8 @@ import hammering
 import pytest
 
 from proxy.retry.apps import NamedApp
+from proxy.retry.bucket_specs import BudgetSpec
 from proxy.retry.buckets import RateBucket
-from proxy.retry.policy import BudgetSpec
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory

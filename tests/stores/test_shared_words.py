@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from proxy.retry.bucket_specs import BucketRef, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket
 from proxy.retry.caller import Caller
 from proxy.retry.factory import Factory
 from proxy.retry.facts import NoFields, Request
 from proxy.retry.hedges import FEWEST, Hedges, rank
-from proxy.retry.policy import BucketRef, BudgetSpec, Policy, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import Policy
 from proxy.retry.presets import STANDARD
 from proxy.retry.registry import Registry
 from proxy.retry.seen_keys import KEY_SECONDS

@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 
 from proxy.config.settings import Address, Buffers, Limits, PoolLimits, Settings
 from proxy.observe.call_record import NO_POLICY, CallRecord
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.retry.policy import Backoff, BucketRef, Classify, Policy, QuotaSpec, Strategy
+from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
 from proxy.runtime import DataPath

@@ -8,23 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.advice import draining_share
 from proxy.lab.policy_tests.runner import duration
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
-from proxy.retry.policy import (
-    Backoff,
-    Balance,
-    BreakerSpec,
-    BucketRef,
-    BucketSpec,
-    Concurrency,
-    EndpointShare,
-    Policy,
-    QuotaSpec,
-    Strategy,
-)
+from proxy.retry.policy import Backoff, Balance, BreakerSpec, Concurrency, EndpointShare, Policy, Strategy
 
 _JITTER = {
     "none": "{cap}",

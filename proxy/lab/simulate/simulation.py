@@ -21,12 +21,13 @@ from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.weather import Other, Scenario
 from proxy.lab.simulate.world import World
 from proxy.lab.upstream import Sending
+from proxy.retry.bucket_specs import BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Fields, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import BucketSpec, Fallback, Policy, RateSpec
+from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flying

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Protocol
 
+from proxy.retry.bucket_specs import BucketSpec
 from proxy.retry.factory import Key
-from proxy.retry.policy import BucketSpec
 from proxy.stores.redis.share import Share
 
 #: Contract, section 3, "Buckets": own unsent changes and the last known level are at most 100 ms old.

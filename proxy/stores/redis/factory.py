@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
 from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
@@ -28,7 +29,7 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import BreakerSpec
 from proxy.retry.registry import MOST_SCOPES
 from proxy.retry.seen_keys import SeenKeys
 from proxy.stores.redis.bucket import RedisBucket, key_of, space

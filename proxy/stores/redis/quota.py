@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from proxy.retry.app_buckets import app_view, parts_of
 from proxy.retry.apps import NamedApp
+from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class
-from proxy.retry.policy import QuotaSpec
 from proxy.stores.redis.bucket import Store
 from proxy.stores.redis.lease import AHEAD, RENEW, LeasedBucket
 

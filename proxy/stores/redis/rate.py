@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
-from proxy.retry.policy import RateSpec
 from proxy.retry.token_bucket import STEP, TokenBucket
 from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, Store
 from proxy.stores.redis.lease import AHEAD, EARNED, IDLE, RENEW, REPORT_PAUSE, Burn, LeasedBucket

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from proxy.retry.app_buckets import AppBudget, PartedQuota
 from proxy.retry.apps import NamedApp
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.policy import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from proxy.retry.app_buckets import PartedQuota, has_parts
+from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
@@ -22,7 +23,7 @@ from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policy import BreakerSpec
 from proxy.retry.registry import Spec
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import TokenBucket

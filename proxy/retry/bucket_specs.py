@@ -1,0 +1,120 @@
+"""The definitions of buckets, as the configuration compiles to them: what retries pay, and how often attempts begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.retry.app_parts import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSpec:
+    """AWS's retry quota. `flat_refund`: every success earns `success_refund` (Smithy's example). `refill`: tokens a
+    second. `apps`: the apps that have parts of it.
+    """
+
+    capacity: float = 500
+    retry_cost: float = 5
+    timeout_cost: float = 5
+    throttling_cost: float = 5
+    success_refund: float = 1
+    flat_refund: bool = False
+    initial: float | None = None
+    refill: float = 0.0
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["quota"] = "quota"
+    apps: Shares = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSpec:
+    """gRPC A6's retry throttling. `token_ratio` is in thousandths: further decimals are dropped."""
+
+    max_tokens: float = 10
+    token_ratio: float = 0.1
+    initial: float | None = None
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["throttle"] = "throttle"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSpec:
+    """The retry budget of Finagle, Linkerd and Envoy. `window` is seconds. `apps`: the apps that have one each, too."""
+
+    percent: float = 20
+    min_per_second: float = 10
+    window: float = 10
+    store: Literal["memory", "redis"] = "memory"
+    kind: Literal["budget"] = "budget"
+    apps: Shares = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateSpec:
+    """A classic token bucket on attempts, including first ones. `rate`: tokens a second; `burst`: tokens. `unit`: what
+    a token is: an attempt, or a token of a language model (contract, section 16).
+    """
+
+    rate: float
+    burst: float
+    when_empty: Literal["wait", "reject"] = "wait"
+    initial: float | None = None
+    store: Literal["memory", "redis"] = "memory"
+    unit: Literal["attempts", "tokens"] = "attempts"
+    kind: Literal["rate"] = "rate"
+
+
+BucketSpec = QuotaSpec | ThrottleSpec | BudgetSpec | RateSpec
+
+
+#: A path into a JSON document: names of members, and "*" for each item of a list.
+JsonPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFields:
+    """The places where a provider's requests and answers say how many of a language model's tokens they cost.
+
+    Of a request: `maximum`, the most output tokens; `choices`, how many outputs it asks for; `model`; `media`, the
+    members whose strings are media wherever they stand: a name, or two with a dot, of which the first is that of the
+    object that it is in. Of an answer, or of an event of a stream: `prompt` and `output`, numbers
+    of tokens that add up; `prompt_free`, tokens within `prompt` that the provider does not count (cached input);
+    `text`, the output's text. All but `media` are JSON paths.
+    """
+
+    maximum: tuple[JsonPath, ...] = ()
+    choices: tuple[JsonPath, ...] = ()
+    model: tuple[JsonPath, ...] = ()
+    media: frozenset[str] = frozenset()
+    prompt: tuple[JsonPath, ...] = ()
+    prompt_free: tuple[JsonPath, ...] = ()
+    output: tuple[JsonPath, ...] = ()
+    text: tuple[JsonPath, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """The estimate of an attempt's price in a language model's tokens (contract, section 16). `output`: output tokens
+    if the request names no maximum; `bytes`: bytes of text for each token; `burst`: the most tokens that a bucket
+    holds, above which no maximum counts; `fields`: those of the policy's packs.
+    """
+
+    output: float = 1024
+    bytes: float = 4
+    burst: float = 1.0
+    fields: tuple[UsageFields, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRef:
+    """A reference to a bucket. `name` is that of one that `buckets:` defines, shared by all that name it; None means a
+    bucket of its own for each pair of strategy definition and scope value within an upstream.
+
+    `group`, unless None, replaces the strategy definition in that pair: a bucket written as a mapping is one for all
+    the strategies that inherit it, and a service config's throttling is one for all its methods.
+    """
+
+    spec: BucketSpec
+    name: str | None = None
+    group: str | None = None
