@@ -8,7 +8,7 @@ import pytest
 from configs import lines, loaded
 
 from proxy.config.addresses import as_glob
-from proxy.config.advice import draining_share
+from proxy.config.quota_drain import draining_share
 
 A = "upstreams:\n  a:\n    url: http://x.test\n"
 
@@ -383,7 +383,7 @@ def test_an_optional_part_that_is_missing_is_told_with_its_command(
         "upstreams:\n  a: {url: https://x.example, connect: intercept, bucket: fleet}\n"
     )
     assert not [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
-    monkeypatch.setattr("proxy.config.advice.is_installed", lambda extra: False)
+    monkeypatch.setattr("proxy.config.upstream_advice.is_installed", lambda extra: False)
     problems = [line for line in lines(tmp_path, loaded(tmp_path, text), "warning") if "package" in line]
     assert problems == [
         "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, or the bucket is this "

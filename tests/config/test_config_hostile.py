@@ -104,7 +104,8 @@ def many_equal_routes(number: int) -> str:
 
 @pytest.mark.parametrize("text", [many_upstreams, many_equal_routes])
 def test_a_file_costs_in_proportion_to_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Any) -> None:
-    monkeypatch.setattr("proxy.config.advice.MOST_EARLIER", 10)
+    monkeypatch.setattr("proxy.config.policy_advice.MOST_EARLIER", 10)
+    monkeypatch.setattr("proxy.config.upstream_advice.MOST_EARLIER", 10)
     work(tmp_path, text(1))  # what is made once
     few, more, most = (work(tmp_path, text(number)) for number in (150, 300, 600))
     assert (most - more) < 2.1 * (more - few)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proxy.config.advice import draining_share
+from proxy.config.quota_drain import draining_share
 from proxy.lab.policy_tests.runner import duration
 from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec
 from proxy.retry.call_state import CallState

@@ -1,0 +1,274 @@
+"""Advice about upstreams, their routes, and what several upstreams claim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from proxy.config.addresses import as_glob
+from proxy.config.plain_keys import keys_in_the_clear
+from proxy.config.policy_advice import MOST_EARLIER, methods_of, names_grpc, tree_of
+from proxy.config.problems import Mark
+from proxy.config.problems import Path as KeyPath
+from proxy.config.settings import Settings
+from proxy.config.units import is_flag, is_off
+from proxy.config.yaml_tree import Map, Seq, is_file, place
+from proxy.extras import is_installed, remedy
+from proxy.retry.policy import Policy
+from proxy.retry.routing import HostPattern, Upstream, shadows
+
+#: Characters that are usual in regular expressions and rare in paths.
+_REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
+#: A percent-encoded octet.
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+
+#: Warnings about places in a file: place, path and message.
+_Placed = Iterator[tuple[Mark, KeyPath, str]]
+
+
+class UpstreamAdvice:
+    """The advice about the upstreams of one configuration. Each private method but the helpers at the end gives one
+    piece of advice: it yields what is to be reported.
+    """
+
+    def __init__(self, settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree: Map) -> None:
+        self._settings = settings
+        self._upstreams = settings.router.upstreams
+        self._placed = placed
+        self._tree = tree
+        policies = (policy for upstream in self._upstreams for policy in upstream.policies)
+        self._fallen_back_to = {entry.to for policy in policies for entry in policy.fallback}
+        self._routes_at = {policy: (at, path) for policy, at, path in placed if "routes" in path}
+
+    def on(self, upstream: Upstream) -> _Placed:
+        """All advice about this upstream."""
+        for advice in (
+            self._routes,
+            self._paths,
+            self._reach,
+            self._keys_in_tunnels,
+            self._in_the_clear,
+            self._without_tls,
+            self._grpc,
+            self._plain_keys,
+        ):
+            yield from advice(upstream)
+
+    def on_all(self) -> _Placed:
+        """All advice for which upstreams are compared."""
+        for advice in (self._hosts, self._taken_hosts, self._services, self._redis, self._reads):
+            yield from advice()
+
+    def _routes(self, upstream: Upstream) -> _Placed:
+        """Warn of a route that is never reached, because an earlier one takes all its calls. Methods of a service
+        config are not examined: they are in the right order already.
+        """
+        for number, route in enumerate(upstream.routes):
+            before = upstream.routes[: min(number, MOST_EARLIER)]
+            earlier = next((each for each in before if shadows(each.match, route.match)), None)
+            if route.policy in self._routes_at and earlier is not None:
+                other = self._routes_at.get(earlier.policy)
+                line = f" on line {other[0].line}" if other is not None and other[0].line else ""
+                message = f"is never reached: the route {earlier.policy.route}{line} takes all its calls"
+                yield *self._routes_at[route.policy], message
+
+    def _paths(self, upstream: Upstream) -> _Placed:
+        """Warn of a route's path that is written as a regular expression, or as it is encoded in urls."""
+        for route in upstream.routes:
+            for path in route.match.paths if route.policy in self._routes_at else ():
+                if sign := _REGEX.search(path):
+                    glob = as_glob(path)
+                    hint = f" (did you mean {glob}?)" if glob else ""
+                    message = (
+                        f"{sign[0]} reads like a regular expression; here * is any text within a segment, ** across"
+                    )
+                    message += hint
+                elif "?" in path:
+                    message = "a path is compared without its query: remove the ? and what follows it"
+                elif _ENCODED.search(path):
+                    message = "a path is compared percent-decoded: write the characters themselves"
+                else:
+                    continue
+                at, where = self._routes_at[route.policy]
+                where = (*where, "match", "path")
+                mark = place(self._tree, where)
+                near = mark.file == at.file and mark.line >= at.line  # else the route is inherited from defaults
+                yield mark if near else at, where, message
+
+    def _reach(self, upstream: Upstream) -> _Placed:
+        tree, path = self._written(upstream)
+        at = self._tree["upstreams"].keys_at[upstream.name]
+        if not upstream.target.endpoints:
+            if not upstream.hosts:
+                yield at, path, "is never reached: it has neither url nor hosts"
+            elif "prefix" in tree and not is_off(tree["prefix"]):
+                message = "has no effect: without url, a call by prefix has nowhere to go"
+                yield tree.values_at["prefix"], (*path, "prefix"), message
+        elif not (upstream.hosts or upstream.prefix or upstream.services or upstream.name in self._fallen_back_to):
+            yield at, path, "is never reached: it has no hosts, no prefix and no services, and no fallback names it"
+        if upstream.connect == "intercept":
+            mark, path, ca = tree.values_at.get("connect", at), (*path, "connect"), self._settings.ca
+            if not is_installed("intercept"):
+                yield mark, path, f"needs the package cryptography: {remedy('intercept')}"
+            if not (is_file(ca.cert) and is_file(ca.key)):
+                yield mark, path, f"needs the local CA, {ca.cert}: redrive ca init makes it"
+
+    def _keys_in_tunnels(self, upstream: Upstream) -> _Placed:
+        """Warn of credentials that no call gets, since nothing in a blind tunnel can be read or changed."""
+        if upstream.policy.credentials is not None and upstream.connect == "tunnel":
+            tree, path = self._written(upstream)
+            message = "carries no credentials: nothing in a blind tunnel can be read; make it intercept"
+            mark = tree.values_at.get("connect") or tree.keys_at["credentials"]
+            yield mark, (*path, "connect"), message
+
+    def _in_the_clear(self, upstream: Upstream) -> _Placed:
+        """Warn of a host pattern for https (port 443) of an upstream whose url is not https."""
+        if not all(end.scheme == "https" or end.unix for end in upstream.target.endpoints):
+            for mark, where, host in self._written_hosts(upstream):
+                if host.port == 443:
+                    message = f"an https request for {host} would leave in the clear: url is http; make it https"
+                    yield mark, where, message
+
+    def _without_tls(self, upstream: Upstream) -> _Placed:
+        """Warn of TLS settings of an upstream whose urls are all without TLS."""
+        endpoints, (tree, path) = upstream.target.endpoints, self._written(upstream)
+        if not endpoints or any(end.scheme == "https" for end in endpoints):
+            return
+        for key in ("client_cert", "verify"):
+            if key in tree and not (key == "verify" and is_flag(tree[key])):
+                yield tree.keys_at[key], (*path, key), "has no effect: no url of it is https"
+
+    def _grpc(self, upstream: Upstream) -> _Placed:
+        """Warn of an upstream of gRPC services that no gRPC call can reach, or for which no gRPC status is retried."""
+        if not upstream.services:
+            return
+        tree, path = self._written(upstream)
+        mark = tree.values_at["services"]
+        if upstream.target.protocol == "http/1.1":
+            message = "protocol is http/1.1: every gRPC call on HTTP/2 is answered UNIMPLEMENTED"
+            yield tree.values_at.get("protocol", mark), (*path, "protocol"), message
+        elif not any(names_grpc(policy) for policy in upstream.policies):
+            message = (
+                "no grpc-status is retried: add the dialect, `dialects: [http, grpc]`, or list statuses in classify"
+            )
+            yield mark, (*path, "services"), message
+
+    def _plain_keys(self, upstream: Upstream) -> _Placed:
+        yield from keys_in_the_clear(*self._written(upstream))
+
+    def _hosts(self) -> _Placed:
+        """Warn of a host that an earlier upstream has already. Upstreams that lose the hosts of their urls to the same
+        others are reported together.
+        """
+        first: dict[HostPattern, str] = {}
+        by_prefix: dict[tuple[str, ...], list[tuple[Mark, KeyPath, str, str]]] = {}
+        for upstream in self._upstreams:
+            lost = [host for host in upstream.hosts if host in first]
+            taken = sorted({first[host] for host in lost})
+            for host in upstream.hosts:
+                first.setdefault(host, upstream.name)
+            if not lost:
+                continue
+            tree, path = self._written(upstream)
+            key, all_lost = "hosts" if "hosts" in tree else "url", len(lost) == len(upstream.hosts)
+            mark, path = tree.values_at[key], (*path, key)
+            have = "has" if len(taken) == 1 else "have"
+            message = f"{' and '.join(taken)} already {have} {', '.join(dict.fromkeys(map(str, lost)))}"
+            if key == "url" and upstream.prefix and all_lost:
+                by_prefix.setdefault(tuple(taken), []).append((mark, path, message, upstream.name))
+            elif all_lost:
+                still = f"{upstream.name} is reached only by its prefix" if upstream.prefix else "it comes first"
+                yield mark, path, f"{message}: {still}"
+            elif key == "hosts":
+                yield mark, path, message
+        for shared in by_prefix.values():
+            mark, path, message, name = shared[0]
+            names = ", ".join(each[3] for each in shared[:3]) + (f" and {len(shared) - 3} more" if shared[3:] else "")
+            alone = (
+                f"{name} is reached only by its prefix"
+                if len(shared) == 1
+                else f"{names} are reached only by their prefixes"
+            )
+            yield mark, path, f"{message}: {alone}"
+
+    def _taken_hosts(self) -> _Placed:
+        """Warn of a host pattern written without a port (any port) if another upstream's url implies the same host with
+        a port: the pattern with a port is longer and wins, so the other upstream gets those calls.
+        """
+        implied: dict[str, list[tuple[Upstream, HostPattern]]] = {}
+        for upstream in self._upstreams:
+            for host in upstream.hosts if "hosts" not in self._written(upstream)[0] else ():
+                implied.setdefault(host.host, []).append((upstream, host))
+        for upstream in self._upstreams:
+            for mark, where, host in self._written_hosts(upstream) if implied else ():
+                taken = implied.get(host.host, []) if host.port is None else []
+                if taken:
+                    names = ", ".join(dict.fromkeys(each.name for each, _ in taken))
+                    patterns = ", ".join(dict.fromkeys(str(pattern) for _, pattern in taken))
+                    yield mark, where, f"{names} takes {patterns} first, the hosts of its url; give it hosts of its own"
+
+    def _services(self) -> _Placed:
+        """Warn of a gRPC service that an earlier upstream has already."""
+        first: dict[str, str] = {}
+        for upstream in self._upstreams:
+            taken = {service: first[service] for service in upstream.services if service in first}
+            for service in upstream.services:
+                first.setdefault(service, upstream.name)
+            if taken:
+                owners, names = " and ".join(sorted(set(taken.values()))), ", ".join(taken)
+                tree, path = self._written(upstream)
+                yield tree.values_at["services"], (*path, "services"), f"{owners} already has {names}: it comes first"
+
+    def _redis(self) -> _Placed:
+        """Warn of buckets in Redis if no Redis client is installed."""
+        if not self._settings.uses_redis or is_installed("redis"):
+            return
+        stores: Iterator[tuple[Mark, KeyPath]] = (
+            (tree.values_at["store"], ("buckets", name, "store"))
+            for name, tree in self._tree.sub("buckets").items()
+            if tree.get("store") == "redis"
+        )
+        at = next(stores, (self._tree.mark, ("buckets",)))
+        yield *at, f"needs the package redis, or the bucket is this process's own: {remedy('redis')}"
+
+    def _reads(self) -> _Placed:
+        """Warn of a dialect that can recognise calls that only read, if none of the policies that list it retries more
+        because of that.
+        """
+        listed: dict[Mark, tuple[KeyPath, list[str]]] = {}
+        for policy, at, path in self._placed:
+            if policy.classify.reads:
+                mark = place(tree_of(self._settings, policy), ("dialects",))
+                listed.setdefault(mark if mark.line else at, ((*path, "dialects"), []))[1].append(
+                    self._why_no_read_helps(policy)
+                )
+        for mark, (path, whys) in listed.items():
+            if mark.line and all(whys):
+                yield mark, path, whys[0]
+
+    def _why_no_read_helps(self, policy: Policy) -> str:
+        """The reason why a policy retries no more by a dialect that can recognise calls that only read; "" if it
+        does.
+        """
+        pack, methods = policy.classify.reads[0][0], methods_of(self._settings, policy)
+        if methods is not None and "POST" not in methods:
+            return f"{pack} has no effect: its reads are POSTs, and this route takes none"
+        if policy.strategy.max_attempts < 2:
+            return f"{pack} has no effect: the strategy {policy.strategy.name} never retries"
+        if policy.classify.unsafe_methods == "always":
+            return f"{pack} has no effect: unsafe_methods: always repeats every POST, and not its reads alone"
+        if policy.idempotency_key.inject:
+            return f"{pack} has no effect: idempotency_key.inject lets every POST be repeated, and not its reads alone"
+        return ""
+
+    def _written(self, upstream: Upstream) -> tuple[Map, KeyPath]:
+        return self._tree["upstreams"][upstream.name], ("upstreams", upstream.name)
+
+    def _written_hosts(self, upstream: Upstream) -> list[tuple[Mark, KeyPath, HostPattern]]:
+        """The entries of a written `hosts`, each with its place; none if `hosts` is the default."""
+        tree, path = self._written(upstream)
+        written, path = tree.get("hosts"), (*path, "hosts")
+        if not isinstance(written, Seq):
+            return [(tree.values_at["hosts"], path, host) for host in upstream.hosts] if written is not None else []
+        marked = zip(written.marks, upstream.hosts, strict=True)
+        return [(mark, (*path, number), host) for number, (mark, host) in enumerate(marked)]
