@@ -319,6 +319,16 @@ class Attempt(Listener):
         if self.waits and self.body_wait is not None and self.body_wait.tire(now):
             self._peeked()
 
+    def stop_keeping(self) -> bool:
+        """Report an answer that is only kept until it is whole, whatever has come of it; False if it is not kept, or
+        its beginning is waited for.
+        """
+        if not self.waits or self.body_wait is None or not self.body_wait.over:
+            return False
+        self.body_wait.give_up()
+        self._peeked()
+        return True
+
     @property
     def waits(self) -> bool:
         """Whether the answer is a success whose head is kept until `body_wait` has found the beginning of the body that

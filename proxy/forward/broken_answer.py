@@ -8,7 +8,7 @@ from __future__ import annotations
 from proxy.forward.attempt import Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
-from proxy.forward.resume import resumer_of
+from proxy.forward.resume import may_add, resumer_of
 from proxy.forward.sending import Sender
 from proxy.retry.actions import Actions
 from proxy.retry.facts import Fault
@@ -33,14 +33,16 @@ class BrokenAnswer:
         """
         delivery, policy, call = self._delivery, self._plan.policy, self._call
         observer, sender = delivery.context.observer, self._sender
-        resumer = delivery.resumer or resumer_of(self._plan, attempt, now + delivery.context.env.wall_offset)
+        wall = now + delivery.context.env.wall_offset
+        resumer = delivery.resumer or resumer_of(self._plan, attempt, wall)
         if resumer is None or delivery.pipe is not None or not would_resume(call.so_far, fault):
             return None
         if delivery.resumer is None:
             resumer.taken, resumer.since = delivery.bytes_out, moved
         else:
+            resumer.is_sent = False
             observer.resumed(policy, "broke", resumer.progress)
-        if resumer.is_whole or policy.mode != "enforce":
+        if resumer.is_whole or policy.mode != "enforce" or not may_add(self._plan.request, wall):
             observer.resumed(policy, "observed" if policy.mode == "observe" else "refused", 0)
             return None
         actions = call.broke(attempt.number, fault, resumer.progress, resumer.since, now)
@@ -65,6 +67,7 @@ class BrokenAnswer:
         if not accepted:
             delivery.context.observer.resumed(policy, "rejected", 0)
             self._drop(attempt)
+            delivery.break_off(None, grpc=False)
         return accepted, actions
 
     def _drop(self, attempt: Attempt) -> None:

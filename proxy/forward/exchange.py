@@ -362,6 +362,9 @@ class Exchange(AttemptOwner):
             self.flights.pop(attempt.number, None)
             self.sender.avoid(attempt, origin=not fault.reused)
             attempt.drop()
+            if self.delivery.resumer is not None:
+                self.delivery.resumer.is_sent = False
+                self.context.observer.resumed(self.plan.policy, "broke", 0)
         if fault.error == faults.PROHIBITED:
             self.notify(now, Call.denied, (attempt.number, fault.detail, now), call)
         elif fault.error == faults.NO_ROOM:
@@ -554,6 +557,7 @@ class Exchange(AttemptOwner):
             self._alarm = None  # breaks a reference cycle
         if delivery.resumer is not None:
             if outcome is not Outcome.CLIENT_GONE:
+                context.observer.resumed(self.plan.policy, "broke" if delivery.resumer.is_sent else "refused", 0)
                 delivery.break_off(None, grpc=False)
             delivery.resumer = None
         pipe = delivery.pipe
@@ -701,12 +705,12 @@ class Exchange(AttemptOwner):
                     self.failed(attempt, fault)
             timeouts = _timeouts_of(self)
             if not self.over and now >= timeouts.silence_due:
-                self.moved = now  # what is begun in its place has its own time
                 broken = timeouts.standing_still()
                 if broken is None:
                     self._end_early(_NO_BODY)
-                else:
+                elif not broken[0].stop_keeping():  # silence is no failure of a kept answer
                     self.failed(*broken)
+                self.moved = now  # what is begun in its place has its own time
             return NEVER if self.over else _timeouts_of(self).next_due(now)
         except Exception as error:
             self.break_down(error, now)

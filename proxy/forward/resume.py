@@ -40,13 +40,13 @@ _AWS_DATE = "%Y%m%dT%H%M%S%z"
 
 class Resumer:
     """The way in which one answer goes on. `origin`: the endpoint that it came from; `asked`: the Range that is asked
-    for; `taken`: the bytes that the app has got; `since`: when it got the last of them (seconds); `progress`: the bytes
-    since the last resumption.
+    for; `is_sent`: an attempt asks for it; `taken`: the bytes that the app has got; `since`: when it got the last of
+    them (seconds); `progress`: the bytes since the last resumption.
     """
 
     __slots__ = (
-        "_coding", "_end", "_etag", "_first", "_modified", "_skip", "_total", "asked", "at_last", "origin", "since",
-        "taken",
+        "_coding", "_end", "_etag", "_first", "_modified", "_skip", "_total", "asked", "at_last", "is_sent",
+        "origin", "since", "taken",
     )  # fmt: skip
 
     def __init__(self, head: ResponseHead, origin: Origin, first: int, end: int, total: int) -> None:
@@ -56,6 +56,7 @@ class Resumer:
         self._first, self._end, self._total = first, end, total
         self._skip = 0
         self.asked = ""
+        self.is_sent = False
         self.taken = self.at_last = 0
         self.since = 0.0
 
@@ -81,8 +82,8 @@ class Resumer:
         return b"Range: %b\r\nIf-Range: %b\r\n" % (self.asked.encode(), self._etag)
 
     def accepts(self, head: ResponseHead, discard: int) -> bool:
-        """Whether this head begins the rest: a 206 with exactly the range that is wanted, or a 200 of which at most
-        `discard` bytes have to be read over; of the same entity in either case.
+        """Whether this head begins the rest: a 206 that begins exactly there, or a 200 of which at most `discard` bytes
+        have to be read over; of the same entity in either case. A 206 may end sooner: then it breaks there again.
         """
         at, length = self._first + self.taken, head.content_length
         if head.get(b"etag") != self._etag or head.get(b"content-encoding") != self._coding:
@@ -92,8 +93,10 @@ class Resumer:
         if head.status == 206:
             self._skip = 0
             found = _range_of(head)
-            return found == (at, self._end, self._total) and length in (None, self._end - at)
-        if head.status != 200 or length != self._total or self._end != self._total or at > discard:
+            if found is None or found[0] != at or found[1] > self._end or found[2] != self._total:
+                return False
+            return length in (None, found[1] - at)
+        if head.status != 200 or length not in (None, self._total) or self._end != self._total or at > discard:
             return False
         self._skip = at
         return True
@@ -118,7 +121,7 @@ def resumer_of(plan: Plan, attempt: Attempt, wall: float) -> Resumer | None:
     if request.method != "GET" or request.body is not None or plan.login_bound or head.login_bound:
         return None
     etag = head.get(b"etag")
-    if etag is None or _STRONG(etag) is None or not _may_add(request, wall):
+    if etag is None or _STRONG(etag) is None or not may_add(request, wall):
         return None
     if head.status == 206:
         found = _range_of(head)
@@ -140,7 +143,7 @@ def _range_of(head: ResponseHead) -> tuple[int, int, int] | None:
     return (first, last + 1, total) if first <= last < total else None
 
 
-def _may_add(request: Request, wall: float) -> bool:
+def may_add(request: Request, wall: float) -> bool:
     """Whether a Range and If-Range may be added to the request, and its conditions left out: no signature covers
     them.
     """

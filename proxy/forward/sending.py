@@ -84,6 +84,7 @@ class Sender:
             origin = destination.origins[endpoint]
         if self.resumer is not None:
             origin = self.resumer.origin
+            self.resumer.is_sent = True
             self.call.asks_for(number, self.resumer.asked)
         self.endpoint = origin.label
         self.call.sent(number, self.endpoint, "", now)

@@ -22,22 +22,25 @@ CircuitChanged = Callable[[str, str, bool, float], None]
 
 class EndpointPicker:
     """Picks the endpoints of one call's attempts among `endpoints`, and reports to those how the attempts ended.
-    `policy`: the call's policy.
+    `policy`: the call's policy. `only`: the endpoint that further attempts must go to, since an answer of it goes on;
+    None for any.
     """
 
-    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_upstream", "endpoints")
+    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_upstream", "endpoints", "only")
 
     def __init__(self, endpoints: Endpoints, policy: Policy, circuit_changed: CircuitChanged) -> None:
         self.endpoints = endpoints
         self._least = policy.balance == "least"
         self._upstream = policy.upstream
         self._circuit_changed = circuit_changed
+        self.only: int | None = None
         self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
 
     def choose(self, payment: Payment, state: State, now: float, only: int | None = None) -> bool:
         """Choose the endpoint of the next attempt, which is `only` if that is given; False if every breaker is open.
         `state` is the call's.
         """
+        only = only if self.only is None else self.only
         return payment.choose(self.endpoints, self._avoided(state), now, only, least=self._least)
 
     def load(self, index: int) -> Places | None:
@@ -57,6 +60,8 @@ class EndpointPicker:
         """The endpoint to use: the best of those that hold no call; if all do, the one that is free first. `waits` says
         of the endpoint with a label for how many seconds it would hold the call. None if every breaker is open.
         """
+        if self.only is not None:
+            return self.only
         able = self.endpoints.able(now)
         if not able:
             return None

@@ -77,6 +77,8 @@ def resume(
     flight.land(now)
     if upcoming.keys is not None:
         upcoming.keys.bind()
+    if upcoming.picker is not None:
+        upcoming.picker.only = flight.endpoint
     record = call.note(flight, now, "resumed", None, call.reply)
     record.record_fault(fault)
     record.delay = due - now
