@@ -114,7 +114,12 @@ def _parser() -> argparse.ArgumentParser:
             _takes_config(made)
         return made
 
-    add("run", run, "serve until SIGTERM or Ctrl-C; reload the file when it changes")
+    option = add("run", run, "serve until SIGTERM or Ctrl-C; reload the file when it changes").add_argument
+    help_text = (
+        "take over the listeners of the redrive that runs with this configuration, which then lets its calls finish; "
+        "PATH: of the one that was started with the same PATH"
+    )
+    option("--take-over", nargs="?", const="", metavar="PATH", help=help_text)
     option = add("check", check, "validate a configuration; print every error and warning").add_argument
     help_text = "text for people, json for editors, github for pull-request annotations (default: %(default)s)"
     option("--format", choices=("text", "json", "github"), default="text", help=help_text)
@@ -253,10 +258,16 @@ def run(options: argparse.Namespace) -> int:
 
     import_aiohttp()
     from proxy.main import serve
+    from proxy.take_over import TakeOverError, handover
 
+    try:
+        listeners = handover(options.take_over, file, loaded.settings, os.environ)
+    except TakeOverError as error:
+        print(f"redrive: {error}", file=sys.stderr)
+        return DOES_NOT_HOLD
     results = [loaded]
     del loaded  # only the process holds it, so that its first reload frees it
-    return serve(file, results.pop)
+    return serve(file, results.pop, listeners=listeners)
 
 
 def check(options: argparse.Namespace) -> int:

@@ -39,8 +39,10 @@ from proxy.process import SIGNALS, Background, Given, WorkerFailedError, failure
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
+from proxy.server.inherited import Inherited, InheritedSocket
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.service_manager import ServiceManager
+from proxy.take_over import Handover, Offer, shown
 from proxy.transport.clock import monotonic, wall
 
 if TYPE_CHECKING:  # a single process does not load what only workers need
@@ -59,16 +61,20 @@ _STEP = 15.0
 _AFTER_DRAIN = 30.0
 
 
-def serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None = None) -> NoReturn:
+def serve(
+    file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None = None, listeners: Handover | None = None
+) -> NoReturn:
     """Run a process until a signal ends it, and end it with its exit status. `loaded` is called once, and returns a
     result that has settings; `edit` changes the file again whenever it is loaded again (see `proxy.config.load.load`).
+    `listeners` are those that the process gets from others, and says how it gives its own to a successor; without it,
+    it does neither.
     """
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    leave(runner.run(_serve(file, loaded, edit)))
+    leave(runner.run(_serve(file, loaded, edit, Handover() if listeners is None else listeners)))
 
 
-async def _serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None) -> int:
-    process = ServerProcess(file, loaded(), edit)
+async def _serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None, listeners: Handover) -> int:
+    process = ServerProcess(file, loaded(), edit, listeners)
     try:
         if not await process.open_unless_ended():
             return 0
@@ -85,7 +91,9 @@ async def _serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit 
 class ServerProcess:
     """The process that the command run makes: everything that outlives reloads, and the settings in force."""
 
-    def __init__(self, file: str | None, loaded: LoadResult, edit: Edit | None = None) -> None:
+    def __init__(
+        self, file: str | None, loaded: LoadResult, edit: Edit | None = None, handover: Handover | None = None
+    ) -> None:
         settings = loaded.settings
         assert settings is not None
         self._loop = asyncio.get_running_loop()
@@ -95,7 +103,7 @@ class ServerProcess:
         self._asked_for = settings
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
-        self._draining = False
+        self._draining = self._signalled = False
         self._taken, self._taking = asyncio.Event(), asyncio.Lock()  # the event of the last reload
         self._taken.set()
         self._end, self._at_once = asyncio.Event(), asyncio.Event()
@@ -113,7 +121,11 @@ class ServerProcess:
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
-        self._listeners = Listeners({"listen": serving, "admin": admin, "probe": probe})
+        self._handover = Handover() if handover is None else handover
+        inherited = Inherited(self._handover.sockets)
+        self._listeners = Listeners({"listen": serving, "admin": admin, "probe": probe}, inherited)
+        self._offer = Offer(self._offered, self._replaced, self._kept, self._beside)
+        self._deferred: tuple[LoadResult, str] | None = None  # a configuration that came while a successor started
 
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
         """Make the data path of a single process, which carries the calls itself; return it and the recent calls."""
@@ -169,6 +181,7 @@ class ServerProcess:
         plan = self._listeners.plan(self.settings)
         await self._listeners.take(plan)
         await self._serving.start()
+        await self._take_over()
         begin = self._beside.begin
         self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload("SIGHUP")))
         self._loop.add_signal_handler(signal.SIGUSR2, lambda: begin(self._serving.roll()))
@@ -181,6 +194,27 @@ class ServerProcess:
         self._notify_few_files()
         self._notify_little_memory()
         self._manager.ready(self._status())
+
+    async def _take_over(self) -> None:
+        """Tell the process before this one, if there is any, that this one serves; then offer the listeners to the next
+        one.
+        """
+        before, unused = self._handover.predecessor, self._listeners.close_inherited()
+        if before is not None:
+            line = f"took over from process {before.pid}, redrive {before.release}, which lets its calls finish"
+            self._notices.notify("took_over", [line], predecessor=before.pid, release=before.release)
+            await asyncio.to_thread(before.replace)
+        elif unused:
+            lines = [
+                f"the service manager listens on {at}, which no setting names: nothing is served there" for at in unused
+            ]
+            self._notices.notify("inherited", lines, unused=unused)
+        try:
+            self._offer.open(self._handover.names)
+        except OSError as error:
+            path = shown(self._handover.names[0])
+            line = f"a successor can't take over: {path}: {error.strerror or error}"
+            self._notices.notify("failed", [line], error=line)
 
     def _access(self) -> Access:
         admin = self.settings.admin or self._admin
@@ -238,8 +272,12 @@ class ServerProcess:
 
     def _loaded(self, result: LoadResult, why: str) -> None:
         """Put a configuration that was loaded again in force, or report its errors and keep the old one. `why` names
-        the cause of the reload in logs.
+        the cause of the reload in logs. While a successor starts, the configuration waits for its end: the successor
+        has the addresses that are in force; once it serves, it has the new configuration too.
         """
+        if self._offer.is_asked:
+            self._deferred = result, why
+            return
         asked_for, plan = result.settings, None
         settings = None if asked_for is None else fitted(asked_for, self._memory, self._resident)
         errors = [str(problem) for problem in result.errors]
@@ -287,10 +325,30 @@ class ServerProcess:
     # -- ending ---------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Let calls finish, then end the process; if this is called a second time, end it at once."""
-        if self._end.is_set():
+        """Let calls finish, then end the process, because a signal came; at the second signal, end it at once."""
+        if self._signalled:
             self._at_once.set()
+        self._signalled = True
         self._end.set()
+
+    async def _offered(self) -> list[InheritedSocket] | None:
+        """Return the listeners for a successor; None if this process drains already."""
+        await self._taken.wait()  # a reload may be opening listeners
+        return None if self._draining else self._listeners.offered()
+
+    def _replaced(self, pid: int, release: str) -> None:
+        """End this process because its successor serves: calls have `drain` seconds to finish, as after a signal."""
+        line = f"process {pid}, redrive {release}, has taken over"
+        self._notices.notify("replaced", [line], successor=pid, release=release)
+        self._end.set()
+
+    def _kept(self, pid: int) -> None:
+        """Go on because a successor ended before it served."""
+        line = f"process {pid} wanted to take over, and ended before it served: this one goes on"
+        self._notices.notify("kept", [line], successor=pid)
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            self._loaded(*deferred)
 
     def drain(self) -> None:
         """Report the process as not ready from now on, and after `drain` seconds refuse calls. The process goes on
@@ -299,7 +357,7 @@ class ServerProcess:
         if self._draining:
             return
         self._draining = True
-        self._serving.drain()
+        self._serving.drain(replaced=self._offer.is_over)
         calls = self._serving.usage.in_flight
         self._notices.notify("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
         self._loop.call_later(self.settings.drain, self._serving.refuse)
@@ -311,7 +369,11 @@ class ServerProcess:
         await self._end.wait()
         self._manager.stopping(self.settings.drain + _AFTER_DRAIN)
         self.drain()
-        await self._until_quiet(self._loop.time() + self.settings.drain)
+        until = self._loop.time() + self.settings.drain
+        if self._offer.is_over:
+            await self._step(self._leave_listeners())
+        self._offer.close()
+        await self._until_quiet(until)
         self._beside.cancel()
         self._serving.refuse()
         if not self._at_once.is_set():
@@ -327,6 +389,15 @@ class ServerProcess:
         takes longer.
         """
         return await within(_STEP, work, otherwise, self._notices.notify)
+
+    async def _leave_listeners(self) -> None:
+        """Accept no more connections: the successor does. Its addresses stay closed to the calls that go on here."""
+        settings = ("listen", "admin", "probe")
+        addresses = [address for setting in settings for address in self._listeners.addresses(setting)]
+        for setting in settings:
+            await self._listeners.close(setting)
+        for address in addresses:
+            self._serving.is_own(address)
 
     async def _until_quiet(self, until: float) -> None:
         """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends

@@ -14,7 +14,7 @@ import secrets
 import socket
 import sys
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -47,8 +47,9 @@ from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import Others
 from proxy.server.fleet import Fleet, Met
 from proxy.server.http2 import Http2Connection
+from proxy.server.inherited import bound
 from proxy.server.intercept.interception import Notify
-from proxy.server.listeners import BACKLOG, bound
+from proxy.server.listeners import BACKLOG
 from proxy.transport.clock import monotonic, wall
 from proxy.transport.dial import Dialer
 from proxy.transport.egress_guard import Guard
@@ -251,7 +252,11 @@ class DataPath:
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
-    async def open(self, address: Address, sock: socket.socket) -> web.SockSite:
+    async def open(self, address: Address, sockets: Sequence[socket.socket]) -> list[web.SockSite]:
+        """Serve on sockets that all listen at this address."""
+        return [await self.listen(address, sock) for sock in sockets]
+
+    async def listen(self, address: Address, sock: socket.socket) -> web.SockSite:
         """Serve on a socket that listens at this address."""
         if self._runner.server is None:
             await self._runner.setup()
@@ -262,9 +267,14 @@ class DataPath:
         self._opened[site] = address, sock
         return site
 
-    async def shut(self, site: web.SockSite) -> None:
-        """Stop accepting on a listener (`site`), and serve the connections that were already waiting in its queue."""
-        await self.close_listener(await self.leave(site))
+    async def shut(self, sites: Sequence[web.SockSite]) -> None:
+        """Stop accepting on a listener, and serve the connections that were already waiting in its queues."""
+        for site in sites:
+            await self.close_listener(await self.leave(site))
+
+    def sockets(self, sites: Sequence[web.SockSite]) -> list[socket.socket]:
+        """Return the listening sockets of a listener."""
+        return [self._opened[site][1] for site in sites]
 
     async def leave(self, site: web.SockSite, *, gone: bool = True) -> socket.socket:
         """Stop accepting on a listener (`site`), and return its socket, on which connections may still be waiting
@@ -404,12 +414,12 @@ class DataPath:
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
-    def drain(self, *, retires: bool = False) -> None:
+    def drain(self, *, replaced: bool = False) -> None:
         """Close app connections as their calls end. Calls that arrive meanwhile are served, and no call is held. In a
-        worker that `retires`, because another takes its place, calls are held as before.
+        process that is `replaced` by another, calls are held as before.
         """
         self.acceptor.drain()
-        if not retires:
+        if not replaced:
             self.registry.hold_none(monotonic())
 
     def refuse(self) -> None:

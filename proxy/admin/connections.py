@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
@@ -51,10 +51,11 @@ class AdminRunner(web.AppRunner):
     def __init__(self, app: web.Application, patience: float) -> None:
         super().__init__(app, shutdown_timeout=patience)
 
-    async def open(self, sock: socket.socket) -> None:
-        """Set the application up, and serve it on a listening socket."""
+    async def open(self, sockets: Sequence[socket.socket]) -> None:
+        """Set the application up, and serve it on listening sockets."""
         await self.setup()
-        await web.SockSite(self, sock, backlog=MOST).start()
+        for sock in sockets:
+            await web.SockSite(self, sock, backlog=MOST).start()
 
     async def _make_server(self) -> web.Server:
         return AdminServer(await super()._make_server())
@@ -75,20 +76,28 @@ class Pages:
         self._opens = opens
         self._leaves = leaves
 
-    async def open(self, address: Address, sock: socket.socket) -> tuple[Address, AdminRunner]:
-        """Serve pages on this socket."""
+    async def open(self, address: Address, sockets: Sequence[socket.socket]) -> OpenPages:
+        """Serve pages on these sockets."""
         runner = AdminRunner(self._make(), END)
-        await runner.open(sock)
+        await runner.open(sockets)
         self._opens(address)
-        return address, runner
+        return OpenPages(address, runner, sockets)
 
-    async def shut(self, opened: tuple[Address, AdminRunner]) -> None:
-        """Close a listener that `open` returned: its address and its runner. Answers in progress have END seconds to
-        finish.
-        """
-        address, runner = opened
-        await runner.cleanup()
-        self._leaves(address)
+    async def shut(self, opened: OpenPages) -> None:
+        """Close a listener that `open` returned. Answers in progress have END seconds to finish."""
+        await opened.runner.cleanup()
+        self._leaves(opened.address)
+
+    def sockets(self, opened: OpenPages) -> list[socket.socket]:
+        return [*opened.sockets]
+
+
+class OpenPages(NamedTuple):
+    """A listener of the admin port or the probe."""
+
+    address: Address
+    runner: AdminRunner
+    sockets: Sequence[socket.socket]
 
 
 class AdminServer(web.Server):

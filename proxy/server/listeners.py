@@ -5,7 +5,8 @@ that a dead process left is replaced; one on which another process answers is no
 says so.
 
 A changed address is bound before anything of a new configuration is taken, and serves before the old one closes; if it
-can't be bound, nothing has changed. An unchanged listener is not touched.
+can't be bound, nothing has changed. An unchanged listener is not touched. A socket that the process has inherited for
+an address is used instead of a new one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from proxy.config.settings import LONGEST_SOCKET, Address, Settings
 from proxy.config.yaml_tree import Map, Seq
 from proxy.config.yaml_tree import place as written_at
 from proxy.process import Background
+from proxy.server.inherited import Inherited, InheritedSocket, bound
 
 #: The number of connections that may wait to be accepted.
 BACKLOG = 1024
@@ -42,13 +44,16 @@ class CannotListenError(Exception):
 class Opener(Protocol):
     """A server that can serve on listening sockets."""
 
-    async def open(self, address: Address, sock: socket.socket) -> Any:
-        """Serve on `sock`, which listens at this address; return an object that `shut` takes to end the serving."""
+    async def open(self, address: Address, sockets: Sequence[socket.socket]) -> Any:
+        """Serve on sockets that all listen at this address; return an object that `shut` takes to end the serving."""
 
     async def shut(self, opened: Any) -> None:
         """Accept no more connections on the listener for which `open` returned `opened`. Open connections continue as
         far as they can.
         """
+
+    def sockets(self, opened: Any) -> list[socket.socket]:
+        """Return all sockets of a listener on which connections may wait."""
 
 
 #: A place to listen: the setting's name, and the address as configured.
@@ -73,8 +78,9 @@ class ListenPlan:
 class Listeners:
     """All listeners of the process. Each is served by the opener of its setting (`listen`, `admin`, `probe`)."""
 
-    def __init__(self, openers: Mapping[str, Opener]) -> None:
+    def __init__(self, openers: Mapping[str, Opener], inherited: Inherited | None = None) -> None:
         self._openers = openers
+        self._inherited = Inherited() if inherited is None else inherited
         self._open: dict[_Place, list[_Listener]] = {}
         self._planned: list[_Place] = []  # the places that are open once every plan has been taken
         self._pending: list[ListenPlan] = []  # plans that are not taken yet
@@ -90,10 +96,11 @@ class Listeners:
         plan = ListenPlan(wanted, {})
         ours = {address.port for listeners in self._open.values() for address, _ in listeners}
         ours.update(bound(sock).port for each in self._pending for sock in each.sockets)
+        ours.update(self._inherited.ports)
         try:
             for place in wanted:
                 if place not in self._planned:
-                    plan.bound[place] = bind(place[1], place[0], ours=ours)
+                    plan.bound[place] = self._inherited.take(*place) or bind(place[1], place[0], ours=ours)
         except CannotListenError:
             for sock in plan.sockets:
                 sock.close()
@@ -108,8 +115,8 @@ class Listeners:
         """
         self._pending.remove(plan)
         for place, sockets in plan.bound.items():
-            opener = self._openers[place[0]]
-            self._open[place] = [(bound(sock), await opener.open(bound(sock), sock)) for sock in sockets]
+            opener, at = self._openers[place[0]], _by_address(sockets)
+            self._open[place] = [(address, await opener.open(address, each)) for address, each in at.items()]
         for place in [place for place in self._open if place not in plan.wanted]:
             for _, opened in self._open.pop(place):
                 self._closing.begin(self._openers[place[0]].shut(opened))
@@ -120,6 +127,19 @@ class Listeners:
         for place in [place for place in self._open if place[0] in settings]:
             for _, opened in self._open.pop(place):
                 await self._openers[place[0]].shut(opened)
+
+    def offered(self) -> list[InheritedSocket]:
+        """Return all open sockets, for a process that takes over from this one."""
+        return [
+            InheritedSocket(what, str(address), sock)
+            for (what, address), listeners in self._open.items()
+            for _, opened in listeners
+            for sock in self._openers[what].sockets(opened)
+        ]
+
+    def close_inherited(self) -> list[str]:
+        """Close the inherited sockets that no setting has taken, and return their addresses."""
+        return self._inherited.close()
 
     def addresses(self, setting: str) -> list[Address]:
         """Return the addresses of a setting's listeners, with the ports that the system chose."""
@@ -158,20 +178,25 @@ def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[soc
 
 
 def again(sock: socket.socket) -> socket.socket:
-    """Return another socket that listens where this one does, with a queue of its own; a unix socket's queue is
-    shared.
+    """Return another socket that listens where this one does, with a queue of its own. The queue of a unix socket is
+    shared, and so is that of a socket whose address no other socket may have.
     """
     if sock.family == socket.AF_UNIX:
         return sock.dup()
-    return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname())
+    try:
+        return _listen(socket.socket(sock.family, sock.type, sock.proto), sock.getsockname())
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return sock.dup()  # a service manager's socket, which allows no other
 
 
-def bound(sock: socket.socket) -> Address:
-    """Return the address of a socket, with the port that the system chose if the configured port is 0."""
-    if sock.family == socket.AF_UNIX:
-        return Address(unix=sock.getsockname())
-    host, port, *_ = sock.getsockname()
-    return Address(host, port)
+def _by_address(sockets: Sequence[socket.socket]) -> dict[Address, list[socket.socket]]:
+    """Return these sockets by the address that they listen at: an inherited listener may have several at one."""
+    at: dict[Address, list[socket.socket]] = {}
+    for sock in sockets:
+        at.setdefault(bound(sock), []).append(sock)
+    return at
 
 
 def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:

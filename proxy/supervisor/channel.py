@@ -206,8 +206,9 @@ class Gather(NamedTuple):
 
 
 class Do(NamedTuple):
-    """A command to a worker. drain: close connections with their next answer; retire: drain, and end when nothing is
-    under way; refuse: refuse new calls; end: cut what is under way, and end.
+    """A command to a worker. drain: close connections with their next answer, and hold no call; give way: close
+    them, and hold calls as before; retire: give way, and end when nothing is under way; refuse: refuse new calls; end:
+    cut what is under way, and end.
     """
 
     what: str

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -256,15 +256,20 @@ class Slots:
         """The place of a worker; None if it has none."""
         return next((slot for slot in self.every if slot.worker is worker), None)
 
-    def open(self, address: Address, sock: socket.socket) -> list[int]:
-        """Give each place a socket that listens at an address (the first place gets `sock`); return the sockets'
-        numbers.
+    def open(self, address: Address, sockets: Sequence[socket.socket]) -> list[int]:
+        """Give each place a socket that listens at an address, and return the sockets' numbers. The places get
+        `sockets` in turn; if there are fewer, the further places get new ones.
         """
         numbers: list[int] = []
-        self._open.append((address, sock, numbers))
-        for place, slot in enumerate(self.every):
-            numbers.append(self._give(slot, address, sock if place == 0 else again(sock)))
+        first, places = sockets[0], len(self.every)
+        self._open.append((address, first, numbers))
+        for place, sock in enumerate([*sockets, *(again(first) for _ in range(places - len(sockets)))]):
+            numbers.append(self._give(self.every[place % places], address, sock))
         return numbers
+
+    def sockets(self, opened: Collection[int]) -> list[socket.socket]:
+        """Return the sockets of these numbers."""
+        return [sock for slot in self.every for number, (_, sock) in slot.sockets.items() if number in opened]
 
     def _give(self, slot: Slot, address: Address, sock: socket.socket, number: int = 0) -> int:
         if not number:

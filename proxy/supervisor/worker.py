@@ -132,10 +132,10 @@ class Worker:
                         await self._path.close_listener(self._left.pop(number))
                 case Own(address, gone):
                     (self._path.left if gone else self._path.is_own)(address)
-                case Do("drain" | "retire"):
+                case Do("drain" | "retire" | "give way"):
                     self._look_every = _LOOK_CLOSELY
                     self._retiring = self._retiring or message.what == "retire"
-                    self._path.drain(retires=message.what == "retire")
+                    self._path.drain(replaced=message.what != "drain")
                     self._look()
                 case Do("refuse"):
                     self._path.refuse()
@@ -177,7 +177,7 @@ class Worker:
 
     async def _listen(self, places: Sequence[PassedSocket], descriptors: list[int]) -> None:
         for (number, address), descriptor in zip(places, descriptors, strict=True):
-            self._opened[number] = await self._path.open(address, socket.socket(fileno=descriptor))
+            self._opened[number] = await self._path.listen(address, socket.socket(fileno=descriptor))
 
     async def _leave(self, leave: Leave) -> None:
         for number in leave.numbers:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from proxy.config.settings import Address, Settings, pack
@@ -144,8 +145,11 @@ class Workers:
 
     # -- listeners ------------------------------------------------------------------------------------------------
 
-    async def open(self, address: Address, sock: socket.socket) -> list[int]:
-        return self._slots.open(address, sock)
+    async def open(self, address: Address, sockets: Sequence[socket.socket]) -> list[int]:
+        return self._slots.open(address, sockets)
+
+    def sockets(self, opened: list[int]) -> list[socket.socket]:
+        return self._slots.sockets(opened)
 
     async def shut(self, opened: list[int]) -> None:
         await self._slots.shut(opened, list(self._all.values()))
@@ -333,9 +337,9 @@ class Workers:
             worker.kill()
             await worker.until(lambda: worker.over)
 
-    def drain(self) -> None:
+    def drain(self, *, replaced: bool = False) -> None:
         self._draining = True
-        self._say(Do("drain"))
+        self._say(Do("give way" if replaced else "drain"))
 
     def refuse(self) -> None:
         self._refusing = True

@@ -7,7 +7,8 @@ import pytest
 
 from proxy.config.load import load
 from proxy.config.settings import Address
-from proxy.server.listeners import CannotListenError, bind, bound, where
+from proxy.server.inherited import bound
+from proxy.server.listeners import CannotListenError, bind, where
 
 
 def close(sockets: list[socket.socket]) -> None:

@@ -32,15 +32,49 @@ def keys() -> dict[str, str]:
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-def test_systemd_takes_the_unit_and_finds_it_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["redrive.service", "redrive@a.service"])
+def test_systemd_takes_the_unit_and_finds_it_closed(tmp_path: Path, name: str) -> None:
     assert ANALYZE is not None
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/usr/local/bin/redrive", sys.executable))
+    unit = tmp_path / name
+    text = UNIT.with_name(name.replace("@a", "@")).read_text()
+    unit.write_text(text.replace("/usr/local/bin/redrive", sys.executable))
     done = subprocess.run([ANALYZE, "verify", unit], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     judged = [ANALYZE, "security", "--offline=true", "--threshold=20", "--no-pager", unit]  # in tenths; 96 is all open
     done = subprocess.run(judged, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+def test_systemd_takes_the_socket(tmp_path: Path) -> None:
+    assert ANALYZE is not None
+    for name in ("redrive.socket", "redrive.service"):
+        text = UNIT.with_name(name).read_text()
+        (tmp_path / name).write_text(text.replace("/usr/local/bin/redrive", sys.executable))
+    done = subprocess.run([ANALYZE, "verify", tmp_path / "redrive.socket"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    (address,) = re.findall(r"^ListenStream=(.*)$", (tmp_path / "redrive.socket").read_text(), re.MULTILINE)
+    (tmp_path / "redrive.yaml").touch()
+    settings = load(str(tmp_path / "redrive.yaml"), {}).settings
+    assert settings is not None
+    assert [str(each) for each in settings.listen] == [address], "the default of `listen`"
+
+
+def test_both_instances_are_the_service_but_for_how_they_start() -> None:
+    def settings(name: str) -> list[str]:
+        lines = UNIT.with_name(name).read_text().splitlines()
+        return [line for line in lines if line and not line.startswith("#")]
+
+    alone, instance = settings("redrive.service"), settings("redrive@.service")
+    assert [line for line in alone if line not in instance] == [
+        "Description=redrive, a retrying HTTP sidecar",
+        "ExecStart=/usr/local/bin/redrive run -c /etc/redrive/redrive.yaml",
+    ]
+    assert [line for line in instance if line not in alone] == [
+        "Description=redrive, a retrying HTTP sidecar (%i)",
+        "ExecStart=/usr/local/bin/redrive run --take-over -c /etc/redrive/redrive.yaml",
+        "User=redrive",
+    ]
 
 
 def test_the_unit_fits_redrive(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from support.scripted import Upstream, answer
 from proxy.config.settings import Address, Limits
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import Outcome
-from proxy.server.listeners import bind, bound
+from proxy.server.inherited import bound
+from proxy.server.listeners import bind
 from proxy.server.routing import Admitted, Exposure, Rejection, admit
 from proxy.wire.http2.heads import Request2, read_request
 from proxy.wire.http2.hpack import literal
@@ -308,7 +309,7 @@ async def test_each_listener_has_its_own_defaults() -> None:
         async with Front(named, **by_listener) as front:
             (wide,) = bind(Address("0.0.0.0", 0), "listen")
             port = bound(wide).port
-            await front.path.open(bound(wide), wide)
+            await front.path.listen(bound(wide), wide)
             authority = upstream.authority
             async with front.app() as app:
                 assert (await app.ask("GET", f"{upstream.url}/x")).status == 200
@@ -336,7 +337,7 @@ async def test_a_listener_on_every_address_takes_the_place_of_one_on_loopback() 
         assert path.acceptor.place_of(("127.0.0.1", front.port)).loopback
         (beside,) = bind(Address("127.0.0.1", 0), "listen")
         away = bound(beside)
-        await (await path.open(away, beside.dup())).stop()
+        await (await path.listen(away, beside.dup())).stop()
         assert path.acceptor.place_of((away.host, away.port)).loopback  # what had come to it is still accepted
         await path.close_listener(beside)
         assert not path.acceptor.place_of((away.host, away.port)).loopback

@@ -24,7 +24,8 @@ from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
 from proxy.runtime import DataPath
-from proxy.server.listeners import bind, bound
+from proxy.server.inherited import bound
+from proxy.server.listeners import bind
 
 QUOTA = QuotaSpec()
 FAST = Backoff(0.001, 0.002, jitter="none")
@@ -177,7 +178,7 @@ class Front:
     async def __aenter__(self) -> Self:
         self.path = DataPath(asyncio.get_running_loop(), self.settings, self.observed)
         for sock in bind(self.listen, "listen"):
-            await self.path.open(bound(sock), sock)
+            await self.path.listen(bound(sock), sock)
             self.port: int = bound(sock).port or 80
         return self
 

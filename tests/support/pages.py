@@ -15,7 +15,8 @@ from aiohttp import web
 
 from proxy.admin.connections import AdminRunner
 from proxy.config.settings import Address
-from proxy.server.listeners import bind, bound
+from proxy.server.inherited import bound
+from proxy.server.listeners import bind
 
 
 class Asking:
@@ -29,7 +30,7 @@ class Asking:
     async def __aenter__(self) -> Self:
         (sock,) = bind(Address(self.host, 0), "admin")
         self.port = bound(sock).port
-        await self._runner.open(sock)
+        await self._runner.open([sock])
         self._session = aiohttp.ClientSession(f"http://{self.host}:{self.port}")
         self.get, self.post, self.head = self._session.get, self._session.post, self._session.head
         return self

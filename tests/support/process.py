@@ -41,12 +41,20 @@ def environment(**more: str) -> dict[str, str]:
 
 class Redrive:
     """`lines` are the JSON lines of standard output, `errors` the text of standard error so far. `command`: another way
-    to begin than `python -m proxy`.
+    to begin than `python -m proxy`; `arguments`: more for the verb run.
     """
 
     def __init__(
-        self, folder: Path, config: str, *, listen: str = LISTEN, command: Sequence[str] = COMMAND, **env: str
+        self,
+        folder: Path,
+        config: str,
+        *,
+        listen: str = LISTEN,
+        command: Sequence[str] = COMMAND,
+        arguments: Sequence[str] = (),
+        **env: str,
     ) -> None:
+        self._arguments = tuple(arguments)
         self._command = tuple(command)
         self.file = folder / "redrive.yaml"
         self.file.write_text(listen + config)
@@ -57,7 +65,7 @@ class Redrive:
         self._over = False
 
     async def __aenter__(self) -> Self:
-        self.process = await self._begin("run", "-c", str(self.file))
+        self.process = await self._begin("run", *self._arguments, "-c", str(self.file))
         self._readers = [asyncio.create_task(self._read_out()), asyncio.create_task(self._read_errors())]
         ready = await self.line(lambda line: line["event"] == "ready")
         assert ready is not None, self.errors
