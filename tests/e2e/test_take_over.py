@@ -277,15 +277,15 @@ async def test_the_first_one_starts_as_ever(tmp_path: Path) -> None:
 async def test_another_user_gets_nothing(tmp_path: Path) -> None:
     code = "import sys; from proxy.take_over import predecessor; predecessor([sys.argv[1]])"
     with tempfile.TemporaryDirectory() as folder:  # which the other user can be let into
-        Path(folder).chmod(0o711)
-        path = Path(folder, "handover.sock")
+        os.chmod(folder, 0o711)
+        path = f"{folder}/handover.sock"
         async with (
             Upstream(answer(200)) as upstream,
-            Redrive(tmp_path, config(upstream), arguments=("--take-over", str(path))) as before,
+            Redrive(tmp_path, config(upstream), arguments=("--take-over", path)) as before,
         ):
-            path.chmod(0o666)
+            os.chmod(path, 0o666)
             process = await asyncio.create_subprocess_exec(
-                "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", sys.executable, "-c", code, str(path),
+                "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", sys.executable, "-c", code, path,
                 stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             _, errors = await process.communicate()
