@@ -35,14 +35,15 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
-from proxy.process import SIGNALS, Background, Given, WorkerFailedError, failure_notifier, leave, within
+from proxy.process import SIGNALS, Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, leave, within
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
-from proxy.server.inherited import Inherited, InheritedSocket
+from proxy.server.inherited import Inherited
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.service_manager import ServiceManager
-from proxy.take_over import Handover, Offer, shown
+from proxy.succession import Succession
+from proxy.take_over import Handover
 from proxy.transport.clock import monotonic, wall
 
 if TYPE_CHECKING:  # a single process does not load what only workers need
@@ -103,10 +104,10 @@ class ServerProcess:
         self._asked_for = settings
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
-        self._draining = self._signalled = False
+        self._draining = False
         self._taken, self._taking = asyncio.Event(), asyncio.Lock()  # the event of the last reload
         self._taken.set()
-        self._end, self._at_once = asyncio.Event(), asyncio.Event()
+        self._end = EndOfProcess()
         self._watcher = Watcher(file, os.environ, loaded, self._loaded, edit)
         self._descriptors = limit()
         self._admin = settings.admin
@@ -121,11 +122,17 @@ class ServerProcess:
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
-        self._handover = Handover() if handover is None else handover
-        inherited = Inherited(self._handover.sockets)
+        handover = Handover() if handover is None else handover
+        inherited = Inherited(handover.sockets)
         self._listeners = Listeners({"listen": serving, "admin": admin, "probe": probe}, inherited)
-        self._offer = Offer(self._offered, self._replaced, self._kept, self._beside)
-        self._deferred: tuple[LoadResult, str] | None = None  # a configuration that came while a successor started
+        self._succession = Succession(
+            handover,
+            self._listeners,
+            self._notices.notify,
+            may_leave=self._may_leave,
+            replaced=self._end.wanted.set,
+            load=self._loaded,
+        )
 
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
         """Make the data path of a single process, which carries the calls itself; return it and the recent calls."""
@@ -164,9 +171,9 @@ class ServerProcess:
         raises.
         """
         for number in SIGNALS:
-            self._loop.add_signal_handler(number, self.end)
+            self._loop.add_signal_handler(number, self._end.signal)
         opening = self._loop.create_task(self.open())
-        ended = self._loop.create_task(self._end.wait())
+        ended = self._loop.create_task(self._end.wanted.wait())
         await asyncio.wait({opening, ended}, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         if opening.done():
@@ -181,7 +188,7 @@ class ServerProcess:
         plan = self._listeners.plan(self.settings)
         await self._listeners.take(plan)
         await self._serving.start()
-        await self._take_over()
+        await self._succession.begin()
         begin = self._beside.begin
         self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload("SIGHUP")))
         self._loop.add_signal_handler(signal.SIGUSR2, lambda: begin(self._serving.roll()))
@@ -194,27 +201,6 @@ class ServerProcess:
         self._notify_few_files()
         self._notify_little_memory()
         self._manager.ready(self._status())
-
-    async def _take_over(self) -> None:
-        """Tell the process before this one, if there is any, that this one serves; then offer the listeners to the next
-        one.
-        """
-        before, unused = self._handover.predecessor, self._listeners.close_inherited()
-        if before is not None:
-            line = f"took over from process {before.pid}, redrive {before.release}, which lets its calls finish"
-            self._notices.notify("took_over", [line], predecessor=before.pid, release=before.release)
-            await asyncio.to_thread(before.replace)
-        elif unused:
-            lines = [
-                f"the service manager listens on {at}, which no setting names: nothing is served there" for at in unused
-            ]
-            self._notices.notify("inherited", lines, unused=unused)
-        try:
-            self._offer.open(self._handover.names)
-        except OSError as error:
-            path = shown(self._handover.names[0])
-            line = f"a successor can't take over: {path}: {error.strerror or error}"
-            self._notices.notify("failed", [line], error=line)
 
     def _access(self) -> Access:
         admin = self.settings.admin or self._admin
@@ -239,7 +225,7 @@ class ServerProcess:
             await self._watcher.reload(why)
             await self._taken.wait()
         finally:
-            if not self._end.is_set():
+            if not self._end.wanted.is_set():
                 self._manager.ready(self._status())
 
     def _status(self) -> str:
@@ -272,11 +258,9 @@ class ServerProcess:
 
     def _loaded(self, result: LoadResult, why: str) -> None:
         """Put a configuration that was loaded again in force, or report its errors and keep the old one. `why` names
-        the cause of the reload in logs. While a successor starts, the configuration waits for its end: the successor
-        has the addresses that are in force; once it serves, it has the new configuration too.
+        the cause of the reload in logs.
         """
-        if self._offer.is_asked:
-            self._deferred = result, why
+        if self._succession.defers(result, why):
             return
         asked_for, plan = result.settings, None
         settings = None if asked_for is None else fitted(asked_for, self._memory, self._resident)
@@ -324,31 +308,10 @@ class ServerProcess:
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """Let calls finish, then end the process, because a signal came; at the second signal, end it at once."""
-        if self._signalled:
-            self._at_once.set()
-        self._signalled = True
-        self._end.set()
-
-    async def _offered(self) -> list[InheritedSocket] | None:
-        """Return the listeners for a successor; None if this process drains already."""
-        await self._taken.wait()  # a reload may be opening listeners
-        return None if self._draining else self._listeners.offered()
-
-    def _replaced(self, pid: int, release: str) -> None:
-        """End this process because its successor serves: calls have `drain` seconds to finish, as after a signal."""
-        line = f"process {pid}, redrive {release}, has taken over"
-        self._notices.notify("replaced", [line], successor=pid, release=release)
-        self._end.set()
-
-    def _kept(self, pid: int) -> None:
-        """Go on because a successor ended before it served."""
-        line = f"process {pid} wanted to take over, and ended before it served: this one goes on"
-        self._notices.notify("kept", [line], successor=pid)
-        deferred, self._deferred = self._deferred, None
-        if deferred is not None:
-            self._loaded(*deferred)
+    async def _may_leave(self) -> bool:
+        """Whether a successor may have the listeners, once no reload opens any."""
+        await self._taken.wait()
+        return not self._draining
 
     def drain(self) -> None:
         """Report the process as not ready from now on, and after `drain` seconds refuse calls. The process goes on
@@ -357,7 +320,7 @@ class ServerProcess:
         if self._draining:
             return
         self._draining = True
-        self._serving.drain(replaced=self._offer.is_over)
+        self._serving.drain(replaced=self._succession.is_replaced)
         calls = self._serving.usage.in_flight
         self._notices.notify("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
         self._loop.call_later(self.settings.drain, self._serving.refuse)
@@ -366,19 +329,17 @@ class ServerProcess:
         """Serve until a signal to end arrives, then until no call is under way or the configured `drain` time has run
         out; then close everything.
         """
-        await self._end.wait()
+        await self._end.wanted.wait()
         self._manager.stopping(self.settings.drain + _AFTER_DRAIN)
         self.drain()
         until = self._loop.time() + self.settings.drain
-        if self._offer.is_over:
-            await self._step(self._leave_listeners())
-        self._offer.close()
+        await self._step(self._succession.leave(self._serving.is_own))
         await self._until_quiet(until)
         self._beside.cancel()
         self._serving.refuse()
-        if not self._at_once.is_set():
+        if not self._end.at_once.is_set():
             await self._step(self._listeners.close("listen"))
-        cut = await self._step(self._serving.close(at_once=self._at_once.is_set()), 0)
+        cut = await self._step(self._serving.close(at_once=self._end.at_once.is_set()), 0)
         await self._step(self._listeners.close("admin", "probe"))
         self._notices.notify("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         self._sink.close()
@@ -390,27 +351,18 @@ class ServerProcess:
         """
         return await within(_STEP, work, otherwise, self._notices.notify)
 
-    async def _leave_listeners(self) -> None:
-        """Accept no more connections: the successor does. Its addresses stay closed to the calls that go on here."""
-        settings = ("listen", "admin", "probe")
-        addresses = [address for setting in settings for address in self._listeners.addresses(setting)]
-        for setting in settings:
-            await self._listeners.close(setting)
-        for address in addresses:
-            self._serving.is_own(address)
-
     async def _until_quiet(self, until: float) -> None:
         """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends
         early at `until` (in seconds of the loop's clock) or at a second signal.
         """
         seen, quiet_since = self._serving.seen, self._loop.time()
-        while (now := self._loop.time()) < until and not self._at_once.is_set():
+        while (now := self._loop.time()) < until and not self._end.at_once.is_set():
             if self._serving.usage.busy or self._serving.seen != seen:
                 seen, quiet_since = self._serving.seen, now
             elif now - quiet_since >= _QUIET:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._at_once.wait(), _LOOK)
+                await asyncio.wait_for(self._end.at_once.wait(), _LOOK)
 
     # -- being watched --------------------------------------------------------------------------------------------
 

@@ -71,6 +71,21 @@ def failure_notifier(notify: Callable[..., None]) -> Failed:
     return lambda what, error: notify("failed", [repr(error)], what=what, error=repr(error))
 
 
+class EndOfProcess:
+    """The end of a process: an event for that it is `wanted`, and one for that it is to come `at_once`."""
+
+    def __init__(self) -> None:
+        self.wanted, self.at_once = asyncio.Event(), asyncio.Event()
+        self._signalled = False
+
+    def signal(self) -> None:
+        """Note a signal: after the first, calls may finish; the second ends the process at once."""
+        if self._signalled:
+            self.at_once.set()
+        self._signalled = True
+        self.wanted.set()
+
+
 class Background:
     """Tasks in the background, kept until they are done, because a loop keeps only weak references to its tasks.
     `failed` is called with the text and the error of each task that failed.

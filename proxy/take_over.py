@@ -35,7 +35,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,24 +162,24 @@ def _asked(sock: socket.socket, name: str) -> Predecessor:
 
 
 class Offer:
-    """The offer of this process's listeners. `listeners` is awaited for them. `replaced` is called with the successor's
-    process id and release once it serves; `kept` is called if a successor ended before that.
+    """The offer of this process's listeners. `listeners` is awaited for them, and returns None if they are not to be
+    had. `replaced` is called with the successor's process id and release once it serves; `kept` is called with the
+    process id if it ended before that. `is_asked`: a successor starts; `is_taken`: it serves.
     """
 
     def __init__(
         self,
-        listeners: Callable[[], Any],
+        listeners: Callable[[], Awaitable[list[InheritedSocket] | None]],
         replaced: Callable[[int, str], None],
         kept: Callable[[int], None],
-        background: Background,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
         self._replaced = replaced
         self._kept = kept
-        self._background = background
+        self._conversations = Background()
         self._open: dict[str, socket.socket] = {}
-        self.is_asked = self.is_over = False
+        self.is_asked = self.is_taken = False
 
     def open(self, names: Iterable[str]) -> None:
         """Make the offer on these names. Abstract names that another process has are left out. Raises OSError for a
@@ -204,7 +204,6 @@ class Offer:
 
     def close(self) -> None:
         """Withdraw the offer. A socket file stays: a successor may have replaced it already."""
-        self.is_over = True
         for sock in self._open.values():
             self._loop.remove_reader(sock)
             sock.close()
@@ -226,7 +225,7 @@ class Offer:
                 _Peer(sock).say({"refused": why})
             return
         self.is_asked = True
-        self._background.begin(self._converse(sock, pid))
+        self._conversations.begin(self._converse(sock, pid))
 
     async def _converse(self, sock: socket.socket, pid: int) -> None:
         """Give the listeners to a process that has connected, and wait until it serves or has ended."""
@@ -238,6 +237,7 @@ class Offer:
             self.is_asked = False
             self._kept(pid)
         else:
+            self.is_taken = True
             self.close()
             self._replaced(pid, release)
             with contextlib.suppress(OSError):
@@ -251,7 +251,7 @@ class Offer:
         if asked["take_over"] != _CONVERSATION:
             peer.say({"refused": f"redrive {__version__} does not know this way to take over"})
             raise TakeOverError
-        listeners: list[InheritedSocket] | None = await self._listeners()
+        listeners = await self._listeners()
         if listeners is None:
             peer.say({"refused": "it is draining"})
             raise TakeOverError
