@@ -19,7 +19,7 @@ _SETTINGS = ("listen", "admin", "probe")
 
 
 class Succession:
-    """The relation of a process to the one before it and the one after it. `may_leave` is awaited before the listeners are
+    """A process between the one before it and the one after it. `may_leave` is awaited before the listeners are
     given away: whether this process serves, with no reload in progress. `replaced` is called when the successor serves;
     `load` is called with a configuration that came meanwhile, if the successor ended before that.
     """
