@@ -99,7 +99,7 @@ def restored(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
     return {**kept, **{f"{SAVED}{name}": None for name, value in kept.items() if value is not None}}
 
 
-def told_of(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+def replaced_proxies(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """The lines that tell a user of the proxies that the variables replace, without their passwords."""
     ours = variables(settings)
     replaced: dict[str, list[str]] = {}
@@ -133,7 +133,7 @@ def _appended(environ: Mapping[str, str], name: str) -> str:
 
 
 def _trust_store(settings: Settings) -> Path:
-    """Where `redrive ca export --to` writes the trust store for Java, if it is told the CA's own folder."""
+    """The path of the trust store for Java that `redrive ca export --to` writes if it is given the CA's own folder."""
     return Path(settings.ca.cert).with_name("truststore.p12")
 
 

@@ -1,8 +1,8 @@
 """`redrive exec`: one command, with a redrive of its own in front of its requests for as long as it runs.
 
-The redrive is a process of its own on free ports. It ends with this one, whatever this one dies of. The command gets
-the variables of `redrive env`; its exit status, or the signal that ended it, becomes ours, and signals are passed on to
-it.
+The redrive is a process of its own on free ports. It ends when this process ends, however that happens. The command
+gets the variables of `redrive env`; its exit status, or the signal that ended it, becomes ours, and signals are passed
+on to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from proxy.app_env import told_of, variables, warn_if_missing
+from proxy.app_env import replaced_proxies, variables, warn_if_missing
 from proxy.config.load import LoadResult, find, load, taken
 from proxy.config.settings import Address, Settings
 from proxy.config.yaml_tree import Map, adopt
@@ -90,7 +90,9 @@ class _Edit:
 
 
 def serve(file: str | None, given: str) -> None:
-    """Serve the configuration `file` for a command until it ends; `given`: "CA folder|yes or no for intercept"."""
+    """Serve the configuration `file` for a command until the command ends. `given`: the folder of the CA, a bar, and
+    "yes" if HTTPS is intercepted or "no" if not.
+    """
     from proxy.main import serve as serve_process
     from proxy.server.late_client import import_aiohttp
 
@@ -115,7 +117,7 @@ def run(config: str | None, command: Sequence[str], *, intercept: bool, quiet: b
             served = replace(settings, listen=(sidecar.listen,))
             if not quiet:
                 warn_if_missing(served)
-                for line in told_of(served, os.environ):
+                for line in replaced_proxies(served, os.environ):
                     print(f"redrive: {line}", file=sys.stderr)
             added = {"REDRIVE_URL": f"http://{sidecar.listen}", "REDRIVE_ADMIN": f"http://{sidecar.admin}"}
             status = _run(command, {**os.environ, **variables(served, os.environ), **added})
@@ -183,7 +185,7 @@ class _Sidecar:
             count(json.loads(line), self.calls)
 
     def close(self) -> None:
-        """End it, and wait until its last line has been read."""
+        """End the process, and wait until its last line has been read."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

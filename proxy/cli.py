@@ -360,9 +360,9 @@ def env(options: argparse.Namespace) -> int:
         PLAIN_NAME,
         NotWritableError,
         lines,
+        replaced_proxies,
         restored,
         saved,
-        told_of,
         variables,
         warn_if_missing,
     )
@@ -383,7 +383,7 @@ def env(options: argparse.Namespace) -> int:
         else:
             kept = {} if dotenv else saved(values, os.environ)
             printed = list(lines({**values, **kept}, options.shell))
-            for line in told_of(settings, os.environ):
+            for line in replaced_proxies(settings, os.environ):
                 print(f"redrive: {line}", file=sys.stderr)
     except NotWritableError as error:
         return _refuse(str(error))

@@ -1,4 +1,4 @@
-"""Which calls `/requests` lists: those of an upstream, a route, an outcome, a status or an app."""
+"""The filter of `/requests`: the calls of an upstream, a route, an outcome, a status or an app."""
 
 from __future__ import annotations
 

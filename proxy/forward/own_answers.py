@@ -86,14 +86,14 @@ class OwnAnswer:
         }
         fields: tuple[tuple[str, str], ...] = ()
         if self.request is not None and self.policy is not None:
-            told, words = as_text(self.request, self.message), words_of(self.policy)
-            if words is not None and told is None:
+            worded, words = as_text(self.request, self.message), words_of(self.policy)
+            if words is not None and worded is None:
                 values = {key: members[key] for key in ("type", "status", "outcome")}
                 values |= {"message": self.message, "word": words.word(self.status)}
-                told = as_xml(words, self.request, members, values)
+                worded = as_xml(words, self.request, members, values)
                 fields = with_words(words, members, values)
-            if told is not None:
-                return told
+            if worded is not None:
+                return worded
         return Worded("application/problem+json", json.dumps(members).encode() + b"\n", fields)
 
 

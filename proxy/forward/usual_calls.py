@@ -1,7 +1,7 @@
 """The pace at which URLs are called again after an answer that was no failure, from the last calls.
 
-An app's retry of a call that failed comes sooner than the app, or another one, would have called that URL anyway. How
-soon that is, the calls after successes say: those are never retries.
+An app's retry of a call that failed comes sooner than any app would have called that URL anyway. The calls after
+successes, which are never retries, say how soon that would be.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pace:
         self.others: list[float] = []
 
     def sort(self) -> None:
-        """Sort the times, once all were added."""
+        """Sort the times, once all have been added."""
         self.own.sort()
         self.others.sort()
 
@@ -52,9 +52,9 @@ class UsualCalls:
         self._seconds = well[0] - well[-1] if well else 0.0
         self._paces: dict[_Key, Pace] = {}
         self._all = Pace()
-        opened = {call.client: call for call in latest}  # of each connection the first call
-        own: dict[tuple[_Key, str], float] = {}  # when the next call began, of each URL and connection
-        others: dict[_Key, float] = {}  # and of each URL on a connection that was new
+        opened = {call.client: call for call in latest}  # the first call of each connection
+        own: dict[tuple[_Key, str], float] = {}  # when the next call of a URL began on a connection
+        others: dict[_Key, float] = {}  # and when on a new connection
         for call in latest:
             key = _key(call)
             if call.outcome is Outcome.SUCCESS:

@@ -32,13 +32,13 @@ UpstreamModel = Callable[[int, float], Sending]
 
 
 class KnownBody:
-    """The body of a request, as far as it matters here."""
+    """A request's body that is known from the beginning (`proxy.retry.facts.Body`)."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces
 
     def whole(self) -> Sequence[bytes]:
-        """All of it."""
+        """The whole body, in pieces."""
         return self._pieces
 
 

@@ -131,8 +131,8 @@ class Series:
     `at_once` counts the calls that succeeded with their first attempt, by status // 100; `outcomes` and `results` do
     not include them, and they are added when those are read. `grpc`: gRPC calls by the status that the app got.
     `apps`: the calls, retries and denials of each app, if the configuration names apps. `tokens`: a language
-    model's tokens, by kind; `estimate_ratios`: how often each of RATIOS was the first that what an answer cost did
-    not exceed, as a multiple of its estimate. `fallbacks`: calls that went on from here to another upstream, by
+    model's tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a multiple of their estimates,
+    by the bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by
     that upstream and by the outcome that they would have had. An attempt is counted for the upstream that it went
     to, everything else for the upstream at which the call began.
     """

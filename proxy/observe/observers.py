@@ -79,16 +79,14 @@ class Observers:
         return self.recent.last_calls()
 
     def stream_failed(self, policy: Policy, error: str) -> None:
-        """Count an error inside a stream that went to the app, and give notice of it, but not thousands of times a
-        second.
-        """
+        """Count an error inside a stream that went to the app, and give notice of it, at most MOST times a second."""
         series = self.metrics.series(policy)
         series.stream_errors += 1
         what = f"an error came in a stream that had already begun to go to the app: {error}"
         self._notify_of_stream("stream_error", policy, what, error=error)
 
     def stream_unfinished(self, policy: Policy) -> None:
-        """Count a stream that ended without its end, and give notice of it, but not thousands of times a second."""
+        """Count a stream that ended without its last event, and give notice of it, at most MOST times a second."""
         series = self.metrics.series(policy)
         series.streams_unfinished += 1
         what = "a stream of events ended without its last event; what had come had gone to the app"

@@ -36,8 +36,8 @@ class AppParts:
         self._places = {name: place for place, (name, _) in enumerate(shares)}
         self.sizes = _sizes([weight for _, weight in shares], capacity, min(price, capacity))
         missing = 1 - level / capacity if capacity else 0.0
-        self._spent = [0.0] * len(shares)  # of each part, by its own app
-        self._lent = [size * missing for size in self.sizes]  # of each part, to other apps
+        self._spent = [0.0] * len(shares)  # the tokens of each part that its own app has spent
+        self._lent = [size * missing for size in self.sizes]  # and those that other apps have
         self._seen = [float("-inf")] * len(shares)  # when the app made its last call
 
     def place(self, app: str) -> int:

@@ -1,4 +1,4 @@
-"""Which answers are kept until they are whole, since another attempt may follow if they break.
+"""The choice of answers that are kept until they are whole, since another attempt may follow if they break.
 
 Contract, section 15, "Whole answers". An answer is kept only if another attempt would really follow a break: nothing is
 delayed that could not be repeated.

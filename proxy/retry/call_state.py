@@ -129,7 +129,9 @@ class CallState:
         return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def stream_ends(self, reply: Reply) -> tuple[StreamEnds, ...]:
-        """How this answer ends, if it is a stream that the request asked for; none if no pack says."""
+        """The ways in which this answer, a stream of events that the request asked for, may end; none if no pack
+        says any.
+        """
         if not self.policy.classify.stream_ends or not is_event_stream(reply):
             return ()
         if self.ends is None:

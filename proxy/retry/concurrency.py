@@ -7,8 +7,7 @@ and gives it back exactly once (`proxy.retry.admission.Payment`). There are neve
 Theory. A waiter asks for a place; no place is ever assigned to it. A place that becomes free is offered to the first in
 the queue, whose alarm rings at once (`retime`); it asks again, and the next one is offered what is left. A call that
 comes while others wait goes to the end of the queue, so no call is overtaken, unless apps have names
-(`proxy.retry.fair_order`). A call that gives up its turn offers it
-to the next.
+(`proxy.retry.fair_order`). A call that gives up its turn offers it to the next.
 """
 
 from __future__ import annotations

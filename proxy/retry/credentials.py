@@ -42,15 +42,15 @@ L = TypeVar("L", bound=KeyGates)
 
 class Roster:
     """The credentials of one upstream: whose turn it is in this process, and which are put aside, by their hashes.
-    `told`: called with the hash of each credential that is put aside here, and the seconds for which it is; None if no
-    other machine has to know.
+    `report`: called with the hash of each credential that is put aside here, and the seconds for which it is; None if
+    no other machine has to know.
     """
 
-    __slots__ = ("_until", "told", "turn")
+    __slots__ = ("_until", "report", "turn")
 
     def __init__(self) -> None:
         self.turn = 0
-        self.told: Callable[[str, float], None] | None = None
+        self.report: Callable[[str, float], None] | None = None
         self._until: dict[str, float] = {}
 
     def aside_until(self, digest: str) -> float:
@@ -124,8 +124,8 @@ class KeyRing(Generic[L]):
         """Put aside a credential that the upstream refuses. Returns whether it was in use until now."""
         digest, roster = self.definition.digests[key], self.roster
         was_used = roster.put_aside(digest, now)
-        if was_used and roster.told is not None:
-            roster.told(digest, ASIDE)
+        if was_used and roster.report is not None:
+            roster.report(digest, ASIDE)
         return was_used
 
 

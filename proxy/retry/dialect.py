@@ -132,7 +132,7 @@ class AskedFor:
 @dataclass(frozen=True, slots=True)
 class ErrorsInside:
     """The errors that may be in a success's XML: in answers to one of `requests`, if the root element is `root`. Such
-    an error is read as an answer with `status` is. White space before the root is passed on once it has come for
+    an error is treated like an answer with this `status`. White space before the root is passed on once it has come for
     `awake` seconds.
     """
 

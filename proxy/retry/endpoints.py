@@ -81,7 +81,7 @@ class Endpoints:
         self._elsewhere = [0.0] * len(shares)  # until when endpoints are passed over because they refuse other machines
         #: Called with the label of an endpoint that refuses connections, and for how many seconds it is passed over; 0
         #: when it refuses none any more. None if no other machine has to know.
-        self.told: Callable[[str, float], None] | None = None
+        self.report: Callable[[str, float], None] | None = None
 
     def seconds_left(self, now: float) -> float:
         """Seconds until a call may be sent to any of these endpoints; 0 if one may be now."""
@@ -133,8 +133,8 @@ class Endpoints:
     def refused(self, index: int, now: float) -> None:
         """Note that the endpoint could not be connected to. Attempts that fail together count once."""
         penalty = self._penalties[index]
-        if penalty.refused(now) and self.told is not None:
-            self.told(self.shares[index].label, penalty.seconds)
+        if penalty.refused(now) and self.report is not None:
+            self.report(self.shares[index].label, penalty.seconds)
 
     def reached(self, index: int) -> None:
         """Note that the endpoint could be connected to."""
@@ -142,8 +142,8 @@ class Endpoints:
         if penalty.until or self._elsewhere[index]:
             penalty.reached()
             self._elsewhere[index] = 0.0
-            if self.told is not None:
-                self.told(self.shares[index].label, 0.0)
+            if self.report is not None:
+                self.report(self.shares[index].label, 0.0)
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
         """Note for how many seconds an endpoint is passed over on another machine, which it refuses; 0 if it refuses it
@@ -207,12 +207,12 @@ class EndpointGroup:
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)
 
-    def share(self, told: Callable[[str, float], None]) -> None:
-        """Tell other machines of the endpoints that refuse connections (`Endpoints.told`), if the upstream lists
+    def share(self, report: Callable[[str, float], None]) -> None:
+        """Tell other machines of the endpoints that refuse connections (`Endpoints.report`), if the upstream lists
         some.
         """
         if self._named is not None:
-            self._named.told = told
+            self._named.report = report
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
         """Note that an endpoint refuses other machines (`Endpoints.refused_elsewhere`)."""

@@ -35,7 +35,7 @@ class FairOrder:
     def __init__(self) -> None:
         self._given = 0  # the places that the best priority had in a row, while others waited
         self._turn = 0  # the turns that lower priorities had
-        self._time: dict[int, float] = {}  # by priority: the virtual time, at which its last call began
+        self._time: dict[int, float] = {}  # by priority: the virtual time at which its last call began
         self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
 
     def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
@@ -59,7 +59,7 @@ class FairOrder:
         self._note(app.rank, app, price)
 
     def _give(self, *, others: bool) -> bool:
-        """Count a place. `others`: calls of another priority wait. Returns whether it is the one for a lower one."""
+        """Count a place; return whether it goes to a lower priority. `others`: calls of another priority wait."""
         is_lower = others and self._given >= ONE_OF - 1
         self._given = self._given + 1 if others and not is_lower else 0
         self._turn += is_lower

@@ -68,8 +68,8 @@ class BodyWait:
     """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte
     that counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
     `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
-    which must be there to the end; `root`: the look for an error in the body's XML. `looks`: the beginning is waited
-    for, and not only `kept`, the keeping of the whole answer (None if it is not kept).
+    which must be there to the end; `root`: the look for an error in the body's XML. `looks`: whether the
+    beginning is waited for. `kept`: the keeping of the whole answer, None if it is not kept.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class BodyWait:
     ) -> None:
         self._root = root
         self.looks = looks
-        self.over = not looks  # the look
+        self.over = not looks  # the look at the beginning is over
         self.kept = kept
         self._size = 0
         coding = self._coding = coding_of(reply.fields)

@@ -308,8 +308,8 @@ class Governor:
             self._look(over, now)
 
     def _own_answered(self, caller: Caller, now: float) -> list[Lane]:
-        """Note that an attempt was answered by its endpoint itself. Returns the lanes of its route and path, of which
-        that ends an outage.
+        """Note that an attempt was answered by its endpoint itself. Returns the lanes of its route and path whose
+        outages that ends.
         """
         over = []
         if self._lost_paths:

@@ -183,7 +183,9 @@ class Lane:
         self.release(now)
 
     def go_alone_in_weather(self, now: float) -> None:
-        """Use what was this process's part of the limit, and probe by itself: it is connected to no fleet any more."""
+        """Go on with this process's part of the limit, and probe alone: the process is connected to no fleet any
+        more.
+        """
         limit, share = self.limit, self.limit_share
         if limit.is_on and not limit.returns and share < _NEVER:
             limit.set(max(1.0, min(limit.most, share)), max(1.0, min(limit.threshold, share)))
@@ -435,8 +437,8 @@ class Lane:
         return max(wait, idle)
 
     def _wait_without(self, waiter: Waiter, wait: float, gap: float, now: float, hold: float) -> float:
-        """The seconds until the waiter is sent, after `wait` seconds in which none is and one call each `gap` seconds,
-        without the calls before it that leave before their turn, because they are held for `hold` seconds at most.
+        """The seconds until the waiter is sent, if none is sent for `wait` seconds and then one call each `gap`
+        seconds. Calls before it that are held for `hold` seconds at most, and leave before their turn, are left out.
         """
         for other, since in self.queue.items():
             if other is waiter:

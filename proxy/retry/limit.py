@@ -31,7 +31,7 @@ _NEVER = float("inf")
 
 #: The weight of the newest round trip in their mean (RFC 6298, section 2.3).
 _NEWEST = 0.125
-#: The same for the mean over a longer time.
+#: The weight of the newest round trip in their mean over a longer time.
 _NEWEST_LONG = 0.02
 #: An answer came much slower than usual above this multiple of the usual time.
 SLOW = 3.5
@@ -41,14 +41,14 @@ _SLOW_CUT = 0.7
 _MUCH_SLOWER = 7.0
 #: Seconds after an attempt without an answer in which further ones are feared.
 _TIMES_OUT = 30.0
-#: How much the pace grows with each quick answer, and with each other one that is not much slower, if it is one of less
-#: than one place; or each second; and for how many seconds at once.
+#: Factors by which a pace of less than one place grows: with each quick answer, and with each other one that is not
+#: much slower than usual, or with each second; and the most seconds that count at once.
 _LESS_SPACED, _LITTLE_LESS, _LESS_AT_ONCE = 1.25, 1.1, 3.0
-#: More places than are ever in use; and the seconds in which calls are sent that a limit held which is given up.
+#: More places than are ever in use; and the seconds within which a limit that is given up sends the calls that it held.
 _ANY, _DRAIN = 1e9, 2.0
-#: So many answers are waited for before the fastest of them counts as slow; while less than one place is used.
+#: The number of answers before the fastest of them counts as slow; and the same while less than one place is used.
 _FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
-#: At half the limit, answers that take this part of what they took still count as as slow.
+#: At half the limit, answers that take this part of the earlier time still count as equally slow.
 _AS_SLOW = 0.75
 #: Seconds for which answers stay slow before that is called usual: a queue in the upstream has gone by then.
 _SLOW_FOR = 5.0
@@ -56,7 +56,7 @@ _SLOW_FOR = 5.0
 _QUIET = 5.0
 #: A call that waits for longer (seconds) is held by a limit that binds; others came at the same time by chance.
 _LONG = 0.1
-#: The most failures, as a share, that are called usual then.
+#: The largest share of failures that is called usual.
 _MOST_BY_CHANCE = 0.4
 #: Seconds for which a limit that was given up is not tried again: at first, and at most.
 _GIVEN_UP, _GIVEN_UP_LONGEST = 5.0, 60.0

@@ -1,4 +1,4 @@
-"""The paths of one scope whose latest attempts ended without an answer of their upstream's own, by the row.
+"""The paths of one scope whose latest attempts in a row ended without an answer of their upstream's own.
 
 Contract, section 14: such attempts count only for their route and method, so that a poll that answers 503 takes no
 other call down. (choice) A poll has a path of its own, but seldom a route of its own. So attempts in a row of one path

@@ -31,8 +31,8 @@ class Resumption:
 
 
 def would_resume(call: CallState, fault: Fault) -> bool:
-    """Whether the policy goes on with an answer that broke so, apart from its mode and from what is left of its
-    bounds.
+    """Whether the policy lets an answer that broke with `fault` go on, whatever its mode, and however often the answer
+    went on before.
     """
     policy = call.policy
     if policy.resume is None or call.hints.disabled or policy.strategy.kind == "none" or policy.mode == "off":

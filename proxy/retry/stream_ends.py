@@ -20,7 +20,7 @@ from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request
 from proxy.retry.first_byte import asks_for_stream
 from proxy.retry.json_paths import values_at
 
-#: The fault of a stream that ended cleanly without its end.
+#: The fault of a stream that ended cleanly without its last event.
 UNFINISHED = Fault(
     FaultKind.RESET,
     Progress.ANSWERED,
@@ -30,7 +30,7 @@ UNFINISHED = Fault(
 
 
 def ends_of(rules: Classify, request: Request, reply: Reply) -> tuple[StreamEnds, ...]:
-    """The packs' words on how this answer ends; none if it is no stream that the request asked for."""
+    """The ways in which this answer may end, by the packs; none if it is no stream that the request asked for."""
     if not rules.stream_ends or reply.status >= 400 or not is_event_stream(reply):
         return ()
     if coding_of(reply.fields) not in READABLE:
@@ -59,7 +59,7 @@ class EndReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now has ended without its end."""
+        """Whether a stream that ends now lacks its last event."""
         return not self.ended and (self._known is not None or not self._any)
 
     @property

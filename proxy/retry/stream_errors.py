@@ -48,7 +48,7 @@ class StreamWatch:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now has ended without its end."""
+        """Whether a stream that ends now lacks its last event."""
         return self.ends is not None and self.ends.unfinished
 
     @property

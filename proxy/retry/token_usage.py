@@ -59,7 +59,7 @@ class UsageReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now has ended without its end, as `watch` says."""
+        """Whether a stream that ends now lacks its last event, as `watch` says."""
         return self.watch is not None and self.watch.unfinished
 
     def feed(self, data: bytes) -> list[str]:

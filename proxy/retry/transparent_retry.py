@@ -24,7 +24,7 @@ class TransparentRetry:
 
     @property
     def made(self) -> bool:
-        """Whether it has been made."""
+        """Whether the transparent retry has been made."""
         return self._state == _USED
 
     def note_processed(self) -> None:

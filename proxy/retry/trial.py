@@ -116,7 +116,7 @@ class Trial:
             if first.ended >= _UNDER_WAY:
                 self._share = first.share
         is_less = pace <= _LESS * self.pace or (self._is_first and first.ended >= _UNDER_WAY)
-        part = min(1.0, pace / max(_LESS * self.pace, 1e-3))  # the less is sent, the fewer would load explain
+        part = min(1.0, pace / max(_LESS * self.pace, 1e-3))  # the less is sent, the fewer refusals load would explain
         as_many = max(_LEAST, _AS_MANY * part * self._share) <= share <= _MOST
         as_slow = second.is_fast or (self._fastest < _NEVER and fastest >= _AS_SLOW * self._fastest)
         answered = second.silent * 2 <= second.refused  # silence is what a queue looks like

@@ -32,8 +32,8 @@ class WeatherChanged:
     group of callers: ALL_CALLERS, NO_CREDENTIAL, the hash of a credential, or a route (`proxy.retry.caller`). `scope`
     is the scope value, to tell changes apart; it may be a secret's hash. `at`: when it was noticed; `since`: when the
     limit or outage began (seconds on the driver's clock). `limit`: the attempts that may be under way (of a limit that
-    is over: the fewest that were), infinity for none. `ended` says how the latest attempts `of` that number ended: each
-    failure with its count. `why` is a word: see REASONS.
+    is over: the fewest that were), infinity for none. `ended`: how the latest `of` attempts ended, as a count of each
+    failure. `why` is a word: see REASONS.
     """
 
     event: str

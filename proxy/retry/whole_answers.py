@@ -23,8 +23,8 @@ class Budget(Protocol):
 
 
 class WholeAnswer:
-    """The keeping of one answer until its body is whole. `goes_on`: when the answer goes on although it is not (seconds
-    on the driver's clock); `budget`: where the kept bytes count, set by a driver that has one.
+    """The keeping of one answer until its body is whole. `goes_on`: when the answer goes to the app although it is not
+    whole (seconds on the driver's clock); `budget`: where the kept bytes count, set by a driver that has one.
     """
 
     __slots__ = ("_charged", "_left", "_wait", "budget", "goes_on")

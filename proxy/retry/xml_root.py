@@ -30,9 +30,9 @@ class RootReader:
     def __init__(self) -> None:
         self.name = ""
         self.over = False
-        self._rest = b""  # what came and is not read yet
-        self._end = b""  # what the markup that is being read ends with
-        self._started = False  # past a byte order mark
+        self._rest = b""  # the bytes that came and were not read yet
+        self._end = b""  # the bytes that end the markup which is being read
+        self._started = False  # a byte order mark, if there is one, has been read
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes of the body. Returns whether more of it would change nothing."""
@@ -55,7 +55,7 @@ class RootReader:
             return bool(found)
         rest = self._rest = self._rest.lstrip(_BLANK)
         if any(rest != begins and begins.startswith(rest) for begins, _ in _BEFORE):
-            return False  # it may become one of these
+            return False  # more bytes may make it one of these
         for begins, ends in _BEFORE:
             if rest.startswith(begins):
                 self._rest, self._end = rest[len(begins) :], ends

@@ -116,7 +116,7 @@ class Dialer:
             addresses = sorted(addresses, key=lambda each: last[each] if now - last[each] < AVOIDED else 0.0)
         try:
             return await self._race(addresses, port)
-        except BaseException:  # each of them has failed, or the time was out, which the first has had most of
+        except BaseException:  # all have failed, or the time was out: the first address has had most of it
             self.failed_at((addresses[0], port))
             raise
 

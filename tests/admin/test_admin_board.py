@@ -180,8 +180,8 @@ async def shown(row: Live, *buckets: dict[str, Any], **given: Any) -> dict[str, 
     source.given = Provision(**{"buckets": ("a/x", "a/y"), "rates": ("r", "s"), **given})
     board = source.board()
     await board.look()
-    (told_of,) = changes_since(board, 0)[0]["upstreams"]
-    return dict(told_of)
+    (replaced_proxies,) = changes_since(board, 0)[0]["upstreams"]
+    return dict(replaced_proxies)
 
 
 @pytest.mark.parametrize(
@@ -232,16 +232,20 @@ async def test_the_state_of_an_upstream(row: Live, buckets: tuple[dict[str, Any]
 async def test_a_cooldown_of_some_keys_is_not_the_upstreams(
     cooldown: float, cooling: list[tuple[int, float]], keys: int, state: str, only_keys: bool
 ) -> None:
-    told_of = await shown(counted(10, cooldown=cooldown, cooling=cooling), keys=keys)
-    assert (told_of["state"], told_of["only_keys_cool"], told_of["keys"]) == (state, only_keys, keys)
+    replaced_proxies = await shown(counted(10, cooldown=cooldown, cooling=cooling), keys=keys)
+    assert (replaced_proxies["state"], replaced_proxies["only_keys_cool"], replaced_proxies["keys"]) == (
+        state,
+        only_keys,
+        keys,
+    )
 
 
 async def test_a_row_names_the_lowest_of_its_buckets_and_rates() -> None:
     rates = bucket(3, "rate", "r"), bucket(2, "rate", "s")
-    told_of = await shown(counted(1), bucket(400), bucket(100, label="a/y"), *rates)
-    assert (told_of["bucket"], told_of["rate"]) == ("a/y", "s")
-    told_of = await shown(counted(1))
-    assert (told_of["bucket"], told_of["rate"]) == (None, None)
+    replaced_proxies = await shown(counted(1), bucket(400), bucket(100, label="a/y"), *rates)
+    assert (replaced_proxies["bucket"], replaced_proxies["rate"]) == ("a/y", "s")
+    replaced_proxies = await shown(counted(1))
+    assert (replaced_proxies["bucket"], replaced_proxies["rate"]) == (None, None)
 
 
 async def test_a_row_is_told_again_when_its_bucket_drains_and_when_another_configuration_names_another() -> None:

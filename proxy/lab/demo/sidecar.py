@@ -86,7 +86,7 @@ class Sidecar:
         self._reader = asyncio.create_task(_drain(process.stdout, process.stderr))
 
     async def state(self, session: aiohttp.ClientSession) -> SidecarState:
-        """The state that the admin port tells."""
+        """The state that the admin port reports."""
         bucket = (await _ask(session, f"{self.admin}/buckets"))["buckets"][0]
         upstream = (await _ask(session, f"{self.admin}/upstreams"))["upstreams"][0]
         weather = upstream["weather"] or ()

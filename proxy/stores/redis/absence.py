@@ -67,7 +67,7 @@ class Absence:
         return "" if share.of else WITHHELD if self.on_outage == "deny" else NO_SHARE
 
     def means(self, share: Share) -> str:
-        """The way in which buckets go on, for the operator."""
+        """How buckets are decided during the outage, in words for the operator."""
         if share.of > 1:
             return f"go on with 1/{share.of} of their tokens in this process"
         if share.of:

@@ -90,7 +90,7 @@ class RedisCooldown:
                 each.leave()
 
     def look(self, name: Name, now: float) -> None:
-        """Ask Redis what there is to know of the limit and the outage of this lane."""
+        """Ask Redis for the limit and the outage of this lane."""
         self._governor.lane_of(name)
         weather = self._weathers.get(name)
         if weather is not None:

@@ -170,7 +170,7 @@ class RedisFactory(Factory):
         """The credentials of this upstream: one that is put aside is put aside in the whole fleet."""
         roster = self.inner.roster(upstream)
         if upstream in self.upstreams:
-            roster.told = self._news.join(
+            roster.report = self._news.join(
                 "aside", upstream, lambda digest, seconds: roster.put_aside_for(digest, self._clock() + seconds)
             )
         return roster

@@ -83,7 +83,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def _known_level(self, now: float) -> float:
         if not self.store.out and self._has_heard:
-            return self._level_at(self.heard_at)  # what it has got since, others may have spent
+            return self._level_at(self.heard_at)  # others may have spent what it has got since
         return super()._known_level(now)
 
     def part(self, now: float) -> None:

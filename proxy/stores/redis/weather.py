@@ -6,7 +6,7 @@ and it lends the right to probe to one process. A process that holds calls, or w
 times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process goes on
 with its part of the places, and probes by itself.
 
-A limit by which calls return from a cooldown is not this one's affair (`proxy.stores.redis.cooldown`).
+Limits by which calls return from a cooldown are shared elsewhere (`proxy.stores.redis.cooldown`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class RedisWeather(RedisBucket):
             self._soon(max(now, self._sent_at + OFTEN) if self._wanting else now)
 
     def look(self, now: float) -> None:
-        """Ask Redis what there is to know of the lane, since another process has told of it."""
+        """Ask Redis for the state of the lane, since another process has told of it."""
         self._knows = True
         if not self.store.out:
             self._soon(now)
