@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 # What is installed, a stamp for each set; each verb brings its own (scripts/install.py).
 SERVE := $(VENV)/.serve
 EXTRAS := $(VENV)/.extras
+FAST := $(VENV)/.test
 DEV := $(VENV)/.dev
 DOCS := $(VENV)/.docs
 CONFIG ?= config/redrive.yaml
@@ -29,7 +30,7 @@ $(SERVE): pyproject.toml constraints.txt
 	@"$(PYTHON)" scripts/install.py $@ serve
 
 # What installs waits for whoever else does, so that -j and a second terminal do no harm.
-$(EXTRAS) $(DEV) $(DOCS): $(VENV)/.%: pyproject.toml constraints.txt | $(SERVE)
+$(EXTRAS) $(FAST) $(DEV) $(DOCS): $(VENV)/.%: pyproject.toml constraints.txt | $(SERVE)
 	@"$(PYTHON)" scripts/install.py $@ $*
 
 .PHONY: venv
@@ -50,10 +51,19 @@ core: $(DEV) ## compile the core for this checkout (needs a C compiler; REDRIVE_
 	@$(BIN)/python setup.py -q build_ext --inplace
 	@$(BIN)/redrive --version | grep -q compiled || { echo "nothing was compiled: a C compiler is missing (Debian: gcc)" >&2; exit 2; }
 
+# The core, the vectors, policies, the wire, the configuration, the command line, and the real command in front of real
+# upstreams: what needs nothing but Python, and is over in a minute or two.
+FAST_TESTS := tests/retry tests/vectors tests/policy tests/wire tests/config tests/cli tests/lab/test_policy_test_files.py \
+	tests/docs/test_snippets.py $(addprefix tests/e2e/test_,e2e_retries.py e2e_streaming.py e2e_process.py reload_live.py workers.py exec.py)
+
 .PHONY: test
-test: $(DEV) ## install what the tests need, and run them (ARGS="-k name" for some)
+test: $(if $(wildcard $(DEV)),$(DEV),$(FAST)) ## run the fast tests, in a minute or two on any machine (ARGS="-k name" for some)
+	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rs $(FAST_TESTS) $(ARGS)
+
+.PHONY: test-all
+test-all: $(DEV) ## run all tests, as CI does; as root with apt it also installs curl, node, chromium, promtool, redis
 	@sh scripts/system-packages
-	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal $(ARGS)
+	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rs $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)

@@ -1,8 +1,9 @@
 """What of the package is compiled, where a C compiler is, and what pyproject.toml can't say of it: the readme with
 absolute links, and a source distribution that is the same bytes every time.
 
-Without one the package is Python alone and does the same (docs/decisions/0013-compiled-way.md). All of MODULES are
-compiled or none is: one that is calls others past the interpreter.
+Without one, and with REDRIVE_PURE=1, the package is Python alone and does the same
+(docs/decisions/0013-compiled-way.md). All of MODULES are compiled or none is: one that is calls others past the
+interpreter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
@@ -148,6 +148,8 @@ def extension(module: str) -> Extension:
 
 def generated(modules: Iterable[str], *, pickled: bool) -> list[Extension]:
     """Extensions whose C is there, with code to pickle what their classes make or without it: a tenth of all."""
+    from Cython.Build import cythonize
+
     return list(
         cythonize(
             [extension(module) for module in modules],
@@ -201,13 +203,19 @@ class SteadySdist(sdist):
         return archive
 
 
+def compiled() -> list[Extension]:
+    """The extensions of the package; none where the environment asks for Python alone, as the command does too."""
+    if os.environ.get("REDRIVE_PURE", "0") not in ("", "0"):
+        return []
+    plain = [module for module in [SHARED, *MODULES] if not module.startswith(PICKLED)]
+    pickled = [module for module in MODULES if module.startswith(PICKLED)]
+    return [*generated(plain, pickled=False), *generated(pickled, pickled=True)]
+
+
 setup(
     long_description=long_description(),
     long_description_content_type="text/markdown",
-    ext_modules=[
-        *generated((module for module in [SHARED, *MODULES] if not module.startswith(PICKLED)), pickled=False),
-        *generated((module for module in MODULES if module.startswith(PICKLED)), pickled=True),
-    ],
+    ext_modules=compiled(),
     cmdclass={"build_ext": BuildAll, "sdist": SteadySdist},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

@@ -1,9 +1,9 @@
 """Install into .venv what a verb of the Makefile needs, once: `python3 scripts/install.py STAMP SET`.
 
-SET is `serve` (what redrive depends on, and the command `redrive` of this checkout), `dev` (tests, checks and every
-optional part), `docs`, `extras` (interception, Redis, OpenTelemetry) or `peers` (what the benchmark compares with).
-Versions are those of constraints.txt. STAMP is touched when all of it is there; `make` calls again when pyproject.toml
-or constraints.txt is newer.
+SET is `serve` (what redrive depends on, and the command `redrive` of this checkout), `test` (the fast tests), `dev`
+(all tests, checks and every optional part), `docs`, `extras` (interception, Redis, OpenTelemetry) or `peers` (what the
+benchmark compares with). Versions are those of constraints.txt. STAMP is touched when all of it is there; `make` calls
+again when pyproject.toml or constraints.txt is newer.
 
 uv installs where it is on the path, else the pip of the Python that runs this, from outside: the environment needs no
 pip of its own. Only where there is neither, it gets one. Standard library alone: nothing is installed yet.
@@ -32,13 +32,15 @@ EXTRAS = {
     "serve": [],
     "extras": ["intercept", "redis", "otel"],
     "docs": ["docs"],
-    "dev": ["dev", "docs", "intercept", "redis", "otel"],
+    "test": ["test", "intercept", "redis"],
+    "dev": ["test", "dev", "docs", "intercept", "redis", "otel"],
 }
 WHAT = {
     "serve": "what redrive needs to serve",
     "extras": "what interception, Redis and OpenTelemetry need",
     "docs": "what the documentation's site is made with",
-    "dev": "what tests and checks need",
+    "test": "what the fast tests need",
+    "dev": "what all tests and checks need",
     "peers": "envoy, mitmproxy and proxy.py, to compare with",
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,33 @@ runpy.run_path({str(checkout.root / 'scripts/install.py')!r}, run_name='__main__
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "needs Python 3.11" in done.stderr
+
+
+def test_python_alone_is_installed_without_a_compiler(tmp_path: Path) -> None:
+    """REDRIVE_PURE=1 compiles nothing, as it runs nothing that was compiled: a wheel for every machine."""
+    copy = tmp_path / "checkout"
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, files.split("\0")):
+        if not name.startswith(("tests/", "docs/", "bench/")) and (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name, follow_symlinks=False)
+    env = {**os.environ, "REDRIVE_PURE": "1", "CC": "false"}
+    command = [sys.executable, "-c", "from setuptools.build_meta import build_wheel; print(build_wheel('made'))"]
+    (copy / "made").mkdir()
+    built = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=True).stdout
+    wheel = built.splitlines()[-1]
+    assert wheel.startswith("redrive-") and wheel.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(copy / "made" / wheel) as content:
+        names = content.namelist()
+    assert not [name for name in names if name.endswith((".so", ".c", ".pyx", ".pxd"))]
+    assert "proxy/cli.py" in names and "proxy/examples/scenarios/restart.yaml" in names
+
+
+def test_the_fast_tests_need_no_more_than_is_installed_for_them(checkout: Checkout) -> None:
+    shutil.copytree(ROOT / "scripts", checkout.root / "scripts", dirs_exist_ok=True)
+    done = checkout.make("-n", "test")
+    assert "apt-get" not in done.stdout and "system-packages" not in done.stdout, "nothing is installed beside Python"
+    assert ".venv/.test" in done.stdout and ".venv/.dev" not in done.stdout
+    for part in re.findall(r" (tests/\S+)", done.stdout):
+        assert (ROOT / part).exists(), part
+    assert "system-packages" in checkout.make("-n", "test-all").stdout
