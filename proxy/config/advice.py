@@ -10,9 +10,9 @@ from proxy.config.policy_advice import PolicyAdvice, tree_of
 from proxy.config.problems import Mark, Problems
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import FILE
-from proxy.config.settings import Settings
+from proxy.config.settings import Address, Settings
 from proxy.config.upstream_advice import UpstreamAdvice
-from proxy.config.yaml_tree import Map, place
+from proxy.config.yaml_tree import Map, Seq, place
 from proxy.retry.policy import Policy
 
 #: Keys of a file that do not affect its policies, even if they contain an error.
@@ -37,6 +37,26 @@ def advise(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree:
     if not any(path.startswith("upstreams.") for path in errors):
         for found in of_upstreams.on_all():
             problems.warn(*found)
+    _advise_listeners(settings, tree, problems)
+
+
+def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None:
+    """Report listeners on [::], which takes IPv6 alone, that have no counterpart for IPv4."""
+    places: list[tuple[KeyPath, Address]] = [
+        (("listen", number) if isinstance(tree.get("listen"), Seq) else ("listen",), address)
+        for number, address in enumerate(settings.listen)
+    ]
+    if settings.admin is not None:
+        places.append(
+            (("admin", "listen") if isinstance(tree.get("admin"), Map) else ("admin",), settings.admin.listen)
+        )
+    if settings.probe is not None:
+        places.append((("probe",), settings.probe))
+    for path, address in places:
+        counterpart = Address("0.0.0.0", address.port)  # noqa: S104  compared, not bound
+        if address.host == "::" and (path[0] != "listen" or counterpart not in settings.listen):
+            further = f"add {counterpart} for IPv4" if path[0] == "listen" else f"{counterpart} takes IPv4 alone"
+            problems.warn(place(tree, path), path, f"takes IPv6 alone; {further}")
 
 
 def _advise_policies(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], problems: Problems) -> None:

@@ -14,6 +14,15 @@ A = "upstreams:\n  a:\n    url: http://x.test\n"
 
 CASES: dict[str, tuple[str, list[str]]] = {
     "nothing to say": (A, []),
+    "IPv6 alone": (
+        "listen: ['[::]:8080', 127.0.0.1:8081]\nadmin: {listen: '[::]:9901', token: x}\nprobe: '[::]:9902'\n" + A,
+        [
+            "1:10: listen[0]: warning: takes IPv6 alone; add 0.0.0.0:8080 for IPv4",
+            "2:17: admin.listen: warning: takes IPv6 alone; 0.0.0.0:9901 takes IPv4 alone",
+            "3:8: probe: warning: takes IPv6 alone; 0.0.0.0:9902 takes IPv4 alone",
+        ],
+    ),
+    "IPv6 and IPv4": ("listen: ['[::]:8080', 0.0.0.0:8080]\n" + A, []),
     "attempt not below total": (
         A + "    timeouts: {attempt: 20s, total: 15s}\n",
         ["4:25: upstreams.a.timeouts.attempt: warning: has no effect: 20s is not shorter than timeouts.total, 15s"],
