@@ -71,6 +71,7 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         held=[((label, by), count) for label, of in held.items() for by, count in of.items()],
         places=weather_view.limits(lanes, settings.router),
         outages=weather_view.outages(lanes, settings.router),
+        remaining=weather_view.remaining(lanes),
         circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
         credentials=usable_credentials(await credentials(settings.router, registry, now)),
         under_way=[(label, used) for label, (used, _) in limited.items()],

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, what
+from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
 from proxy.observe.weather_log import Noted, WeatherLog
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.clock import monotonic, wall
 
-#: The causes for which calls are held, as redrive_held_calls labels them. Before the last two: those of section 14.
-CAUSES = ("cooling", "limit", "outage", "concurrency", "rate")
+#: The causes for which calls are held, as redrive_held_calls labels them. The first four are the governor's.
+CAUSES = ("cooling", "ahead", "limit", "outage", "concurrency", "rate")
 Samples = list[tuple[tuple[str, str], float]]
 
 
@@ -58,6 +58,15 @@ def outages(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Sampl
     ]
 
 
+def remaining(found: Mapping[str, Sequence[LaneWeather]]) -> Samples:
+    """The samples of a gauge, by upstream and the limit's name: the least that is left of it."""
+    return [
+        ((label, name), left)
+        for label, lanes in found.items()
+        for name, left in lowest(pair for lane in lanes for pair in lane.left).items()
+    ]
+
+
 def _endpoints(
     found: Mapping[str, Sequence[LaneWeather]], router: Router
 ) -> Iterable[tuple[Upstream, str, list[LaneWeather]]]:
@@ -89,6 +98,7 @@ def _row(log: WeatherLog, lane: LaneWeather, now: float) -> dict[str, Any]:
         "callers": callers(lane.group),
         "held_by": lane.by or None,
         "held_calls": lane.held,
+        "left": dict(lane.left) or None,
         "outage": None
         if not lane.is_out
         else {
@@ -114,12 +124,20 @@ def holding(row: Mapping[str, Any]) -> list[str]:
     /upstreams.
     """
     said = [_sentence(lane) for lane in row["weather"] if lane["outage"] or lane["limit"]]
+    said += [_waits(lane) for lane in row["weather"] if lane["held_by"] == "ahead"]
     if row["cooldown_seconds"]:
         said.append(f"calls are asked to wait for another {row['cooldown_seconds']:.1f} s (a cooldown)")
     said += [f"the circuit breaker of {each['endpoint']} is open" for each in row["circuits"] if each["open"]]
     if row["waiting_for_a_place"]:
         said.append(f"calls wait for a place among the attempts under way: {row['waiting_for_a_place']} do now")
     return said or ["nothing holds calls now"]
+
+
+def _waits(lane: Mapping[str, Any]) -> str:
+    """A sentence about the calls that wait for what is left of the upstream's limits."""
+    left = ", ".join(f"{rest:g} of {name}" for name, rest in (lane["left"] or {}).items())
+    said = f"; answers said that {left} is left" if left else ""
+    return f"{lane['held_calls']} calls wait for what is left of the upstream's limits (ahead){said}"
 
 
 def _sentence(lane: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from proxy.retry.dialect import (
     ErrorWords,
     EventRule,
     Forms,
+    LimitField,
     Reads,
     Repeats,
     ResetField,
@@ -199,7 +200,19 @@ def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
     inside = _inside(typed["errors_inside"]) if "errors_inside" in typed else None
     ends = _ends(typed["stream_ends"]) if "stream_ends" in typed else None
     read = (stop_field, delays, repeats, empty, quota, reads)
-    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors, inside, ends)
+    limits = tuple(
+        LimitField(
+            each["name"],
+            each["remaining"].lower(),
+            each["reset"].lower(),
+            each["format"],
+            each.get("limit", "").lower(),
+            each.get("counts", "attempts"),
+            tuple((name.lower(), value) for name, value in each.get("where", {}).items()),
+        )
+        for each in typed["limits"]
+    )
+    return Dialect(name, tuple(rules), resets, grpc, source, *read, usage, errors, inside, ends, limits)
 
 
 def _usage(typed: Mapping[str, Any]) -> UsageFields:

@@ -209,6 +209,22 @@ PACK = section(
         [],
         "the answers for which `credentials` put a key aside, whatever their class",
     ),
+    limits=Key(
+        ListOf(
+            section(
+                "limit",
+                "A limit that answers report, for pushback.ahead.",
+                name=Key(word, required=True, doc="its label in redrive_limit_remaining"),
+                counts=Key(one_word("attempts", "tokens", "prompt", "output"), "attempts", "what it counts"),
+                limit=Key(header_name, doc="the field with how much there is in all"),
+                remaining=Key(header_name, required=True, doc="the field with what is left"),
+                reset=Key(header_name, required=True, doc="the field that says when it is whole again"),
+                format=Key(TIME_FORMAT, "seconds", required=True),
+                where=Key(MapOf(word, key=addresses.header_name), {}, "fields that are absent, or have this value"),
+            )
+        ),
+        [],
+    ),
     resets=Key(
         ListOf(
             section(

@@ -71,6 +71,10 @@ class PolicyPlace:
     credentials: Credentials | None = None
 
 
+#: The keys of `pushback` that a policy has as they are written.
+_BOUNDS = ("max_delay", "cooldown", "hold", "ahead")
+
+
 class Policies:
     """A maker of policies, which keeps the effective tree of each for `explain`."""
 
@@ -153,7 +157,7 @@ class Policies:
             rules,
             self._one(frozenset(typed["attempt_headers"])),
             self._one(key),
-            self._one(PushbackPolicy(pushback["max_delay"], pushback["cooldown"], pushback["hold"], of)),
+            self._one(PushbackPolicy(of=of, **{name: pushback[name] for name in _BOUNDS})),
             typed["mode"],
             self._one(_edits(typed["headers"]["request"], self._own_fields)),
             self._one(_edits(typed["headers"]["response"])),
@@ -171,7 +175,7 @@ class Policies:
             unfinished=typed["streams"]["unfinished"],
             resume=self._one(Resume(**typed["resume"]) if isinstance(typed["resume"], dict) else None),
             more_rates=self._one(rates[1:]),
-            tokens=self._tokens(typed["tokens"], rates, rules, mark, path),
+            tokens=self._tokens(typed["tokens"], rates, rules, mark, path, ahead=pushback["ahead"]),
         )
         self._edited(tree, key, place, path)
         self._read_fields_edited(tree, policy.classify, place, path)
@@ -184,15 +188,23 @@ class Policies:
         return policy
 
     def _tokens(
-        self, typed: dict[str, Any], rates: tuple[BucketRef, ...], rules: Classify, mark: Mark, path: KeyPath
+        self,
+        typed: dict[str, Any],
+        rates: tuple[BucketRef, ...],
+        rules: Classify,
+        mark: Mark,
+        path: KeyPath,
+        *,
+        ahead: bool,
     ) -> TokenRules | None:
-        """The estimate of an attempt's tokens, if a rate bucket counts them; a pack must know where answers say what
-        they cost.
+        """The estimate of an attempt's tokens, if a rate bucket counts them, or limits that answers report (`ahead`).
+        For a bucket, a pack must know where answers say what they cost.
         """
         specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
-        if not specs:
-            return None
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
+        if not specs:
+            counted = ahead and any(each.counts != "attempts" for dialect in rules.dialects for each in dialect.limits)
+            return self._one(TokenRules(typed["output"], typed["bytes"], float("inf"), fields)) if counted else None
         if not fields and mark not in self._reported:
             self._reported.add(mark)
             packs = ", ".join(packs_with_usage())

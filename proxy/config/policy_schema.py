@@ -247,6 +247,7 @@ PUSHBACK = section(
     max_delay=Key(duration, "60s", "a longer delay ends the call with that answer"),
     cooldown=Key(one_word("wait", "reject", "off"), "wait", "what happens to the scope's other calls meanwhile"),
     hold=Key(duration, "20s", "the longest that cooldowns, limits and outages hold one call, in all"),
+    ahead=Key(flag, False, "calls also wait for what answers say is left of the upstream's limits"),
     of=Key(
         one_word("auto", "endpoint", "upstream"),
         "auto",

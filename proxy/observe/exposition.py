@@ -27,9 +27,10 @@ class Gauges:
 
     `levels` and `capacities` are by bucket label, `paid_by` (1) by bucket label and upstream. By upstream: `cooldowns`
     (seconds left), the number of cooldowns that have `begun`, and, for upstreams that limit them, the attempts
-    `under_way` and the calls `waiting_for_place`. The calls that are `held` are by upstream and cause. `circuits`
-    (1: open), `places` (the limit that was found; infinity: none) and `outages` (1: there is one) are by upstream and
-    endpoint, `credentials` (1: usable) by upstream and number.
+    `under_way` and the calls `waiting_for_place`. The calls that are `held` are by upstream and cause, and what is
+    `remaining` of the upstream's own limits by upstream and limit. `circuits` (1: open), `places` (the limit that was
+    found; infinity: none) and `outages` (1: there is one) are by upstream and endpoint, `credentials` (1: usable) by
+    upstream and number.
     """
 
     levels: Sequence[tuple[str, float]] = ()
@@ -40,6 +41,7 @@ class Gauges:
     held: Sequence[tuple[tuple[str, str], float]] = ()
     places: Sequence[tuple[tuple[str, str], float]] = ()
     outages: Sequence[tuple[tuple[str, str], float]] = ()
+    remaining: Sequence[tuple[tuple[str, str], float]] = ()
     circuits: Sequence[tuple[tuple[str, str], float]] = ()
     credentials: Sequence[tuple[tuple[str, str], float]] = ()
     under_way: Sequence[tuple[str, float]] = ()
@@ -195,6 +197,8 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_concurrency_limit", found, ("upstream", "endpoint"), gauges.places)
     out = "Whether attempts to an endpoint, or to one of its routes, end without an answer, so that calls are held."
     yield _gauge("redrive_outage", out, ("upstream", "endpoint"), gauges.outages)
+    told = "What is left of a limit of the upstream's own, as its answers said (pushback.ahead)."
+    yield _gauge("redrive_limit_remaining", told, ("upstream", "limit"), gauges.remaining)
     opened = "Whether an endpoint's circuit breaker is open; without one: how many are, of hosts that requests named."
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."

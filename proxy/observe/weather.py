@@ -17,7 +17,7 @@ from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged, limit
 
 NO_LIMIT = float("inf")
 #: What a lane may hold calls by, as the label of redrive_held_calls has it; and the gate's name in records of calls.
-HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit"}
+HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "ahead"}
 
 
 class LaneWeather(NamedTuple):
@@ -26,7 +26,7 @@ class LaneWeather(NamedTuple):
     attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that is not limited;
     `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of all workers.
     `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock), infinity for
-    none.
+    none. `left`: what is left of the upstream's own limits, by name, as answers said (`pushback.ahead`).
     """
 
     upstream: str
@@ -41,6 +41,7 @@ class LaneWeather(NamedTuple):
     is_shared: bool
     limited_since: float
     out_since: float
+    left: tuple[tuple[str, float], ...] = ()
 
     @property
     def is_out(self) -> bool:
@@ -67,9 +68,10 @@ def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Itera
     calls. `governors`: each with its upstream and scope value.
     """
     for upstream, scope, governor in governors:
-        for lane in governor.lanes() if governor.holds(now) or scope.endswith(OBSERVED) else ():
+        is_seen = governor.holds(now) or governor.ahead is not None or scope.endswith(OBSERVED)
+        for lane in governor.lanes() if is_seen else ():
             seen = _seen(upstream, scope, lane, now)
-            if seen.held or seen.is_out or seen.has_limit:
+            if seen.held or seen.is_out or seen.has_limit or seen.left:
                 yield seen
 
 
@@ -77,6 +79,8 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
     is_out = lane.outage.is_on and lane.outage.is_known(now)
     limit = NO_LIMIT if limit_of(lane) == NO_LIMIT or lane.is_over(now) else float(max(1, int(lane.limit.most)))
     by = "outage" if is_out else "limit" if limit < NO_LIMIT and now >= lane.until else "cooling" if lane.queue else ""
+    if lane.is_ahead:
+        by = lane.holds(now)
     return LaneWeather(
         upstream=upstream,
         scope=scope,
@@ -90,6 +94,7 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
         is_shared=lane.is_shared,
         limited_since=lane.limit.begun if limit < NO_LIMIT else NO_LIMIT,
         out_since=lane.outage.since if is_out else NO_LIMIT,
+        left=lane.left(now),
     )
 
 
@@ -97,9 +102,9 @@ def added_up(every: Iterable[LaneWeather]) -> list[LaneWeather]:
     """The lanes of several workers, those of the same calls as one: limits are added up, unless the workers share
     one.
     """
-    found: dict[tuple[str, str, str, bytes], LaneWeather] = {}
+    found: dict[tuple[str, str, str, bytes, bool], LaneWeather] = {}
     for lane in every:
-        key = lane.upstream, lane.scope, lane.endpoint, lane.group
+        key = lane.upstream, lane.scope, lane.endpoint, lane.group, bool(lane.left) or lane.by == "ahead"
         other = found.get(key)
         found[key] = lane if other is None else _together(other, lane)
     return list(found.values())
@@ -118,7 +123,16 @@ def _together(one: LaneWeather, other: LaneWeather) -> LaneWeather:
         is_shared=shared,
         limited_since=min(one.limited_since, other.limited_since),
         out_since=min(one.out_since, other.out_since),
+        left=tuple(lowest((*one.left, *other.left)).items()),
     )
+
+
+def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The least that is left of each limit, by name."""
+    found: dict[str, float] = {}
+    for name, rest in left:
+        found[name] = min(rest, found.get(name, rest))
+    return found
 
 
 # -- in words -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from proxy.retry.ahead import Price, price_of
 from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.caller import Caller, Name
@@ -334,6 +335,11 @@ class Admission:
         return 0.0 if self.estimate is None else self.estimate.price
 
     @property
+    def price(self) -> Price:
+        """The attempt's price, as limits that answers report count it."""
+        return price_of(self.estimate)
+
+    @property
     def comes_late(self) -> bool:
         """Whether the call came later in an outage than the outage holds calls."""
         return self._late is not None
@@ -362,7 +368,7 @@ class Admission:
         self._deadline = deadline
         self.caller.retries = not first
         scope = self.scope
-        if scope.governor.holds(now):
+        if scope.governor.holds(now) or self.caller.ahead:
             at, no, why = self._ask_governor(now)
             if at > now:
                 self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
@@ -424,6 +430,12 @@ class Admission:
             self._cooled_since = now
         bound, limit, most = self._bound(gate, now, came=came)
         wait = governor.wait_of(self, now, rules.hold)
+        if gate == "ahead":
+            if now < limit - EPSILON and (self._deadline is None or now + wait < self._deadline - EPSILON):
+                self._patience = limit
+                return min(at, limit), None, gate
+            self.forgo_ahead(now)
+            return self._ask_governor(now)
         if bound == "hold" and wait > limit - now:
             delay = min(wait, governor.left_for(caller, now)[0])
             wait = delay + _HOPE * (wait - delay)
@@ -436,6 +448,11 @@ class Admission:
         self.cooling = max(left, wait) if wait < NEVER else left, status
         self.found_no_place = gate == "limit"
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
+
+    def forgo_ahead(self, now: float) -> None:
+        """Wait no more for what is left of the upstream's limits: that knowledge, by itself, refuses no call."""
+        self.caller.ahead = False
+        self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
         """The bound on how long the governor may hold the call: its name, the time until which it lasts, and how long

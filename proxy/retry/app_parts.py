@@ -67,7 +67,8 @@ class AppParts:
 
     def affords(self, place: int, price: float, level: float, now: float, *, low: bool) -> bool:
         """Whether the app may spend the price now. `low`: its call has low priority."""
-        return price <= self.available(place, level, now, low=low) + _ROUNDING
+        available = self.available(place, level, now, low=low)
+        return available > 0 and price <= available + _ROUNDING
 
     def available(self, place: int, level: float, now: float, *, low: bool) -> float:
         """The tokens that the app may spend now, of its own part and beyond it."""

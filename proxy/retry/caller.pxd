@@ -20,6 +20,7 @@ cdef class Caller:
     cdef public bytes _credential
     cdef public bytes _lost_path
     cdef public bytes _lost_route
+    cdef public bint ahead
     cdef public bint cools
     cdef public bint limits
     cdef public bint outages

@@ -44,13 +44,13 @@ def is_paths(name: Name) -> bool:
 
 class Caller:
     """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
-    the upstream has only one; `cools`, `limits` and `outages`: whether cooldowns, limits and outages hold it;
-    `retries`: it has made an attempt.
+    the upstream has only one; `cools`, `limits`, `outages` and `ahead`: whether cooldowns, limits, outages and what
+    answers say is left of limits hold it; `retries`: it has made an attempt.
     """
 
     __slots__ = (
-        "_credential", "_lost_path", "_lost_route", "_timed_route", "cools", "endpoint", "fields", "limits", "outages",
-        "request", "retries", "route",
+        "_credential", "_lost_path", "_lost_route", "_timed_route", "ahead", "cools", "endpoint", "fields", "limits",
+        "outages", "request", "retries", "route",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -60,7 +60,7 @@ class Caller:
         self.endpoint = ""
         self._timed_route = ""
         self._credential = self._lost_path = self._lost_route = b""
-        self.cools = self.limits = self.outages = self.retries = False
+        self.ahead = self.cools = self.limits = self.outages = self.retries = False
 
     def lost_route(self) -> bytes:
         """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins

@@ -199,18 +199,21 @@ class CallKeys(Generic[L]):
             self._choose(now)
         return self.key != before
 
-    def move(self, now: float) -> bool:
+    def move(self, now: float, fits: Callable[[L, float], bool]) -> bool:
         """Choose another credential that no gate holds, since a gate holds the one in use. Returns False if there is
-        none.
+        none. `fits`: whether the attempt fits into what is left of the limits of the credential with this state.
         """
         if self.bound:
             return False
         others = [key for key in self.ring.usable(now) if key != self.key]
-        ready = next((key for key in others if self._is_free(key, now) and self.ring.lane(key).is_ready(now)), None)
+        ready = next((key for key in others if self._is_ready(key, now) and fits(self.ring.lane(key), now)), None)
         if ready is None:
             return False
         self._use(ready, f"key {self.key + 1} was held")
         return True
+
+    def _is_ready(self, key: int, now: float) -> bool:
+        return self._is_free(key, now) and self.ring.lane(key).is_ready(now)
 
     def _choose(self, now: float) -> None:
         ring = self.ring

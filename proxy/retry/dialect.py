@@ -80,6 +80,23 @@ class ResetField:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitField:
+    """A limit of a provider that its answers report: the fields with the limit, with what is left of it, and with the
+    time until it is whole again, in this format. `counts`: what it counts, "attempts", or a language model's "tokens",
+    those of the "prompt" or of the "output". `where`: fields that are absent or have these values in answers that are
+    about this limit.
+    """
+
+    name: str
+    remaining: str
+    reset: str
+    format: TimeFormat
+    limit: str = ""
+    counts: Literal["attempts", "tokens", "prompt", "output"] = "attempts"
+    where: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BodyDelay:
     """A delay that a dialect reads in the JSON body of a failure: the value at `path`, in this format."""
 
@@ -228,6 +245,7 @@ class Dialect:
     errors: ErrorWords | None = None  # how the proxy's own answers are worded
     inside: ErrorsInside | None = None
     stream_ends: StreamEnds | None = None
+    limits: tuple[LimitField, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.ending import ending_of
-from proxy.retry.facts import Class, Failure, FaultKind
+from proxy.retry.facts import Class, Failure, FaultKind, Reply
 from proxy.retry.key_files import is_outdated
+from proxy.retry.limit_fields import read_limits
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying
@@ -39,6 +40,12 @@ def report_failure(
     began with it, or None.
     """
     learn(upcoming, failure.verdict.cls is _THROTTLING, now)
+    ahead = upcoming.scope.governor.ahead
+    if flight.note is not None and ahead is not None and failure.status == 429 and call.reply is not None:
+        if failure.pushback.delay is None:
+            report_limits(upcoming, flight, call.reply, now)
+        else:
+            ahead.forget(flight.note.whose, now)
     if upcoming.bucket is not None and (on or failure.pushback.stop):
         upcoming.bucket.failed(now)
     began = None
@@ -61,6 +68,19 @@ def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
         bucket.app_succeeded(upcoming.app_paid, now)
     elif bucket is not None:
         bucket.succeeded(None if is_first else upcoming.paid, now)
+
+
+def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
+    """Report to the governor what an answer says is left of its upstream's limits. A 429 says it when it is judged: the
+    delay that it names counts more.
+    """
+    ahead, note, policy = upcoming.scope.governor.ahead, flight.note, upcoming.policy
+    if ahead is None or note is None:
+        return
+    wall = now + upcoming.env.wall_offset
+    said = read_limits(reply.fields, policy.classify.dialects, wall, policy.pushback.max_delay)
+    if said:
+        ahead.heard(note, said, flight.since, reply.status < 400, now)
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:

@@ -17,6 +17,7 @@ cdef double _NEVER
 cdef class Governor:
     cdef public double quiet_from
     cdef public bint holds_none
+    cdef public object ahead
     cdef public object fleet
     cdef public UsualTimes usual
     cdef public object patience

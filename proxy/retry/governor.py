@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.retry.ahead import Ahead
 from proxy.retry.caller import Caller, Name, is_credentials, is_fleets, is_paths
 from proxy.retry.cooldown import (
     ALL_CALLERS,
@@ -46,7 +47,8 @@ _LEAST_WAIT = 1e-3
 class Governor:
     """The lanes of one scope. `quiet_from`: the time from which no call is held (seconds, the callers' clock).
     `first`: the lane of all callers of the only endpoint, or of all endpoints; `traffic`: its count of attempts.
-    `watch`: the watch that reports when limits and outages begin and are over, if anything observes them. `holds_none`:
+    `ahead`: the limits that answers report, None if they are not read. `watch`: the watch that reports when limits and
+    outages begin and are over, if anything observes them. `holds_none`:
     no call is held any more, since the process ends.
     """
 
@@ -60,6 +62,7 @@ class Governor:
         "_lost_paths",
         "_paths",
         "_traffics",
+        "ahead",
         "first",
         "fleet",
         "holds_none",
@@ -90,6 +93,7 @@ class Governor:
         self._in: dict[object, tuple[Lane, ...]] = {}  # the lanes in which a call queues or has a place
         self.watch: WeatherWatch | None = None
         self.suspects = 0  # lanes whose latest attempt ended without an answer
+        self.ahead: Ahead | None = None
 
     def holds(self, now: float) -> bool:
         """Whether any call may be held now, so that a new call has to `ask`."""
@@ -98,7 +102,7 @@ class Governor:
     def hold_none(self, now: float) -> None:
         """Hold no call from now on, because the process ends: those that are held ask again at once, and are sent."""
         self.holds_none = True
-        for lane in list(self._lanes.values()):
+        for lane in self.lanes():
             for waiter in list(lane):
                 self.leave(waiter, now)
                 waiter.retime(now)
@@ -107,11 +111,18 @@ class Governor:
 
     def ask(self, waiter: Waiter, caller: Caller, now: float, own: Sequence[float] = ()) -> tuple[float, str]:
         """Return `now` and "" if the call may be sent; else the time at which it asks again, infinity if it will be
-        retimed, and what holds it: "cooldown", "limit" or "outage". `own`: the ends (seconds) of the delays that
-        answers to this call's own attempts asked for; these do not hold it, since the call itself waits for them.
+        retimed, and what holds it: "cooldown", "ahead", "limit" or "outage". `own`: the ends (seconds) of the delays
+        that answers to this call's own attempts asked for; these do not hold it, since the call itself waits for them.
         """
         lanes = self._lanes_of(caller)
         at, why = now, ""
+        line = None
+        if self.ahead is not None:
+            cools = caller.cools and any(now < lane.until for _, lane in lanes)
+            line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=cools)
+        if line is not None:
+            at = line.ask(waiter, now)
+            why = "ahead" if at > now else ""
         for name, lane in lanes:
             if at > now:
                 lane.leave(waiter, now)  # a call that one lane holds must not have a place in another
@@ -129,6 +140,8 @@ class Governor:
                 if self.fleet is not None and holds == "cooldown" and is_fleets(name):
                     self.fleet.asked(name, now)
         joined = tuple(lane for _, lane in lanes if lane.has(waiter))
+        if line is not None and line.has(waiter):
+            joined = (line, *joined)
         if joined:
             self._in[waiter] = joined
         else:
@@ -146,6 +159,8 @@ class Governor:
                 wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
                 if holds == "outage":
                     wait = _NEVER
+        if self.ahead is not None and caller.ahead:
+            wait = max(wait, self.ahead.wait((endpoint, caller.credential()), waiter, now))
         caller.endpoint = before
         return wait
 
@@ -537,8 +552,8 @@ class Governor:
         return max(0.0, *(lane.until - now for lane in self._lanes.values()), 0.0)
 
     def lanes(self) -> list[Lane]:
-        """All lanes, for display."""
-        return list(self._lanes.values())
+        """All lanes."""
+        return [*self._lanes.values(), *(() if self.ahead is None else self.ahead.lanes())]
 
     def settle(self, now: float) -> bool:
         """End limits and outages that are over because no call came, so that this is reported. Returns whether any is
@@ -692,6 +707,8 @@ class Governor:
         holding, watch = self._holding, self.watch
         held = bool(holding)
         for lane in changed:
+            if lane.is_ahead:
+                continue  # all calls ask it, whatever it holds
             if watch is not None:
                 watch.look(lane, lane.traffic.ended, now)
             self._latest = max(self._latest, lane.until)

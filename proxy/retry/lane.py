@@ -47,6 +47,8 @@ class Lane:
 
     #: Whether it is the lane of all workers, rather than of this process alone.
     is_shared = False
+    #: Whether its calls wait for what answers say is left of the upstream's limits (`proxy.retry.ahead`).
+    is_ahead = False
     __slots__ = (
         "_admitted", "_before", "_own_until", "_starter", "_taken", "_well", "_word_until", "begun", "delay",
         "elsewhere", "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order",
@@ -290,6 +292,10 @@ class Lane:
         if now < self.until or self.queue or self.elsewhere or self.outage.is_on:
             return False
         return not self.limit.is_on or not self.outlasts
+
+    def left(self, now: float) -> tuple[tuple[str, float], ...]:
+        """What is left of the upstream's limits, by name, as far as this lane's calls wait for that."""
+        return ()
 
     def holds(self, now: float) -> str:
         """The reason for which calls are held now: "outage", "cooldown" (up to the end of its slow start), "limit"; ""

@@ -48,6 +48,7 @@ from proxy.retry.feedback import (
     learn,
     report_answer,
     report_failure,
+    report_limits,
     report_start,
     report_success,
     report_to_endpoint,
@@ -252,6 +253,8 @@ class Call:
         flight = call.in_flight(attempt)
         if flight is None or flight.reply is not None:
             return ()
+        if flight.note is not None and reply.status != 429:
+            report_limits(call.upcoming, flight, reply, now)
         verdict = classify(call.policy.classify, call.request, reply, None)
         waits = call.policy.answers is not None and not reply.whole
         streams = bool(call.policy.classify.stream_ends)

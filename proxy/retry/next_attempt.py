@@ -7,8 +7,10 @@ Whatever is taken here is sent with the attempt (`take`), or given back (`give_b
 from __future__ import annotations
 
 from proxy.retry.admission import Admission, Alarm, Payment
+from proxy.retry.ahead import SentNote, price_of
 from proxy.retry.buckets import Bucket
 from proxy.retry.caller import Caller
+from proxy.retry.cooldown import credential_of
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
@@ -116,6 +118,8 @@ class NextAttempt:
             governs = self.governs and self.request.method != "CONNECT"  # a tunnel's end says nothing of its calls
             caller.limits = policy.limit is not None and governs
             caller.outages = policy.outage == "hold" and governs
+            waits = self.cools or policy.pushback.cooldown == "off"  # unlike hedged calls
+            caller.ahead = policy.pushback.ahead and governs and waits
         caller.cools = self.cools
         return caller
 
@@ -156,7 +160,7 @@ class NextAttempt:
     def prefer(self, state: State, now: float) -> int | None:
         """Choose the endpoint whose lanes the call asks, if the core chooses among several and calls are held."""
         picker, governor = self.picker, self.scope.governor
-        if picker is None or not picker.several or not governor.holds(now):
+        if picker is None or not picker.several or not (governor.holds(now) or governor.ahead is not None):
             return None
         caller, waiter = self.caller(), self.gates()
         preferred = picker.prefer(state, now, lambda label: governor.wait_at(waiter, caller, label, now))
@@ -192,7 +196,7 @@ class NextAttempt:
         only = self.prefer(state, now)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
-        if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now):
+        if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now, self._fits):
             self.pass_gates_of(keys, now)
             at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         if no is None and at <= now <= planned.until + EPSILON:
@@ -206,7 +210,18 @@ class NextAttempt:
             return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is not None:
             return at, no, why
+        if gate == "ahead" and not payment.wait("held"):
+            self.gates().forgo_ahead(now)
+            return self.ask(planned, state, now, deadline, first=first)
         return self._hold(payment, gate, at, now, deadline)
+
+    def _fits(self, scope: ScopeState, now: float) -> bool:
+        """Whether the attempt would fit into what is left of the limits of the credential with this state."""
+        ahead = scope.governor.ahead
+        if ahead is None or scope.who is None:
+            return True
+        whose = self.caller().endpoint, credential_of(scope.who)
+        return ahead.wait(whose, self.gates(), now) <= 0
 
     def _hold(
         self, payment: Payment, gate: str, at: float, now: float, deadline: float | None
@@ -251,6 +266,10 @@ class NextAttempt:
         if self.picker is not None:
             flight.endpoint = self.picker.take(payment, state, now)
             self._count(flight, now)
+        ahead = self.scope.governor.ahead
+        if ahead is not None and self.policy.pushback.ahead:
+            whose = self.endpoint_of(flight), self.caller().credential()
+            flight.note = SentNote(whose, ahead.account(whose), price_of(self.estimate))
         if self.governs:
             picker, scope = self.picker, self.scope
             several = picker is not None and picker.several

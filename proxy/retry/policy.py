@@ -91,12 +91,15 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class PushbackPolicy:
-    """The bounds on pushbacks, in seconds. `hold`: the longest that cooldowns hold one call, in all."""
+    """The bounds on pushbacks, in seconds. `hold`: the longest that cooldowns hold one call, in all. `ahead`: calls
+    wait for limits that answers report, too.
+    """
 
     max_delay: float = 60.0
     cooldown: CooldownMode = "wait"
     hold: float = 20.0
     of: PushbackOf = "upstream"
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,13 @@ def read_pushback(
     return _PushbackReader(fields, trailers, status, wall, evidence).read(cls, dialects)
 
 
+def read_moment(fields: Fields, wall: float, format_: TimeFormat, value: str) -> float | None:
+    """The seconds until the moment that `value`, of an answer with these fields, names in this format; None if it is
+    unreadable, or the moment has passed. `wall`: seconds since the epoch, when the answer came.
+    """
+    return _PushbackReader(fields, None, 200, wall, None).moment(format_, value)
+
+
 def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
     """Whether the body of this failure may name a delay, or the limit that was exceeded, and can be peeked at."""
     if reply.end or not ReplyEvidence(reply, None).may_look:

@@ -16,6 +16,7 @@ from proxy.retry.policy import Concurrency
 #: The gates in words, by their names in records.
 GATES = {
     "cooldown": "the upstream's cooldown",
+    "ahead": "what the upstream said is left of its limits",
     "limit": "the limit that redrive set, since the upstream lacks capacity,",
     "outage": "the upstream's outage",
     "rate": "the upstream's rate bucket",

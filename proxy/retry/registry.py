@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from proxy.retry.ahead import Ahead
 from proxy.retry.bucket_specs import BucketRef, BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.circuit_breaker import CircuitBreaker
@@ -317,6 +318,9 @@ class Registry:
             places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
         state = ScopeState(value, bucket, rates, limiter, governor, seen, hedges, places, endpoints, who=who)
+        if policy.pushback.ahead and policy.mode == "enforce":
+            governor.ahead = governor.ahead or Ahead(governor.traffic)
+            state.ungated = False  # every attempt's price counts
         if policy.tokens is not None:
             state.outputs = self._outputs.setdefault(policy.upstream, OutputSizes())
         return state

@@ -24,6 +24,7 @@ cdef class Flight:
     cdef public str held_by
     cdef public double held
     cdef public bint aside
+    cdef public object note
     cdef public bint reported
     cdef public str range
     cdef public Traffic traffic

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.retry.admission import Payment
+from proxy.retry.ahead import SentNote
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.first_byte import BodyWait
 from proxy.retry.instants import NEVER
@@ -37,11 +38,12 @@ class Flight:
     carries, None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the
     attempt's end. `held`: the seconds for which the gate `held_by` held the attempt. `reported`: its answer was
     reported as no failure to everything that learns from it, though it may break yet. `range`: the part of the answer
-    that it asks for, as in Range, if it goes on with one that broke.
+    that it asks for, as in Range, if it goes on with one that broke. `note`: that of what had been spent of limits, if
+    answers are read for them.
     """
 
     __slots__ = (
-        "aside", "attempt", "body_wait", "endpoint", "held", "held_by", "key", "key_why", "payment", "protocol",
+        "aside", "attempt", "body_wait", "endpoint", "held", "held_by", "key", "key_why", "note", "payment", "protocol",
         "range", "reply", "reported", "sent_to", "since", "traffic",
     )  # fmt: skip
 
@@ -57,6 +59,7 @@ class Flight:
         self.held = 0.0
         self.aside = self.reported = False
         self.traffic: Traffic | None = None
+        self.note: SentNote | None = None
 
     def land(self, now: float) -> None:
         """Free the attempt's place under the concurrency limit: it failed, was cancelled, or its answer's last byte has

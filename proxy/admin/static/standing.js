@@ -52,7 +52,7 @@ function lane_in_words({ endpoint, callers, outage, limit, held_calls }) {
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
-const HOLDS = { cooling: "a cooldown", limit: "a limit", outage: "an outage", concurrency: "the limit of attempts under way", rate: "a rate or the adaptive limiter" };
+const HOLDS = { cooling: "a cooldown", ahead: "what is left of the upstream's own limits", limit: "a limit", outage: "an outage", concurrency: "the limit of attempts under way", rate: "a rate or the adaptive limiter" };
 
 /** How many calls are held, and by what; "" for none. */
 export function held_in_words(live) {

@@ -39,7 +39,7 @@ export const FAULTS = {
 };
 
 /** The gates that can hold an attempt before it is sent. */
-export const GATES = { cooldown: "the upstream's cooldown", limit: "the limit that was found for an upstream in trouble", outage: "the upstream's outage", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
+export const GATES = { cooldown: "the upstream's cooldown", ahead: "what the upstream said is left of its limits", limit: "the limit that was found for an upstream in trouble", outage: "the upstream's outage", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
 
 /** The result of an attempt in a few characters. */
 export function result(attempt) {

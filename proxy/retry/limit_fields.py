@@ -1,0 +1,133 @@
+"""The limits that an answer reports: what is left of each, and when it is whole again (contract, section 16, "Ahead").
+
+Dialect packs name their providers' fields. The IETF's RateLimit fields are read for every dialect, in each generation
+of their drafts (draft-ietf-httpapi-ratelimit-headers): a list of quotas with a policy of each, one quota in a
+dictionary, and three fields. A quota that counts something else than requests is not read.
+
+Law: a report that can't be true is no report: without a remainder or a reset, with a reset in the past or a window that
+is longer than is waited for, with a remainder above the limit, or with a limit of nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.retry.dialect import Dialect, LimitField
+from proxy.retry.facts import Fields
+from proxy.retry.pushback import read_moment
+
+_WHOLE = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
+#: One member of a structured-field list, and one parameter or entry of it.
+_MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^",])++')
+_PARAMETER = re.compile(r'[;,]\s*([a-z*][a-z0-9_.*-]*)\s*=\s*("(?:[^"\\]|\\.)*+"|[^;,\s]+)')
+_LONGEST_LIST, _LONGEST_NAME = 1024, 64  # characters; a longer field is not read, a longer name is cut
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedLimit:
+    """A limit as an answer reports it. `counts`: what it counts (`LimitField`); `limit`: how much there is in all, None
+    if that is not said; `reset`: seconds until it is whole again; `window`: the seconds in which it refills, 0 if that
+    is not known.
+    """
+
+    name: str
+    counts: str
+    remaining: float
+    limit: float | None
+    reset: float
+    window: float = 0.0
+
+
+def read_limits(fields: Fields, dialects: Sequence[Dialect], wall: float, longest: float) -> list[ReportedLimit]:
+    """The limits that an answer reports. `wall`: seconds since the epoch, when it came; `longest`: the longest window
+    that is of use (seconds).
+    """
+    found = [*_of_packs(fields, dialects, wall), *_of_ietf(fields)]
+    return [each for each in found if _can_be(each, longest)]
+
+
+def _can_be(said: ReportedLimit, longest: float) -> bool:
+    if not 0 < said.reset <= longest or said.window > longest:
+        return False
+    return said.limit is None or (said.limit > 0 and said.remaining <= said.limit)
+
+
+def _of_packs(fields: Fields, dialects: Sequence[Dialect], wall: float) -> Iterator[ReportedLimit]:
+    """The limits in the fields that the packs name."""
+    read: set[str] = set()
+    for each in (limit for dialect in dialects for limit in dialect.limits):
+        remaining = _number_in(fields, each.remaining)
+        if remaining is None or each.remaining in read or not _applies(each, fields):
+            continue
+        read.add(each.remaining)  # two packs may name the same field
+        for value in fields.get_all(each.reset)[:1]:
+            reset = read_moment(fields, wall, each.format, value)
+            if reset is not None:
+                limit = _number_in(fields, each.limit)
+                yield ReportedLimit(each.name, each.counts, remaining, limit, reset)
+
+
+def _applies(field: LimitField, fields: Fields) -> bool:
+    """Whether the answer is about the resource whose limit this is."""
+    return all(value in (fields.get_all(name) or (value,)) for name, value in field.where)
+
+
+def _number_in(fields: Fields, name: str) -> float | None:
+    values = fields.get_all(name) if name else ()
+    return _number(values[0]) if len(values) == 1 else None
+
+
+def _number(value: str) -> float | None:
+    return float(value) if _WHOLE.fullmatch(value.strip()) else None
+
+
+def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
+    """The limits in the IETF's fields."""
+    values = fields.get_all("ratelimit")
+    if values:
+        policies = {name: said for value in fields.get_all("ratelimit-policy") for name, said in _members(value)}
+        for value in values:
+            for name, said in _members(value):
+                yield from _quota(name, {**policies.get(name, {}), **said})
+        return
+    remaining, reset = _number_in(fields, "ratelimit-remaining"), _number_in(fields, "ratelimit-reset")
+    if remaining is None or reset is None:
+        return
+    limits = fields.get_all("ratelimit-limit")
+    written, _, rest = limits[0].partition(",") if limits else ("", "", "")
+    limit = _number(written.partition(";")[0])
+    window = 0.0
+    for member in _MEMBER.findall(rest):  # `100, 100;w=60`: the quota in force, and policies with their windows
+        of, _, parameters = member.partition(";")
+        if _number(of) == limit:
+            window = _number(_parameters(f";{parameters}").get("w", "")) or 0.0
+    yield ReportedLimit("ratelimit", "attempts", remaining, limit, reset, window)
+
+
+def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
+    """The limit that the parameters of a quota, or the entries of a dictionary, report."""
+    unit = said.get("qu", "requests").strip('"')
+    remaining = _number(said.get("r", said.get("remaining", "")))
+    reset = _number(said.get("t", said.get("reset", "")))
+    if remaining is not None and reset is not None and unit == "requests":
+        limit = _number(said.get("q", said.get("limit", "")))
+        yield ReportedLimit(name, "attempts", remaining, limit, reset, _number(said.get("w", "")) or 0.0)
+
+
+def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The members of a list with their parameters, by name; of a dictionary, one member with all its entries."""
+    if len(value) > _LONGEST_LIST:
+        return
+    if ";" not in value and "=" in value:
+        yield "ratelimit", _parameters(f",{value}")
+        return
+    for member in _MEMBER.findall(value):
+        name, _, parameters = member.strip().partition(";")
+        if name:
+            yield name.strip().strip('"')[:_LONGEST_NAME], _parameters(f";{parameters}")
+
+
+def _parameters(text: str) -> dict[str, str]:
+    return {found[1]: found[2] for found in _PARAMETER.finditer(text)}
