@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from proxy.retry.ahead import AheadLane
 from proxy.retry.caller import ROUTE
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.governor import Governor
@@ -94,7 +95,7 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
         is_shared=lane.is_shared,
         limited_since=lane.limit.begun if limit < NO_LIMIT else NO_LIMIT,
         out_since=lane.outage.since if is_out else NO_LIMIT,
-        left=lane.left(now),
+        left=lane.left(now) if isinstance(lane, AheadLane) else (),
     )
 
 

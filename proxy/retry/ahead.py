@@ -1,5 +1,5 @@
-"""What is left of an upstream's limits, as its answers say, and the calls that wait for it (contract, section 16,
-"Ahead").
+"""The limits of an upstream as its answers report them, and the calls that wait for what is left of them (contract,
+section 16, "Ahead").
 
 Each answer reports what is left of some limits (`proxy.retry.limit_fields`). Such a report is about one endpoint and
 one credential, and as old as the request that it answers: what attempts sent since then cost is taken off. A call that
@@ -75,14 +75,14 @@ class _Report:
         return _PLACES[self.said.counts]
 
     def left(self, spent: float, now: float) -> float:
-        """What is left of the limit now, after so much was spent in all; less than nothing if more was sent than was
+        """The rest of the limit now, after so much was spent in all; less than nothing if more was sent than was
         left.
         """
         most = _NEVER if self.said.limit is None else self.said.limit
         return min(most, self.said.remaining + self.rate * (now - self.at)) - (spent - self.spent)
 
     def needs(self, price: Price) -> float:
-        """What an attempt with this price needs to begin: its price, or the whole limit if that is less."""
+        """The amount that an attempt with this price needs to begin: its price, or the whole limit if that is less."""
         price_here = price[self.place]
         return price_here if self.said.limit is None else min(price_here, self.said.limit)
 
@@ -155,7 +155,7 @@ class Account:
         self._refills.pop(name, None)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """What is left of each limit that is known, never less than nothing."""
+        """The rest of each limit that is known, never less than nothing."""
         return tuple(
             (each.said.name, max(0.0, each.left(self._spent[each.place], now))) for each in self._in_force(now)
         )
@@ -229,7 +229,7 @@ class AheadLane(Lane):
         return self._account.wait(_price_of(waiter), now, promised)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """What is left of the limits that are known, by name."""
+        """The rest of each limit that is known, by name."""
         return self._account.left(now)
 
     def _release(self, now: float, asking: Waiter | None) -> None:

@@ -293,10 +293,6 @@ class Lane:
             return False
         return not self.limit.is_on or not self.outlasts
 
-    def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """What is left of the upstream's limits, by name, as far as this lane's calls wait for that."""
-        return ()
-
     def holds(self, now: float) -> str:
         """The reason for which calls are held now: "outage", "cooldown" (up to the end of its slow start), "limit"; ""
         if none are held.

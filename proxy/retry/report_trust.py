@@ -29,9 +29,9 @@ _PART, _CLOCKS = 0.25, 0.1
 
 @dataclass(slots=True)
 class _Word:
-    """What is known of the word on one limit. `empty`: the last report that nothing is left, and when it came; `spent`:
-    what had been spent in all by then. `row`: how many such reports came in a row, each after the reset of the one
-    before. `tested`: the last one is put aside, to see whether it is right.
+    """The word on one limit, as far as it was tested. `empty`: the last report that nothing is left, which `came` then;
+    `spent`: what had been spent in all by then. `row`: how many such reports came in a row, each after the reset of the
+    one before. `tested`: the last one is put aside, to see whether it is right.
     """
 
     empty: ReportedLimit | None = None

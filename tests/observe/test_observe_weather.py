@@ -197,7 +197,7 @@ def test_only_the_first_worker_to_notice_and_the_last_are_news() -> None:
 def test_held_calls_by_cause() -> None:
     lanes = [LANE._replace(by="outage", held=3), LANE._replace(by="cooling", held=2)]
     held = weather_view.held(lanes, waiting=4, every=10)
-    assert held == {"cooling": 2, "limit": 0, "outage": 3, "concurrency": 4, "rate": 1}
+    assert held == {"cooling": 2, "ahead": 0, "limit": 0, "outage": 3, "concurrency": 4, "rate": 1}
 
 
 def test_a_row_says_since_when_and_why() -> None:
