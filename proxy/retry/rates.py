@@ -28,6 +28,8 @@ class Rates:
 
     def __init__(self, gates: tuple[tuple[TokenGate, bool], ...]) -> None:
         self.gates = gates
+        for gate, _ in gates:
+            gate.bucket.paid_with(other.bucket for other, _ in gates if other is not gate)
 
     def ask(self, waiter: Payer, now: float) -> float:
         """Take the attempt's price from all buckets and return `now`; else take nothing, and return the time to ask
@@ -41,11 +43,16 @@ class Rates:
             if _has(gate, waiter, price, now):
                 gate.stand(waiter, price, now)  # this bucket has the tokens, so that it rejects no call
                 continue
+            if gate.rejects:
+                gate.bucket.lacks(now)
             at = gate.join(waiter, now, price)
             if at == REJECTED:
                 self.leave(waiter, now)
                 return REJECTED
             latest = max(latest, at)
+        for gate, price in prices:
+            if not gate.rejects and not _has(gate, waiter, price, now):
+                gate.bucket.lacks(now)
         return latest
 
     def _take(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> bool:

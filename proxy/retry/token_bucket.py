@@ -13,6 +13,7 @@ Queues are in order of arrival.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
@@ -73,6 +74,12 @@ class TokenBucket:
     def withheld(self) -> str:
         """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
         return ""
+
+    def lacks(self, now: float) -> None:
+        """Note that a call waits for more tokens than there are, for a bucket outside this process, which is asked."""
+
+    def paid_with(self, others: Iterable[TokenBucket]) -> None:
+        """Note that attempts pay these buckets together with this one."""
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
         """Put back tokens that were not used. A negative number takes more, for what was used beyond the price."""

@@ -43,6 +43,7 @@ local dead = tonumber(ARGV[22])             -- seconds of silence after which a 
 local forget = tonumber(ARGV[23])           -- milliseconds that an unused key is kept
 local scan_every, young = 0.5, 10
 local ahead = 0.1                           -- seconds of refill that are reserved at one time, for all holders
+local least = 0.5                           -- the smallest part, so that it brings a token between two reports
 local unparted, unparted_in_debt = 0.05, 0.15
 local all_of_it = 1e300                     -- the level `fair` while demands are less than the rate
 local called = 20                           -- the most holders that are called at one time
@@ -182,7 +183,8 @@ if parted and demand > 0 then
   part = math.min(target, shared - parts)
   if net < 0 then part = math.min(part, math.max(its.part, rate - promised - parts)) end
   if now < lost then part = math.min(part, math.max(its.part, has)) end
-  part = math.max(0, part)
+  if part < least then part = 0 end
+  if target < least then target = 0 end
 end
 free = math.max(0, rate - parts - part)
 

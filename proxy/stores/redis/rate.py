@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from weakref import WeakSet
 
 from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.token_bucket import STEP, TokenBucket
+from proxy.retry.waiter import Waiter
 from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, Store
 from proxy.stores.redis.lease import AHEAD, EARNED, IDLE, RENEW, REPORT_PAUSE, Burn, LeasedBucket
 from proxy.stores.redis.part import Grant, PartLease
@@ -55,6 +57,7 @@ class RedisRate(LeasedBucket, RateBucket):
         self._used = Burn(MEASURED)
         self._channel = channel
         self._free = self.rate  # the refill that is no process's part, as last heard
+        self._beside: WeakSet[RedisRate] = WeakSet()  # rates that attempts pay together with this one
         self._short = 0  # 1: this process could use more than its fair part; 2: it has less than that so far
         self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
 
@@ -153,7 +156,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def lacks(self, now: float) -> None:
         """Ask Redis for tokens, if it may have some: a call needs more than the lease has."""
-        if self.store.out:
+        if self.store.out or (self._beside and not self.gate.rejects and not self._awaited()):
             return
         self._used_at = now
         lease = self.lease
@@ -211,8 +214,36 @@ class RedisRate(LeasedBucket, RateBucket):
         *report, making, dead, forget = super().message(now)
         return [*report, self._channel, making, dead, forget]
 
+    def paid_with(self, others: Iterable[TokenBucket]) -> None:
+        self._beside.update(other for other in others if isinstance(other, RedisRate))
+
     def _awaited(self) -> float:
-        return sum(self.gate.queue.values())
+        """The tokens that waiting calls need in all. Of a list of rates a call needs the later ones (by their keys)
+        once there are tokens of the earlier ones, and one call at most has tokens of some of them: so processes can't
+        wait for each other, and tokens don't lie with calls that can't go.
+        """
+        queue, total = self.gate.queue, 0.0
+        if not self._beside:
+            return sum(queue.values())
+        others = [(each.key < self.key, each.gate.queue, each.served()) for each in self._beside if each.gate.queue]
+        for waiter, price in queue.items():
+            lacking = [earlier for earlier, line, served in others if waiter in line and waiter not in served]
+            if any(lacking):
+                break
+            total += price
+            if lacking:
+                break
+        return total
+
+    def served(self) -> set[Waiter]:
+        """The waiting calls for which there are tokens."""
+        left, found = self.lease.left + 1e-9, set()
+        for waiter, price in self.gate.queue.items():
+            if min(price, self.capacity) > left:
+                break
+            left -= price
+            found.add(waiter)
+        return found
 
     def _demand(self, now: float) -> float:
         """The tokens a second that this process could use; 0 if it does not need a part."""
@@ -232,11 +263,13 @@ class RedisRate(LeasedBucket, RateBucket):
         reported = lease.spent_reported, lease.changed_reported
         known, has, awaited = self._level_to_tell(now), lease.part, self._awaited()
         lease.mature(now)
-        spent, changed, keep = lease.send(max(self._keeps(now), min(awaited, lease.held)), now)
+        waits = bool(self._beside and queue) and not lease.part  # for another rate: none is kept ready for later calls
+        keep = min(awaited, lease.held)
+        spent, changed, keep = lease.send(keep if waits else max(self._keeps(now), keep), now)
         waiting = max(0.0, math.ceil(awaited - keep - 1e-9))
         first = next(iter(queue.values()), 0.0)  # as a whole, even if less is enough to begin
         next_needs = max(0.0, math.ceil(first - keep - 1e-9))
-        more = max(0.0, min(self._need(now), self._part) - max(keep - awaited, 0.0))
+        more = 0.0 if waits else max(0.0, min(self._need(now), self._part) - max(keep - awaited, 0.0))
         return (
             *(spent, changed, *reported, keep, waiting, next_needs, more, self._demand(now), has, self.store.crowd),
             *(known, self._start, self.capacity, self._per_second, self.store.observes),
@@ -274,7 +307,7 @@ class RedisRate(LeasedBucket, RateBucket):
         lease = self.lease
         if not lease.part:
             super()._plan(now)
-            if self.gate.queue:
+            if self._awaited():
                 future = lease.future
                 at = now + max(REPORT_PAUSE, min(RENEW, self.wait(now)))
                 if future.count:
@@ -286,7 +319,7 @@ class RedisRate(LeasedBucket, RateBucket):
         if lease.changed != lease.changed_reported:
             self._soon(now + self._earned_pause)
         at = self.heard_at + self._pause
-        if self.gate.queue and self._may_have_more(now):
+        if self._may_have_more(now) and self._awaited():
             at = min(at, self.heard_at + self._step)
         self._checks_at = max(now + REPORT_PAUSE, self._used_at + IDLE)
         self._soon(max(now + REPORT_PAUSE, min(at, self._checks_at)))
