@@ -10,7 +10,8 @@ from fleet import REQUEST, STANDARD, Sidecar
 from paying import Calls, check, live, until
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.policy import BucketRef, Policy, RateSpec
+from proxy.retry.bucket_specs import BucketRef, RateSpec
+from proxy.retry.policy import Policy
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
 
