@@ -22,6 +22,19 @@ def test_the_summary_of_the_bench_is_that_of_its_last_run(monkeypatch: pytest.Mo
     assert report.README.read_text() == report.with_summary(kept), "python bench/report.py"
 
 
+def test_the_claim_of_the_readme_is_what_simulate_prints() -> None:
+    """tests/docs/test_command_pages.py plays the page's example."""
+    page = (ROOT / "docs/reference/commands/simulate.md").read_text()
+    shown = page.partition("$ redrive simulate\n")[2].partition("possible:")[0]
+    (succeeded,) = re.findall(r"succeeded +(.*)", shown)
+    (slowest,) = re.findall(r"99 % within +(\S+) s ", shown)
+    ours, _, none, naive = succeeded.split()
+    claim = " ".join((ROOT / "README.md").read_text().partition("**Measured:**")[2].partition("\n\n")[0].split())
+    assert none == naive and f"Without a proxy {none.replace('%', ' %')} of the calls" in claim
+    assert f"redrive's defaults {ours.replace('%', ' %')} do" in claim
+    assert f"{float(slowest):.1f} s at most" in claim
+
+
 def test_every_target_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "bench")
     import load
