@@ -27,7 +27,7 @@ from proxy.config.settings import Address, Settings
 from proxy.config.yaml_tree import Map, adopt
 from proxy.server.intercept import intercepts, needed
 
-#: What a shell says of a command that it can't run, and of one that it can't find.
+#: The exit statuses of a shell for a command that it can't run, and for one that it can't find.
 NOT_RUNNABLE, NOT_FOUND = 126, 127
 #: Signals that are passed on; those of the terminal only if they did not come from it, since then the command has them.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)

@@ -35,8 +35,8 @@ LONGEST_DRAFT, MOST_PLAYED = 64 * 1024, 200
 BUCKETS, MOST_BUCKETS = 1000, 10_000
 _T = TypeVar("_T")
 _JSON = "application/json; charset=utf-8"
-#: What a browser allows the dashboard, even if its scripts had a defect: to run the scripts of this port, to connect to
-#: this port, and not to turn strings into markup (Trusted Types).
+#: The fields by which a browser bounds the dashboard, even if its scripts had a defect: it runs only the scripts of
+#: this port, connects only to this port, and turns no strings into markup (Trusted Types).
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "

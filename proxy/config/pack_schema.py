@@ -134,7 +134,7 @@ _END_MARK = section(
 
 STREAM_ENDS = section(
     "stream_ends",
-    "How the provider's streams of events end, so that one that ends without its end is noticed.",
+    "How the provider's streams of events end, so that one that lacks its last event is noticed.",
     ends=Key(ListOf(_END_MARK, NOTHING_MATCHES), doc="events that end a stream", required=True),
     known=Key(ListOf(_END_MARK), [], "further events of such streams; a stream of other events alone is not judged"),
     by_body=Key(flag, True, "asked for by a JSON body with stream: true"),

@@ -320,7 +320,7 @@ STREAMS = section(
     unfinished=Key(
         one_word("tell", "break", "event"),
         "tell",
-        "what the app gets of one that ends without its end: nothing more, a reset, or the provider's error event",
+        "what the app gets of one that lacks its last event: nothing more, a reset, or the provider's error event",
     ),
 )
 

@@ -453,7 +453,7 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
     return mark, f"this is not valid YAML: {' '.join(message.split())}"
 
 
-#: What PyYAML says of errors that people make often, and what it means.
+#: PyYAML's messages for errors that people make often, each with its meaning.
 _PLAIN_WORDS = (
     (
         "did not find expected key",

@@ -34,8 +34,8 @@ MOST = 1000
 CHANCE = 0.02
 #: Seconds after which the pace of calls is taken from the last calls again: a millisecond for a thousand of them.
 _USUAL_FOR = 5.0
-#: What a call that is given up takes from the count of its app, to which each guess adds 1: four times what chance
-#: adds.
+#: The amount by which a call that is given up lowers the count of its app, to which each guess adds 1: four times what
+#: chance adds.
 _COST = 4 * CHANCE
 #: The count with which an app begins, and below which it does not fall: a few guesses may be chance.
 _FIRST, _LEAST = -2.0, -6.0

@@ -320,8 +320,8 @@ class Attempt(Listener):
             self._peeked()
 
     def stop_keeping(self) -> bool:
-        """Report an answer that is only kept until it is whole, whatever has come of it; False if it is not kept, or
-        its beginning is waited for.
+        """Report an answer that is kept only until it is whole, with its body so far. Returns False if it is not kept,
+        or if its beginning is waited for.
         """
         if not self.waits or self.body_wait is None or not self.body_wait.over:
             return False

@@ -92,7 +92,7 @@ class Delivery:
     def deliver(
         self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
-        """Forward the answer of this attempt: its head, and what has come of its body. `journey`: the call's way over
+        """Forward the answer of this attempt: its head, and the body so far. `journey`: the call's way over
         several upstreams, None if it stayed at the first; `outcome`: how the call ends by this answer.
         """
         head, policy = attempt.head, plan.policy

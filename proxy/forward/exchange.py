@@ -656,7 +656,7 @@ class Exchange(AttemptOwner):
             self.due_by(now + idle)
 
     def _note_sent(self, attempt: Attempt) -> None:
-        """Once this attempt has sent its request's last byte, let the timeouts `attempt` and `first_byte` begin."""
+        """Let the timeouts `attempt` and `first_byte` begin, once this attempt has sent its request's last byte."""
         sent_at, timeouts = attempt.sent_at, self.plan.policy.timeouts
         if sent_at is None:
             return

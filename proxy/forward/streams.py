@@ -72,7 +72,7 @@ class AppStream(Protocol):
         trailers: Trailers | None,
     ) -> None:
         """Forward the upstream's answer: its head without the fields `drop` (lower-case names) and with the lines `add`
-        (each with its CRLF), and what has come of its body; all of it if `end`, with its trailers.
+        (each with its CRLF), and the body so far; all of it if `end`, with its trailers.
 
         The rendered head is worth keeping: the next answer often has the same head and lines.
         """

@@ -15,7 +15,7 @@ class Sending:
 
     `pieces`: the body, if it does not come with the head; each piece has the seconds after which it comes, and the last
     one completes the answer. `cut`: the seconds from the head after which the answer breaks off, None if it does not;
-    `come`: what has come of the pieces, as the driver notes it.
+    `come`: the pieces that have come so far, as the driver notes them.
     """
 
     after: float

@@ -23,13 +23,14 @@ from proxy.wire.http2.frames import code_name
 
 #: Policies whose part of the JSON is remembered at most: reloads and evicted unmatched hosts leave old ones behind.
 _POLICIES = 4096
-#: What else repeats from call to call, and is remembered: few, since a hostile authority may be as long as a head.
+#: The most further texts that repeat from call to call and are remembered: few, since a hostile authority may be as
+#: long as a head.
 _REPEATED = 256
 #: The end of a timestamp, by its milliseconds: ready-made, since formatting one takes as long as the rest of it.
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
 
 
-#: What is said of a protocol, in front of more.
+#: The member of each protocol, followed by further members.
 _SPOKEN = {"": "", HTTP1: f'"protocol":"{HTTP1}",', HTTP2: f'"protocol":"{HTTP2}",'}
 
 

@@ -21,8 +21,8 @@ _SECRET_NAME = re.compile(
 )
 #: Tokens that are counted, not kept secret: a throttle's, as the file and as a gRPC service config name them.
 _COUNTED = frozenset({"max_tokens", "token_ratio", "maxTokens", "tokenRatio"})
-#: What cannot be a secret, whatever its name: a number of at most nine digits with or without a unit of time, size
-#: or rate, or a switch.
+#: The values that can't be secrets, whatever their names: a number of at most nine digits with or without a unit of
+#: time, size or rate, or a switch.
 _HARMLESS = re.compile(
     r"[-+]?[0-9]{1,9}(?:\.[0-9]{0,9})?(?:[eE][-+]?[0-9]{1,3})?(?:[nuµm]?s|m|h|B|[KMG]iB|%)?(?:/[smh])?"
     r"|(?i:true|false|yes|no|on|off|null)"

@@ -78,7 +78,7 @@ class Tally(Counter[_Key]):
     """
 
     __setitem__ = dict.__setitem__
-    __delitem__ = dict.__delitem__  # type: ignore[assignment]  # nobody deletes
+    __delitem__ = dict.__delitem__  # type: ignore[assignment]  # no entry is ever deleted
 
 
 class Durations:

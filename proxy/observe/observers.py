@@ -16,7 +16,7 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.policy import Policy
 
-#: So many calls are handed on at once, and none later than after so many seconds.
+#: The number of calls that are passed on at once, and the seconds after which they are passed on in any case.
 BATCH, GATHER = 64, 0.02
 #: Errors in streams that are reported within a second.
 MOST = 100

@@ -24,12 +24,12 @@ _CHUNK = 4096
 _FILE_CHUNK = 1024 * 1024
 #: Bytes kept for a reader that stands still.
 _KEPT = 8 * 1024 * 1024
-#: Seconds from the first line of a batch until it is written, and between tries where nobody reads.
+#: Seconds from the first line of a batch until it is written, and between tries while no reader takes any.
 GATHER = 0.02
 _AGAIN = 0.2
 #: Seconds that the end waits for the reader.
 _LAST = 1.0
-#: What an end that has no room says (a file that may not grow any more is such a one): there may be some later.
+#: The errors of a file or device without room, such as a file that may not grow any more: there may be room later.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _LINE_END = 10
@@ -193,7 +193,7 @@ class LineSink:
                 self._report(error.strerror or str(error))
                 if error.errno in _FULL:
                     break
-                # The reader is gone for good: a log nobody reads is no reason to stop serving.
+                # The reader is gone for good: a log without a reader is no reason to stop serving.
                 self._broken = True
                 self._lose(rest.count(b"\n", sent))
                 rest.clear()
@@ -203,7 +203,7 @@ class LineSink:
             self._within = False
         elif sent:
             self._within = rest[sent - 1] != _LINE_END
-        if not self._within:  # else nobody else may write before the line is whole
+        if not self._within:  # else no other writer may write before the line is whole
             self._give_turn()
         del rest[:sent]
         if not rest and not self._broken:

@@ -17,7 +17,8 @@ from proxy.retry.lane import Lane
 from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
 
 NO_LIMIT = float("inf")
-#: What a lane may hold calls by, as the label of redrive_held_calls has it; and the gate's name in records of calls.
+#: The causes by which a lane may hold calls, as in the label of redrive_held_calls, each with the gate's name in
+#: records of calls.
 HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "ahead"}
 
 

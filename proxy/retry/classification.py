@@ -465,7 +465,7 @@ def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool
 
 # -- reads among POSTs ------------------------------------------------------------------------------------------------
 
-#: What separates several values in one field line.
+#: The separators of several values in one field line.
 _SEVERAL = re.compile(r"[,;\s]")
 
 

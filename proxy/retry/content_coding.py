@@ -26,7 +26,9 @@ def coding_of(fields: Fields) -> str:
 
 
 def decoded(body: bytes, coding: str) -> bytes:
-    """As much of a body as is there, without its content coding, at most DECODED bytes; b"" if it can't be undone."""
+    """The body without its content coding, as far as it came, at most DECODED bytes; b"" if the coding can't be
+    undone.
+    """
     if not coding:
         return body
     for form in _FORMS:

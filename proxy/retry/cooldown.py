@@ -96,7 +96,7 @@ class FleetCooldowns(Protocol):
         """Report that an answer with this status, to an attempt sent at `sent`, asked for a delay (seconds)."""
 
     def asked(self, name: tuple[str, bytes], now: float) -> None:
-        """Note that calls of this lane are held on some machine, or have a place."""
+        """Note that a machine of the fleet holds calls of this lane, or has a place of it."""
 
 
 class Ends(Generic[N]):

@@ -172,9 +172,9 @@ class EndMark:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """How a provider's streams of events end: with one of `ends`. `known`: further events of such streams. They are
-    asked for by a path that ends with `path`, or (`by_body`) by a body with `stream: true`. `error`: the provider's
-    event for an error of its server.
+    """The end of a provider's streams of events: each ends with one of `ends`. `known`: further events of such streams.
+    A request asks for such a stream by a path that ends with `path`, or (`by_body`) by a body with `stream: true`.
+    `error`: the provider's event for an error of its server.
     """
 
     ends: tuple[EndMark, ...]

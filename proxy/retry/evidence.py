@@ -11,7 +11,7 @@ from collections import deque
 
 from proxy.retry.traffic import Traffic
 
-#: So many of the latest attempts are looked at, and so many of them have to be refused where none was before.
+#: The number of latest attempts that are looked at, and how many of them have to be refused if none was before.
 LATEST, FEW = 10, 3
 #: The most improbable that refusals by chance have to be to count as want of capacity: before there is a limit, and
 #: before the limit that there is is cut.

@@ -305,7 +305,7 @@ class NextAttempt:
             flight.payment.fly(load, now)
 
     def learn_patience(self, now: float) -> None:
-        """If the governor holds the call, report to it that the call's app has left (contract, section 14, "An app's
+        """Report to the governor, if it holds the call, that the call's app has left (contract, section 14, "An app's
         patience is learnt").
         """
         held = 0.0 if self.admission is None else self.admission.held_for(now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 _NEVER = float("inf")
-#: So many apps have to leave within so many seconds before their patience counts.
+#: The number of apps that have to leave, and the seconds within which, before their patience counts.
 _APPS, _WITHIN = 3, 600.0
 #: The part of the shortest patience for which a call is held; and the time below which holding is of no use.
 _PART, _LEAST = 0.75, 0.25

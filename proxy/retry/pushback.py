@@ -40,7 +40,7 @@ _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-#: One member of a structured-field list, quoted strings kept whole; and one parameter or dictionary entry of it. An
+#: A member of a structured-field list, quoted strings kept whole; and a parameter or dictionary entry of it. An
 #: unclosed string extends to the end, so that the text is not scanned again from each of its quotes.
 _MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^",])++')
 _REMAINING = re.compile(r"(?:^|[;,\s])(?:r|remaining)\s*=\s*([0-9]{1,15})\s*(?=[;,]|$)")

@@ -23,9 +23,10 @@ _NEVER = float("inf")
 #: The part that a refusal takes from the pace, after a number of served attempts; the part that it leaves after hardly
 #: any.
 _CUT, _CUT_HARD = 0.1, 0.7
-#: So many served attempts since the last cut are hardly any; so many prove that the upstream takes this pace.
+#: The served attempts since the last cut that count as hardly any; and those that prove that the upstream takes this
+#: pace.
 _HARDLY, _PROOF = 5, 10
-#: So many refusals in a row that come after hardly any served attempt disprove the pace that was proven.
+#: The refusals in a row, each after hardly any served attempt, that disprove the pace that was proven.
 _DISPROVED = 4
 #: Two refused paces are the same if they differ by at most this part. Each time that the same pace is refused, it is
 #: surer that this is the upstream's limit, up to this: less is taken from it, and it stays for longer.

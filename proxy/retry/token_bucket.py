@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.waiter import Waiter
 
-#: What a gate returns at which no call may wait: the call is refused at once.
+#: The result of a gate at which no call may wait: the call is refused at once.
 REJECTED = float("inf")
 #: Seconds after which a waiter asks again if its token is due but earlier waiters, whose tokens are due too, must take
 #: theirs first: a microsecond later is after every alarm of this instant, on the real and on the virtual clock.

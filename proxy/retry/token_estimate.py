@@ -79,8 +79,9 @@ def _found(rules: TokenRules, document: Any, what: str) -> Iterable[Any]:
 
 
 def _media(document: Any, names: frozenset[str]) -> tuple[int, int]:
-    """The number of strings in the document that are media, by the names of their member and of the one that it is in,
-    or since they begin with `data:`, and their bytes.
+    """Return the number of strings in the document that are media (images, sounds, files), and their bytes together. A
+    string is a medium if it begins with `data:`, or if `names` has its member, alone or with a dot after the member
+    that its object is in.
     """
     count = size = 0
     waiting: list[tuple[str, str, Any]] = [("", "", document)]

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 _NEVER = float("inf")
 
-#: So many attempts are compared at a time.
+#: The number of attempts that are compared at a time.
 _ATTEMPTS = 20
-#: So many are compared at most, where the share is smaller than expected, but not smaller than this part of it.
+#: The most attempts that are compared if the share is smaller than expected, but not smaller than this part of it.
 _ENOUGH, _UNCLEAR = 60, 0.3
-#: So many attempts have to have been under way when the limit began, for their share of refusals to be known.
+#: The fewest attempts that were under way when the limit began, for their share of refusals to be known.
 _UNDER_WAY = 8
-#: So many attempts have to have ended, and a smaller share than this refused, for most of them to be served.
+#: The fewest attempts that ended, and the share of refused ones that is not reached, if most are said to be served.
 _FEW, _MANY = 4, 0.7
 #: The share of refusals that is expected where too few were under way: that of the evidence, three of ten.
 _EXPECTED = 0.3
-#: As many fail if their share is at least this part of what it was; fewer than the second share, or
-#: more than the third, are no failures by chance.
+#: The part of the earlier share of failures from which on as many fail as before; and the shares below which, and above
+#: which, failures are not called chance.
 _AS_MANY, _LEAST, _MOST = 0.6, 0.02, 0.5
 #: Less is sent if it is at most this part of what was sent; answers are as slow if they take at least this part.
 _LESS, _AS_SLOW = 0.6, 0.75

@@ -16,7 +16,7 @@ _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 #: The bytes that end a name in a start tag.
 _ENDS_NAME = frozenset(b" \t\r\n/>")
-#: What markup before the root begins with, and ends with; the longest beginning first.
+#: The beginnings and ends of markup before the root; the longest beginning first.
 _BEFORE = ((b"<!--", b"-->"), (b"<!", b">"), (b"<?", b"?>"))
 
 

@@ -693,8 +693,8 @@ class AppConnection(ConnectionStream):
     # -- breaking off -------------------------------------------------------------------------------------------------
 
     def reset(self, fault: Fault | None) -> None:
-        """Break the answer, or the tunnel, off. What has come of it is sent to an app that takes it, and then a RST
-        shows that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
+        """Break the answer, or the tunnel, off. The bytes that arrived of it are sent to an app that takes them, and
+        then a RST shows that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
         """
         transport = self.transport
         if transport is None:
@@ -741,7 +741,7 @@ class AppConnection(ConnectionStream):
     # -- the app going away -------------------------------------------------------------------------------------------
 
     def enter(self, now: float) -> None:
-        """Have the watch check the times of its calls."""
+        """Have the watch check the deadlines and timeouts of the connection's calls from `now` on."""
         self._context.watch.enter(self, now)
 
     def calls(self) -> Sequence[Exchange]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: What rows can be sorted by.
+#: The columns that rows can be sorted by.
 ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
 
 
@@ -282,7 +282,7 @@ def total(rows: Sequence[Row], window: float) -> Row:
     )
 
 
-#: What JSON has of the totals.
+#: The totals that JSON has.
 _ADDED = (
     "calls",
     "calls_per_second",

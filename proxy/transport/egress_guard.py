@@ -101,7 +101,7 @@ def names_address(host: str) -> bool:
 # (POSIX, inet_addr; the WHATWG URL standard, "IPv4 parser"). Some readers take a leading zero for decimal, so both
 # readings are given: the caller wants to know what an address may be, not what one reader makes of it.
 
-#: One number of inet_aton, in lower case.
+#: A number of inet_aton, in lower case.
 _NUMBER = r"(?:0x[0-9a-f]*+|[0-9]++)"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:\.{_NUMBER})*+").fullmatch
 _IPV4 = 0xFFFFFFFF

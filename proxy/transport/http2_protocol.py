@@ -17,7 +17,8 @@ from proxy.wire.http2.session import TURN, Session, SessionOwner
 #: Seconds of reading after which a connection pauses, and how many times as long it pauses.
 LONG: Final = 0.0005
 SHARE: Final = 3.0
-#: If so many turns of the loop in a row took less than so many seconds each, no other connection has anything to do.
+#: The turns of the loop in a row, each of less than so many seconds, after which no other connection has anything to
+#: do.
 IDLE_TURNS: Final = 3
 IDLE_SECONDS: Final = 0.00005
 #: Seconds that a peer which broke the rules has to take what was written: it may take nothing.

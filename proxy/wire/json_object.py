@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 _SPACE = re.compile(rb"[ \t\n\r]*+").match
 _STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+"', re.DOTALL).match
-#: What a value may contain beside strings and brackets: numbers, true, false, null, commas, colons and white space.
+#: The text of a value beside strings and brackets: numbers, true, false, null, commas, colons and white space.
 _PLAIN = re.compile(rb'[^"\[\]{}]++').match
 _SCALAR = re.compile(rb'[^",\[\]{} \t\n\r]++').match
 

@@ -7,7 +7,9 @@ reader to say; here are the turns that were most often unclear, and what to writ
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,7 +18,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Words that put something before the thing that the sentence is about.
-BEFORE_THE_NOUN = re.compile(r"(It|They|What|Who|Whose|Whom|So|Those|That|One|Nobody|There|Behind|Of)\b")
+BEFORE_THE_NOUN = re.compile(
+    r"(It|They|What|Who|Whose|Whom|Which|So|These|Those|That|Such|One|Nobody|There|Behind|Of|As|If|Once|Until)\b"
+)
 #: A pattern, and what to write instead.
 TURNS = {
     r"\bnobody\b": "no call, no process",
@@ -27,6 +31,12 @@ TURNS = {
     r"\bhand(s|ed)? on\b": "pass on, forward",
     r"\blet(s|ting)? go of\b": "release, free",
     r"\bheed(s|ed)?\b": "obey",
+    r"\bwithout its end\b": "without its last event",
+    r"\b([Ww]hat|[Ww]hatever) has come of\b": "the body so far, the bytes that came",
+    r"\baffair\b": "decided, kept elsewhere (say where)",
+    r"\bthose that last\b": "those in force",
+    r"\bby the row\b": "in a row",
+    r"\bof which (that|it) \w+s (a|an|the)\b": "whose … it ends",
 }
 
 
@@ -44,12 +54,40 @@ def _docstrings(file: Path) -> Iterator[tuple[str, str]]:
             yield f"{file.relative_to(ROOT)}:{node.body[0].lineno}", text
 
 
+@cache
+def comments() -> list[tuple[str, str]]:
+    """Where each comment of the program is, and its text; the lines of one are joined."""
+    return [each for file in sorted((ROOT / "proxy").rglob("*.py")) for each in _comments(file)]
+
+
+def _comments(file: Path) -> Iterator[tuple[str, str]]:
+    begun, lines, last = 0, [], 0
+    for token in tokenize.generate_tokens(io.StringIO(file.read_text()).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        is_alone = token.line.lstrip().startswith("#")
+        if not (lines and is_alone and token.start[0] == last + 1):
+            if lines:
+                yield f"{file.relative_to(ROOT)}:{begun}", " ".join(lines)
+            begun, lines = token.start[0], []
+        lines.append(token.string if not lines else token.string.lstrip("#: "))
+        last = token.start[0] if is_alone else 0
+    if lines:
+        yield f"{file.relative_to(ROOT)}:{begun}", " ".join(lines)
+
+
 def test_the_first_sentence_names_the_thing() -> None:
     found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if BEFORE_THE_NOUN.match(text)]
     assert not found, "begin with the noun, or with what a function does:\n" + "\n".join(found)
 
 
+def test_the_comment_of_a_constant_names_the_thing() -> None:
+    of_constants = [(place, text.removeprefix("#: ")) for place, text in comments() if text.startswith("#: ")]
+    found = [f"{place}: {text}" for place, text in of_constants if BEFORE_THE_NOUN.match(text)]
+    assert not found, "begin with the noun:\n" + "\n".join(found)
+
+
 @pytest.mark.parametrize("turn", TURNS)
 def test_a_turn_stays_away(turn: str) -> None:
-    found = [f"{place}: {each[0]!r}" for place, text in docstrings() for each in re.finditer(turn, text)]
+    found = [f"{place}: {each[0]!r}" for place, text in docstrings() + comments() for each in re.finditer(turn, text)]
     assert not found, f"write {TURNS[turn]!r}:\n" + "\n".join(found)

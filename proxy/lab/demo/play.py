@@ -22,7 +22,7 @@ from proxy.lab.demo.weather import DemoUpstream, left
 
 #: Attempts that may be made for a call, by the impatient app and by redrive (the default), the first among them.
 MAX_ATTEMPTS = 3
-#: Seconds that an attempt may take, for everybody.
+#: Seconds that an attempt of any app may take.
 PATIENCE = 1.0
 #: Samples of the recent past that are kept, and seconds between them.
 KEPT, EVERY = 120, 0.5

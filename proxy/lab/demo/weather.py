@@ -48,7 +48,7 @@ def _calm(share: float) -> Weather:
     return Weather(CALM.name, share)
 
 
-#: One round. Calm follows each trouble, so that one sees what recovers and when.
+#: The weather of one round. Calm follows each trouble, so that a viewer sees what recovers and when.
 ROUND = (
     _calm(0.06),
     Weather("failures", 0.12, failing=0.3),

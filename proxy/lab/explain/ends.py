@@ -36,7 +36,7 @@ from proxy.retry.pushback import read_pushback
 
 #: The ends of [0, 1): a draw comes as near to 1 as one likes.
 LEAST, GREATEST = 0.0, 1.0
-#: What is tried where the question names no end: what upstreams do most, and one answer that nothing names.
+#: The ends that are explained if the question names none: those that upstreams show most, and one that no rule names.
 _STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")
 _GRPC = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "503")
 

@@ -154,7 +154,7 @@ class _ScriptedCall(Recorder):
 
 # -- the fields of an attempt ------------------------------------------------------------------------------------------
 
-#: What no attempt carries as it came, whatever the policy says.
+#: The request fields that no attempt carries as they came, whatever the policy says.
 _CUT = frozenset(name.decode() for name in REQUEST_CUT | {b"transfer-encoding"})
 _NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 

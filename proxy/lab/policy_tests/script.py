@@ -187,7 +187,7 @@ _DURATION, _WHOLE, _LEVEL = Word(_duration), Word(units.whole(0)), _or_none(_num
 _VALUE = Word(_field_value)
 _FIELDS = MapOf(Either(word=_VALUE, list=ListOf(_VALUE)), key=addresses.header_name)
 
-#: What `expect` may name (contract, section 8).
+#: The keys of `expect` (contract, section 8).
 EXPECT = Section(
     "expect",
     "What the call is expected to do.",

@@ -103,7 +103,7 @@ class BurstLimit:
         self._last = max(now, self._last)
 
 
-#: What is lost in sums of decimal seconds.
+#: The rounding error of sums of decimal seconds.
 _EPSILON = 1e-9
 
 

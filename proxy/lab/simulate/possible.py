@@ -21,7 +21,7 @@ from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 
 #: Seconds for which a call is held at most, and in which an outage's calls are held.
 HOLD = 20.0
-#: What a retry costs each sidecar's bucket, and what the bucket holds (the AWS SDKs' quota, which `standard` has).
+#: The price of a retry in each sidecar's bucket, and the bucket's capacity (the AWS SDKs' quota, as in `standard`).
 _PRICE, _CAPACITY = 5.0, 500.0
 #: Seconds that are no wait.
 _NO_WAIT = 1e-6

@@ -113,7 +113,7 @@ PAUSE = Section(
     },
 )
 
-#: What an upstream beside the first one can do; it has no outages, one key and one endpoint.
+#: The keys of an upstream beside the first one; it has no outages, one credential and one endpoint.
 OTHER = Section(
     "other",
     "An upstream that policies name in `fallback`.",

@@ -10,7 +10,7 @@ from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: An upstream has ample room where less than this part of what it takes is asked.
 _AMPLE = 0.85
-#: What is lost in sums of shares.
+#: The rounding error of sums of shares.
 _EPSILON = 1e-9
 
 

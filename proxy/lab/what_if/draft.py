@@ -30,7 +30,7 @@ TRIED = (
     "strategy", "bucket", "rate", "timeouts", "concurrency", "classify", "dialects", "attempt_headers",
     "idempotency_key", "pushback", "mode", "fallback", "scope", "circuit_breaker", "routes",
 )  # fmt: skip
-#: What the same is for a route, beside what it matches.
+#: The same keys for a route, and what it matches.
 _OF_ROUTE = (*(key for key in TRIED if key not in ("scope", "circuit_breaker", "routes")), "match")
 #: Keys whose value may name code of the user's own, as `module:Class`.
 _MAY_BE_CODE = frozenset({"strategy", "bucket", "rate"})

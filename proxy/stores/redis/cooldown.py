@@ -26,7 +26,7 @@ from proxy.stores.redis.weather import RedisWeather
 #: The end of the name of a lane that is about one path (`proxy.retry.caller`): a method, and the path. No other machine
 #: is told of it, since a path may be a secret.
 _OF_A_PATH = re.compile(rb" [A-Z]+ /\S*\Z")
-#: What the name of an endpoint's lane begins with: longer than the groups of callers (12 bytes at most) are.
+#: The beginning of the name of an endpoint's lane: longer than the groups of callers (12 bytes at most) are.
 _ENDPOINT = b"at endpoint "
 
 

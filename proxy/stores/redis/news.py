@@ -38,8 +38,8 @@ class FleetNews:
         store.returned.append(self._tell_again)
 
     def join(self, topic: str, upstream: str, take: Take) -> Callable[[str, float], None]:
-        """Call `take` with the facts of this topic and upstream, those that last included. Returns the function that
-        tells the fleet of such a fact: its item, and for how many seconds it lasts.
+        """Call `take` with the facts of this topic and upstream: with those in force now, and with later ones as they
+        come. Returns the function that tells the fleet of such a fact: its item, and for how many seconds it lasts.
         """
         place = f"{topic} {_place_of(upstream)}"
         self._takers[place] = take

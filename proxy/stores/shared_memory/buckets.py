@@ -134,7 +134,9 @@ class SharedBudget(BudgetBucket):
 
 
 class SharedPartedBudget(SharedBudget):
-    """A budget in shared memory, beside which each app has one of its own. `of_name`: makes that of an app's name."""
+    """A budget in shared memory for all calls; each app has a budget of its own beside it, which `of_name` makes by the
+    app's name.
+    """
 
     __slots__ = ("_of_name", "_views")
 
