@@ -34,7 +34,7 @@ _NEVER = float("inf")
 MOST_LIMITS = 32
 #: The most pairs of endpoint and credential whose attempts are counted; those with a limit that is known stay longest.
 _MOST_ACCOUNTS = 64
-#: What a limit counts, by its place in a price.
+#: The units that a limit counts, by their places in a price.
 _PLACES = {"attempts": 0, "tokens": 1, "prompt": 2, "output": 3}
 #: An attempt's price: itself, and a language model's tokens: all, those of the prompt, those of the output.
 Price = tuple[float, float, float, float]

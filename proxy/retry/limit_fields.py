@@ -19,7 +19,7 @@ from proxy.retry.facts import Fields
 from proxy.retry.pushback import read_moment
 
 _WHOLE = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
-#: One member of a structured-field list, and one parameter or entry of it.
+#: A member of a structured-field list, and a parameter or entry of it.
 _MEMBER = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^",])++')
 _PARAMETER = re.compile(r'[;,]\s*([a-z*][a-z0-9_.*-]*)\s*=\s*("(?:[^"\\]|\\.)*+"|[^;,\s]+)')
 _LONGEST_LIST, _LONGEST_NAME = 1024, 64  # characters; a longer field is not read, a longer name is cut
