@@ -29,12 +29,13 @@ from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
 from proxy.observe.access_log import is_for_people
-from proxy.observe.exposition import render
+from proxy.observe.exposition import Gauges, render
 from proxy.observe.masking import config as masked
 from proxy.observe.metrics import Metrics
 from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
+from proxy.observe.telemetry import interval, log_sender, metric_sender
 from proxy.process import SIGNALS, Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, leave, within
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident
 from proxy.retry.routing import Upstream
@@ -46,7 +47,8 @@ from proxy.succession import Succession
 from proxy.take_over import Handover
 from proxy.transport.clock import monotonic, wall
 
-if TYPE_CHECKING:  # a single process does not load what only workers need
+if TYPE_CHECKING:  # a single process does not load what only workers need, nor what only telemetry needs
+    from proxy.observe.otel_metrics import MetricSender
     from proxy.supervisor.workers import Workers
 
 #: The most upstreams that the first lines of a process name.
@@ -99,8 +101,8 @@ class ServerProcess:
         assert settings is not None
         self._loop = asyncio.get_running_loop()
         self._file = file
-        self._memory, self._resident = memory(), resident()
-        self.settings = fitted(settings, self._memory, self._resident)
+        self._memory = memory(), resident()  # of the container, and of this process
+        self.settings = fitted(settings, *self._memory)
         self._asked_for = settings
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
@@ -138,6 +140,8 @@ class ServerProcess:
         """Make the data path of a single process, which carries the calls itself; return it and the recent calls."""
         self._begin_log(None)
         path = data_path(self.settings, self._sink, self._notices.notify, self._metrics)
+        if path.log is not None:
+            path.log.also = self._notices.also
         return path, path.recent
 
     def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:
@@ -159,6 +163,8 @@ class ServerProcess:
             OUT, self._loop.call_later, turn, self._metrics.lost, lambda why: self._log_trouble.report(pid, why)
         )
         self._notices = Notices(self._sink, self._to_people, wall, console=console)
+        self._notices.also = log_sender(os.environ, self._notices.notify)
+        self._figures = metric_sender(os.environ, wall(), self._notices.notify)
 
     def _to_people(self, line: str) -> None:
         """Write a line for people to standard error."""
@@ -193,6 +199,7 @@ class ServerProcess:
         self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload("SIGHUP")))
         self._loop.add_signal_handler(signal.SIGUSR2, lambda: begin(self._serving.roll()))
         begin(self._watcher.run())
+        begin(self._send_figures())
         settle_in()
         listening = {what: self._listeners.addresses(what) for what in ("listen", "admin", "probe")}
         self._notices.banner(banner(self._file, self.settings, listening))
@@ -245,15 +252,13 @@ class ServerProcess:
 
     def _notify_little_memory(self) -> None:
         """Report that the container's memory is too little for the limits of the configuration."""
-        asked, fit = self._asked_for, self.settings
-        if fit is asked or self._memory is None:
+        asked, fit, (has, _) = self._asked_for, self.settings, self._memory
+        if fit is asked or has is None:
             return
-        line = (
-            f"{self._memory >> 20} MiB of memory are too little for the limits of the configuration: buffers.total is "
-        )
+        line = f"{has >> 20} MiB of memory are too little for the limits of the configuration: buffers.total is "
         line += f"{fit.buffers.total >> 10} KiB, not {asked.buffers.total >> 10}, "
         line += f"limits.connections {fit.limits.connections}, not {asked.limits.connections}"
-        facts = {"memory": self._memory, "buffers_total": fit.buffers.total, "connections": fit.limits.connections}
+        facts = {"memory": has, "buffers_total": fit.buffers.total, "connections": fit.limits.connections}
         self._notices.notify("limits", [line], **facts)
 
     def _loaded(self, result: LoadResult, why: str) -> None:
@@ -263,7 +268,7 @@ class ServerProcess:
         if self._succession.defers(result, why):
             return
         asked_for, plan = result.settings, None
-        settings = None if asked_for is None else fitted(asked_for, self._memory, self._resident)
+        settings = None if asked_for is None else fitted(asked_for, *self._memory)
         errors = [str(problem) for problem in result.errors]
         if settings is not None:
             try:
@@ -342,6 +347,11 @@ class ServerProcess:
         cut = await self._step(self._serving.close(at_once=self._end.at_once.is_set()), 0)
         await self._step(self._listeners.close("admin", "probe"))
         self._notices.notify("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
+        if self._figures is not None:
+            await self._step(self._send_once(self._figures))
+            self._figures.close()
+        if self._notices.also is not None:
+            self._notices.also.close()
         self._sink.close()
         self._people.close()
 
@@ -405,11 +415,26 @@ class ServerProcess:
             redis={None: None, True: "up", False: "out"}[self._serving.redis()[0]],
         )
 
+    async def _send_figures(self) -> None:
+        """Send the metrics over OTLP again and again, if the environment asks for that."""
+        while self._figures is not None:
+            await asyncio.sleep(interval(os.environ))  # noqa: TID251  no call waits for it
+            await self._send_once(self._figures)
+
+    async def _send_once(self, sender: MetricSender) -> None:
+        gauges = await self._gauges()
+        await asyncio.to_thread(sender.send, await gauge_view.copied(self._metrics), gauges, wall())
+
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
         """The metrics as they are now, and their content type; the text is made in a thread, from a copy."""
+        gauges = await self._gauges()
+        return await asyncio.to_thread(render, await gauge_view.copied(self._metrics), gauges, accept)
+
+    async def _gauges(self) -> Gauges:
+        """The values of the metrics that are read instead of counted."""
         serving = self._serving
         redis_up, redis_outages = serving.redis()
-        gauges = await gauge_view.gauges(
+        return await gauge_view.gauges(
             self.settings,
             serving.registry,
             serving.usage,
@@ -426,7 +451,6 @@ class ServerProcess:
             redis_up=redis_up,
             redis_outages=redis_outages,
         )
-        return await asyncio.to_thread(render, await gauge_view.copied(self._metrics), gauges, accept)
 
 
 def warnings(loaded: LoadResult) -> list[str]:

@@ -19,7 +19,7 @@ from proxy.observe import masking
 from proxy.observe.call_json import timestamp
 from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord
 from proxy.observe.compiled import call_lines
-from proxy.observe.sink import Later, Sink
+from proxy.observe.sink import ClosingSink, Later, Sink
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome
 
@@ -51,6 +51,7 @@ class AccessLog:
         self._later = later
         self._repeated: Counter[tuple[str, str, Outcome, int]] = Counter()
         self._last = 0.0  # when the latest failure began
+        self.also: ClosingSink | None = None  # takes each line too, as JSON whatever the log's form
         self.catch_up: Callable[[], None] = lambda: None  # logs what is gathered (`proxy.observe.observers`)
         self.configure(console=console, level=level)
 
@@ -68,7 +69,10 @@ class AccessLog:
             if has_successes if call.outcome is SUCCESS else self._is_wanted(call):
                 wanted.append(call)
         if wanted:
-            self._sink.add(_console_lines(wanted) if self._console else call_lines(wanted))
+            lines = "" if self._console and self.also is None else call_lines(wanted)
+            self._sink.add(_console_lines(wanted) if self._console else lines)
+            if self.also is not None:
+                self.also.add(lines)
 
     def _is_wanted(self, call: CallRecord) -> bool:
         """Whether this call's line is written: the level includes the call, and fewer than MOST calls of the same
@@ -95,15 +99,17 @@ class AccessLog:
         counts, self._repeated = self._repeated, Counter()
         for (upstream, route, outcome, status), count in counts.items():
             lines = count - MOST
-            if lines > 0 and self._console:
-                where = f"{upstream or 'requests'}{'/' + route if route else ''}"
-                text = f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}"
-                self._sink.add(f"{text}\n")
-            elif lines > 0:
-                self._sink.add(
-                    f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},'
-                    f'"route":{quote(route)},"outcome":"{outcome}","status":{status},"lines":{lines}}}\n'
-                )
+            if lines <= 0:
+                continue
+            where = f"{upstream or 'requests'}{'/' + route if route else ''}"
+            text = f"… {lines} more like it within a second: {where} -> {status or 'no answer'} {outcome}\n"
+            entry = (
+                f'{{"time":"{timestamp(self._last)}","event":"repeated","upstream":{quote(upstream)},'
+                f'"route":{quote(route)},"outcome":"{outcome}","status":{status},"lines":{lines}}}\n'
+            )
+            self._sink.add(text if self._console else entry)
+            if self.also is not None:
+                self.also.add(entry)
 
 
 def _console_lines(calls: Iterable[CallRecord]) -> str:

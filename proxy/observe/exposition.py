@@ -71,6 +71,11 @@ def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, s
     return encode(registry), content_type
 
 
+def families(metrics: Metrics, gauges: Gauges) -> Iterator[Any]:
+    """Every metric family, as prometheus_client has them."""
+    return _Collector(metrics, gauges).collect()
+
+
 class _Collector:
     """The custom collector through which prometheus_client reads the metrics."""
 

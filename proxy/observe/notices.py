@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.observe.call_json import timestamp
-from proxy.observe.sink import Sink
+from proxy.observe.sink import ClosingSink, Sink
 
 
 class Notices:
@@ -25,15 +25,17 @@ class Notices:
         self._people = people
         self._wall = wall
         self.console = console
+        self.also: ClosingSink | None = None  # takes each notice too, as JSON whatever the form
 
     def notify(self, event: str, lines: list[str], **facts: Any) -> None:
         """Write one notice: `event` names what happened, `facts` describe it for machines, `lines` for people."""
         if self.console:
             for line in lines:
                 self._people(f"redrive: {line}")
-            return
-        entry = {"time": timestamp(self._wall()), "event": event, **facts}
-        self._sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
+        for sink in (None if self.console else self._sink, self.also):
+            if sink is not None:
+                entry = {"time": timestamp(self._wall()), "event": event, **facts}
+                sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
 
     def banner(self, lines: list[str]) -> None:
         """Write the first lines of a process, for people, whichever format the log has."""

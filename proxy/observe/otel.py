@@ -7,12 +7,10 @@ Names are those of the semantic conventions for HTTP clients; query values and u
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import Decision
@@ -30,14 +28,13 @@ from opentelemetry.trace import (
 from proxy import __version__
 from proxy.observe import masking
 from proxy.observe.call_record import CallRecord
+from proxy.observe.otel_export import CLOSING, connected, own_resource, report_to
 from proxy.observe.trace_context import Bits, Trace, read
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class
 
 #: Methods that a span may be named after (semantic conventions for HTTP: others are named HTTP).
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
-#: Seconds that the end waits for the last spans.
-_CLOSING = 2.0
 
 Value = str | int | bool
 
@@ -46,14 +43,9 @@ class Spans:
     """The tracer (`proxy.observe.tracing.Tracer`) that uses OpenTelemetry's SDK, which reads the OTEL_ variables."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
-        logger = logging.getLogger("opentelemetry")
-        logger.propagate = False
-        logger.handlers = [_Once(notify)]
-        resource = Resource.create()
-        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-            resource = resource.merge(Resource({SERVICE_NAME: "redrive"}))
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._processor = BatchSpanProcessor(_exporter())
+        report_to(notify)
+        self._provider = TracerProvider(resource=own_resource(), shutdown_on_exit=False)
+        self._processor = BatchSpanProcessor(connected(OTLPSpanExporter))
         self._scope = InstrumentationScope("redrive", __version__)
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
@@ -80,7 +72,7 @@ class Spans:
         """Send the spans that are still queued, within a bounded time."""
         last = threading.Thread(target=self._processor.shutdown, daemon=True)
         last.start()
-        last.join(_CLOSING)
+        last.join(CLOSING)
 
     def _span(self, call: CallRecord, trace: Trace, identity: int, record: AttemptRecord) -> ReadableSpan:
         flags = TraceFlags(trace.flags)
@@ -145,29 +137,3 @@ def _attributes(call: CallRecord, trace: Trace, record: AttemptRecord) -> dict[s
         "error.type": failed if record.fault is None else record.fault.value,
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _exporter() -> OTLPSpanExporter:
-    """The SDK's own exporter, which ignores HTTP_PROXY here: the proxy named there may be this process."""
-    try:
-        import requests
-    except ImportError:
-        return OTLPSpanExporter()
-    session = requests.Session()
-    session.trust_env = False
-    return OTLPSpanExporter(session=session)
-
-
-class _Once(logging.Handler):
-    """A log handler that passes on each different message of OpenTelemetry's once, without a traceback."""
-
-    def __init__(self, notify: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._notify = notify
-        self._said: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Pass a message on, unless it was passed on before."""
-        if str(record.msg) not in self._said:
-            self._said.add(str(record.msg))
-            self._notify(record.getMessage().splitlines()[0][:300])

@@ -48,6 +48,14 @@ class Sink(Protocol):
         ...
 
 
+class ClosingSink(Sink, Protocol):
+    """A sink that has lines to write when it is closed."""
+
+    def close(self) -> None:
+        """Write the lines that are left, and wait for that only for a bounded time."""
+        ...
+
+
 class Turn(Protocol):
     """The right to write to a pipe to which several processes write, so that their lines are not mixed: one process has
     it at a time.

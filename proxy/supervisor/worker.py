@@ -25,6 +25,7 @@ from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
+from proxy.observe.telemetry import log_sender
 from proxy.process import Background, leave
 from proxy.resources import open_files
 from proxy.runtime import OUT, DataPath, WorkerShare, data_path, settle_in
@@ -163,6 +164,8 @@ class Worker:
                 room=SharedWaitingRoom(self._memory, begin.row, settings.limits.waiting),
             ),
         )
+        if self._path.log is not None:
+            self._path.log.also = log_sender(os.environ, self._notify)
         self._recent, self._has_begun = self._path.recent, True
         await self._path.start()
         for address in begin.own:
@@ -243,6 +246,8 @@ class Worker:
             # What follows may block for seconds, while the log's reader or the parent does not read.
             self._rows.beats_no_more(self._row)
             self._sink.close()
+            if self._path.log is not None and self._path.log.also is not None:
+                self._path.log.also.close()
             self._channel.send(self._count(0, 0))
             self._channel.send(Ended(cut))
             self._channel.flush(_LAST_WORDS)  # the last calls may be larger than the socket's buffer
