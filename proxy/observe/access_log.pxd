@@ -8,6 +8,7 @@ cdef class AccessLog:
     cdef public object _later
     cdef public object _repeated
     cdef public double _last
+    cdef public object also
     cdef public object catch_up
     cdef public str _level
     cdef public bint _console
