@@ -129,8 +129,10 @@ class Sender:
         """
         idempotent = None if fresh else self.call.so_far.is_idempotent()
         connect = self.plan.policy.timeouts.connect
-        pool = self.context.pool
-        return await pool.open(origin, within=connect, idempotent=idempotent, not_on=self._connections(), alone=alone)
+        not_on, app = self._connections(), self.plan.request.app
+        return await self.context.pool.open(
+            origin, within=connect, idempotent=idempotent, not_on=not_on, alone=alone, app=app
+        )
 
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send this attempt's request, and as much of its body as has come."""

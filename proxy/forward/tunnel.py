@@ -64,7 +64,8 @@ class TunnelSender(Sender):
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
         """Open a connection without TLS of ours: what is spoken in it is the app's own."""
-        return await self.context.pool.open_tunnel(origin, within=self.plan.policy.timeouts.connect)
+        plan = self.plan
+        return await self.context.pool.open_tunnel(origin, within=plan.policy.timeouts.connect, app=plan.request.app)
 
 
 class AnsweredDelivery(Delivery):

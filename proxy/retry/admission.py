@@ -23,9 +23,10 @@ from proxy.retry.caller import Caller, Name
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Outcome, Request
+from proxy.retry.fair_order import newest_below
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
-from proxy.retry.policy import Concurrency, Policy
+from proxy.retry.policy import AutoLimit, Concurrency, Policy
 from proxy.retry.rates import Rates
 from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.scope_state import ScopeState
@@ -335,6 +336,16 @@ class Admission:
         return 0.0 if self.estimate is None else self.estimate.price
 
     @property
+    def was_probe(self) -> bool:
+        """Whether an attempt of the call was the probe of an outage."""
+        return self.caller.was_probe
+
+    @property
+    def latest(self) -> float:
+        """The time until which the call may wait."""
+        return self._patience if self._deadline is None else min(self._patience, self._deadline)
+
+    @property
     def price(self) -> Price:
         """The attempt's price, as limits that answers report count it."""
         return price_of(self.estimate)
@@ -449,6 +460,25 @@ class Admission:
         self.found_no_place = gate == "limit"
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
 
+    def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
+        """Whether the governor's queue is full for this call, which has just come (`came`) or gave its place to a call
+        of a better priority. If the newest call of the lowest priority there is of a lower one than this, that is
+        answered instead.
+        """
+        if self.caller.ousted:
+            return True
+        if not came or self.scope.governor.held() <= auto.queue:
+            return False
+        if self.app is None:
+            return True
+        lanes = [lane for lane in self.scope.governor.lanes() if not lane.is_ahead]
+        newest = newest_below({each: came for lane in lanes for each, came in lane.queue.items()}, self.app.rank)
+        if not isinstance(newest, Admission):
+            return True
+        newest.caller.ousted = True
+        newest.retime(-NEVER)
+        return False
+
     def forgo_ahead(self, now: float) -> None:
         """Wait no more for what is left of the upstream's limits: that knowledge, by itself, refuses no call."""
         self.caller.ahead = False
@@ -462,7 +492,7 @@ class Admission:
         assert since is not None  # the governor holds the call
         if gate == "cooldown" and rules.cooldown == "reject":
             return "reject", now, 0.0
-        if gate == "limit" and auto is not None and came and governor.held() > auto.queue:
+        if gate == "limit" and auto is not None and self._finds_it_full(auto, came=came):
             return "queue", now, auto.queue
         begun = since - self._cooled_before
         bounds = [("hold", begun + rules.hold, rules.hold)]

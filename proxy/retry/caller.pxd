@@ -21,6 +21,8 @@ cdef class Caller:
     cdef public bytes _lost_path
     cdef public bytes _lost_route
     cdef public bint ahead
+    cdef public bint ousted
+    cdef public bint was_probe
     cdef public bint cools
     cdef public bint limits
     cdef public bint outages

@@ -45,12 +45,13 @@ def is_paths(name: Name) -> bool:
 class Caller:
     """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
     the upstream has only one; `cools`, `limits`, `outages` and `ahead`: whether cooldowns, limits, outages and what
-    answers say is left of limits hold it; `retries`: it has made an attempt.
+    answers say is left of limits hold it; `retries`: it has made an attempt; `ousted`: a call of a
+    better priority took its place in a full queue; `was_probe`: its attempt was the probe of an outage.
     """
 
     __slots__ = (
         "_credential", "_lost_path", "_lost_route", "_timed_route", "ahead", "cools", "endpoint", "fields", "limits",
-        "outages", "request", "retries", "route",
+        "ousted", "outages", "request", "retries", "route", "was_probe",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -61,6 +62,7 @@ class Caller:
         self._timed_route = ""
         self._credential = self._lost_path = self._lost_route = b""
         self.ahead = self.cools = self.limits = self.outages = self.retries = False
+        self.ousted = self.was_probe = False
 
     def lost_route(self) -> bytes:
         """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins

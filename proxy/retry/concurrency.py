@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
+from proxy.retry.fair_order import FairOrder, app_of, leave_first, newest_below, take_place
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED, STEP
 from proxy.retry.waiter import Waiter
@@ -116,9 +116,8 @@ class Places:
         app = app_of(waiter)
         if app is None or not self.queue:
             return False
-        ranks = [(each.rank if (each := app_of(other)) else 1, came, other) for other, came in self.queue.items()]
-        rank, _, newest = max(ranks, key=lambda each: each[:2])
-        if rank <= app.rank:
+        newest = newest_below(self.queue, app.rank)
+        if newest is None:
             return False
         del self.queue[newest]
         self._ousted.add(newest)

@@ -11,17 +11,18 @@ Law: the calls of one app never overtake each other. Without names of apps nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from proxy.retry.apps import NamedApp
+from proxy.retry.apps import RANKS, NamedApp
 from proxy.retry.waiter import Waiter
 
 #: Contract, section 17: of so many places given while several priorities wait, one goes to a lower one.
 ONE_OF = 8
 
 V = TypeVar("V", bound=float)
+W = TypeVar("W", bound=Waiter)
 
 #: A waiting call: the call, its app, and what it costs.
 Waiting = tuple[Waiter, NamedApp, float]
@@ -102,12 +103,45 @@ def app_of(waiter: Waiter) -> NamedApp | None:
     return app if isinstance(app, NamedApp) else None
 
 
+def latest_of(waiter: Waiter) -> float:
+    """The time until which a call may wait; infinity if it does not say."""
+    latest: float = getattr(waiter, "latest", float("inf"))
+    return latest
+
+
+def newest_below(queue: Mapping[Waiter, float], rank: int) -> Waiter | None:
+    """The newest call of the lowest priority in a queue, whose values are when the calls came, if that priority is
+    below this rank; never a call that was the probe of an outage. None if there is none.
+    """
+    found = [
+        (app_rank(each), came, number, each)
+        for number, (each, came) in enumerate(queue.items())
+        if app_rank(each) > rank and not getattr(each, "was_probe", False)
+    ]
+    return max(found, key=lambda each: each[:3])[3] if found else None
+
+
+def app_rank(waiter: Waiter) -> int:
+    """The rank of a call's priority; that of a call without an app is normal."""
+    app = app_of(waiter)
+    return RANKS["normal"] if app is None else app.rank
+
+
 def take_place(
-    order: FairOrder | None, queue: MutableMapping[Waiter, V], *, priced: bool = False, keep_first: bool = False
+    order: FairOrder | None,
+    queue: MutableMapping[W, V],
+    *,
+    priced: bool = False,
+    keep_first: bool = False,
+    now: float = 0.0,
+    wait_of: Callable[[int], float] | None = None,
 ) -> FairOrder | None:
     """Move the call that has just come to the end of `queue` to its place. Returns the order of this queue, made when
     it is needed first. `priced`: the queue's values are what the calls cost; `keep_first`: the first call stays first.
+    `wait_of`: the seconds that a call with so many calls before it waits; calls that are overtaken, and would now wait
+    for longer than they may, ask again.
     """
+    newcomer = next(reversed(list(queue)))
     calls = list(queue.items())
     newest = app_of(calls[-1][0])
     if newest is None:
@@ -119,11 +153,16 @@ def take_place(
         return order
     first = calls[:1] if keep_first else []
     known = [(waiter, app_of(waiter) or NamedApp(), value if priced else 1.0) for waiter, value in calls[len(first) :]]
-    arranged = [*(waiter for waiter, _ in first), *order.arranged(known)]
+    arranged: list[Any] = [*(waiter for waiter, _ in first), *order.arranged(known)]
     values = dict(calls)
     queue.clear()
     for waiter in arranged:
         queue[waiter] = values[waiter]
+    if wait_of is not None:
+        place = arranged.index(newcomer)
+        for number, waiter in enumerate(arranged[place + 1 :], place + 1):
+            if now + wait_of(number) > latest_of(waiter):
+                waiter.retime(now)
     return order
 
 

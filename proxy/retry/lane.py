@@ -339,7 +339,14 @@ class Lane:
                 self.outage.probe_at = now
             self.queue[waiter] = now
             if app_of(waiter) is not None:  # the first may be a probe that stays held
-                self.order = take_place(self.order, self.queue, keep_first=self.outage.is_on)
+                left = max(0.0, self.until - now)
+                self.order = take_place(
+                    self.order,
+                    self.queue,
+                    keep_first=self.outage.is_on,
+                    now=now,
+                    wait_of=lambda before: left + self.limit.wait_for(before, now, self._own_share),
+                )
         self.release(now, asking=waiter)
         if waiter in self._admitted:
             return now

@@ -360,7 +360,7 @@ class NextAttempt:
             self.paid = None  # until the next attempt is sent with it
         admission = self.gates()
         self.scope.governor.stays(admission, self.caller(), now)
-        admission.cooled = True
+        admission.cooled = admission.caller.was_probe = True
         return payment.price or 0.0
 
     @property

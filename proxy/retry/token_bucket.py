@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
+from proxy.retry.fair_order import FairOrder, app_of, latest_of, leave_first, take_place
 from proxy.retry.waiter import Waiter
 
 #: The result of a gate at which no call may wait: the call is refused at once.
@@ -165,10 +165,13 @@ class TokenGate:
             self.retime(now)
 
     def retime(self, now: float) -> None:
-        """Move the alarms of all waiters, since tokens now accrue faster or slower."""
+        """Move the alarms of all waiters, since tokens now accrue faster or slower, or a call has overtaken. Those that
+        would wait for longer than they may ask again at once.
+        """
         before, most = 0.0, self.bucket.capacity
         for other, price in list(self.queue.items()):
-            other.retime(now + self.bucket.wait(now, before + min(price, most)))
+            at = now + self.bucket.wait(now, before + min(price, most))
+            other.retime(at if at <= latest_of(other) + STEP else now)
             before += price
 
     def seconds_left(self, now: float, price: float = 1.0) -> float:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
+from proxy.retry.apps import NamedApp
+from proxy.retry.fair_order import FairOrder, leave_first, take_place
 from proxy.retry.penalty import Penalty
 from proxy.retry.routing import Endpoint
 from proxy.transport.clock import monotonic
@@ -38,20 +40,27 @@ _LOOK = 1.0
 class _Waiter:
     """A call that waits to dial. `given`: the future of a connection, or None for a place to dial. `within`: the
     seconds that its dial may take. `connection`: a connection that another call has finished with is accepted instead
-    of a dial.
+    of a dial. `app`: the app that it belongs to, if apps are named.
     """
 
     given: asyncio.Future[Resting | None]
     within: float
     connection: bool
+    app: NamedApp | None = None
     since: float = field(default_factory=monotonic)
+
+    def retime(self, at: float) -> None:
+        """Do nothing: a call that waits to dial has no alarm."""
 
 
 class DialQueue:
-    """The calls that wait to dial one endpoint, in order of arrival (`waiting`), and the number of dials under way."""
+    """The calls that wait to dial one endpoint, in order of arrival (`waiting`, each with the time from which it
+    waits), and the number of dials under way. Of several apps, calls go by priority and weight (contract, section 17).
+    """
 
     def __init__(self) -> None:
-        self.waiting: OrderedDict[_Waiter, None] = OrderedDict()
+        self.waiting: OrderedDict[_Waiter, float] = OrderedDict()
+        self._order: FairOrder | None = None
         self._dialling = 0
         self._reached = 0.0  # when a dial last succeeded
 
@@ -60,17 +69,25 @@ class DialQueue:
         """Whether a new call has to wait."""
         return self._dialling >= DIALS or bool(self.waiting)
 
-    async def enter(self, within: float, give_back: Callable[[Resting], None], *, connection: bool) -> Resting | None:
+    async def enter(
+        self,
+        within: float,
+        give_back: Callable[[Resting], None],
+        *,
+        connection: bool,
+        app: NamedApp | None = None,
+    ) -> Resting | None:
         """Wait for a place among the dials under way. Return None for a place, which `leave` gives back. If
         `connection` is true, a connection that another call has finished with may be returned instead; if this call is
         cancelled just when it is given one, `give_back` gets it. Raises TimeoutError if no dial reaches the endpoint
-        for as long as a dial may take, `within` seconds.
+        for as long as a dial may take, `within` seconds. `app`: the app that the call belongs to.
         """
         if not self.is_full:
             self._dialling += 1
             return None
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), within, connection)
-        self.waiting[waiter] = None
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), within, connection, app)
+        self.waiting[waiter] = waiter.since
+        self._order = take_place(self._order, self.waiting)
         try:
             while True:
                 given = await waiter.given
@@ -78,7 +95,7 @@ class DialQueue:
                     return given
                 given.abort()  # it was closed meanwhile
                 waiter.given = asyncio.get_running_loop().create_future()
-                self.waiting[waiter] = None
+                self.waiting[waiter] = waiter.since
                 self.waiting.move_to_end(waiter, last=False)
                 self._serve()
         except asyncio.CancelledError:
@@ -98,6 +115,7 @@ class DialQueue:
         """Give a connection that is not in use to the first waiter that accepts one; False if none does."""
         for waiter in self.waiting:
             if waiter.connection and not waiter.given.done():
+                leave_first(self._order, waiter, self.waiting)
                 del self.waiting[waiter]
                 waiter.given.set_result(connection)
                 return True
@@ -106,6 +124,7 @@ class DialQueue:
     def _serve(self) -> None:
         while self.waiting and self._dialling < DIALS:
             waiter, _ = self.waiting.popitem(last=False)
+            leave_first(self._order, waiter, self.waiting)
             if not waiter.given.done():  # a waiter that is done was cancelled, and is about to leave
                 self._dialling += 1
                 waiter.given.set_result(None)

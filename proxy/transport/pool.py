@@ -21,6 +21,7 @@ from functools import partial
 from operator import attrgetter
 from typing import cast
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.facts import Fault
 from proxy.retry.routing import Endpoint, Reach, Target
 from proxy.transport import faults
@@ -220,11 +221,12 @@ class Pool(Keeper):
         idempotent: bool | None = None,
         not_on: Collection[object] = (),
         alone: bool = False,
+        app: NamedApp | None = None,
     ) -> UpstreamStream:
         """Open a stream on a new connection, which is dialled for at most `within` seconds from this call's turn on
         (`DialQueue`). A call that would have to wait for its turn may get a used connection instead, unless
         `idempotent` is None; `idempotent` and `not_on` are as for `lease`. `alone`: open a connection for this stream,
-        even if it could share one. Raises the errors that `dial_failed` takes.
+        even if it could share one; `app`: the app that the call belongs to. Raises the errors that `dial_failed` takes.
         """
         if origin.http2 and not origin.selected_http1 and not alone:
             stream = await self._open_shared(origin, within, not_on, idempotent=bool(idempotent))
@@ -234,14 +236,14 @@ class Pool(Keeper):
         used: UpstreamStream | None = None
         if dials.is_full and idempotent is not None:
             used = self.lease(origin, monotonic(), idempotent=idempotent)
-        used = used or await dials.enter(within, self.rest, connection=idempotent is not None)
+        used = used or await dials.enter(within, self.rest, connection=idempotent is not None, app=app)
         return used or await self._open(origin, within=within, tunnel=False)
 
-    async def open_tunnel(self, origin: Origin, *, within: float) -> Tunnel:
+    async def open_tunnel(self, origin: Origin, *, within: float, app: NamedApp | None = None) -> Tunnel:
         """Open a connection that carries bytes from the start: without TLS of ours, and through a tunnel if there is a
         parent proxy. Raises as `open` does.
         """
-        await origin.dials.enter(within, self.rest, connection=False)
+        await origin.dials.enter(within, self.rest, connection=False, app=app)
         return cast(Tunnel, await self._open(origin, within=within, tunnel=True))
 
     async def _open_shared(

@@ -11,6 +11,7 @@ import pytest
 from support.front import STANDARD, Front, request, to
 from support.scripted import Turn, Upstream, answer, gated
 
+from proxy.retry.apps import RANKS, NamedApp
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Timeouts
 from proxy.transport import origins as dial_queue
@@ -180,3 +181,44 @@ async def test_those_who_wait_for_a_dead_endpoint_are_told_with_the_dial(monkeyp
         answers = await asyncio.gather(*(ask(front.port, f"/a/{at}") for at in range(40)))
         assert len({each[9:12] for each in answers} & {b"502", b"504"}) == 1
         assert dialled < 40
+
+
+# -- of several apps (contract, section 17, "Queues") ----------
+
+WEB, BATCH = NamedApp("web", 4, RANKS["high"]), NamedApp("batch", 1, RANKS["low"])
+
+
+async def test_of_each_eight_dials_one_goes_to_the_lower_priority() -> None:
+    queue, order = dial_queue.DialQueue(), list[str]()
+
+    async def dial(app: NamedApp | None) -> None:
+        assert await queue.enter(20.0, lambda _: None, connection=False, app=app) is None
+        order.append("" if app is None else app.name)
+        queue.leave(reached=True)
+
+    taken = [queue.enter(20.0, lambda _: None, connection=False) for _ in range(dial_queue.DIALS)]
+    for each in taken:
+        assert await each is None
+    waiting = [asyncio.create_task(dial(app)) for app in [BATCH] * 10 + [WEB] * 10]
+    await until(lambda: len(queue.waiting) == 20)
+    queue.leave(reached=True)
+    await asyncio.gather(*waiting)
+    assert order[:8] == [*["web"] * 7, "batch"]
+    assert order[-1] == "batch"
+
+
+async def test_without_names_dials_go_by_arrival() -> None:
+    queue, order = dial_queue.DialQueue(), list[int]()
+
+    async def dial(number: int) -> None:
+        await queue.enter(20.0, lambda _: None, connection=False)
+        order.append(number)
+        queue.leave(reached=True)
+
+    for _ in range(dial_queue.DIALS):
+        await queue.enter(20.0, lambda _: None, connection=False)
+    waiting = [asyncio.create_task(dial(number)) for number in range(5)]
+    await until(lambda: len(queue.waiting) == 5)
+    queue.leave(reached=True)
+    await asyncio.gather(*waiting)
+    assert order == [0, 1, 2, 3, 4]
