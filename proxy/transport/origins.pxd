@@ -3,6 +3,7 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 
 cdef class DialQueue:
     cdef public object waiting
+    cdef public object _order
     cdef public int _dialling
     cdef public double _reached
 
