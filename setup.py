@@ -110,6 +110,7 @@ MODULES = [
     "proxy.wire.http2.hpack",
     "proxy.wire.http2.octets",
     "proxy.wire.http2.outbox",
+    "proxy.wire.http2.peer_limits",
     "proxy.wire.http2.session",
     "proxy.wire.http2.stream",
 ]

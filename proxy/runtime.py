@@ -60,7 +60,7 @@ from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
 from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.http2.frames import code_name
-from proxy.wire.http2.session import PeerLimits
+from proxy.wire.http2.peer_limits import PeerLimits
 
 try:
     from proxy.heap import trim

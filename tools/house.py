@@ -45,7 +45,7 @@ LARGE: dict[str, tuple[int, int]] = {
     "Request2": (12, 26),
     "ScopeState": (13, 21),
     "ServerProcess": (23, 27),
-    "Session": (57, 34),
+    "Session": (54, 32),
     "SharedLane": (32, 29),
     "Stream": (31, 25),
     "Worker": (12, 23),

@@ -21,7 +21,8 @@ from proxy.transport.unread import has_said
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
 from proxy.wire.http2.heads import Request2
-from proxy.wire.http2.session import NEVER, PeerLimits, Session
+from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.session import NEVER, Session
 
 #: Plans that a connection keeps: apps repeat few heads, or none.
 PLANS: Final = 16

@@ -24,7 +24,8 @@ from proxy.transport.tls import keep_session
 from proxy.wire.head import PreparedRequest, Trailers
 from proxy.wire.http2.frames import CANCEL, HTTP1_ANSWER, NO_ERROR
 from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
-from proxy.wire.http2.session import PeerLimits, Session
+from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.session import Session
 from proxy.wire.http2.stream import Stream
 
 #: The window of a stream (contract, section 12).

@@ -37,7 +37,7 @@ from proxy.transport.origins import Destination, Origin, endpoint_of
 from proxy.transport.renewal import Renewal
 from proxy.transport.streams import Pooled, Resting, SharedConnection, Tunnel, UpstreamStream
 from proxy.transport.tls import ResumingContext
-from proxy.wire.http2.session import PeerLimits
+from proxy.wire.http2.peer_limits import PeerLimits
 
 #: Seconds for which `close` waits until all connections are reported lost.
 LAST_SECONDS = 1.0

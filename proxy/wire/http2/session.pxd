@@ -3,21 +3,17 @@ cimport cython
 from proxy.wire.http2.head_reader cimport HeadReader
 from proxy.wire.http2.octets cimport FrameHeader, Slicer
 from proxy.wire.http2.outbox cimport Outbox
+from proxy.wire.http2.peer_limits cimport EndedStreams, FrameBudget, PeerLimits
 from proxy.wire.http2.stream cimport Stream, StreamSession
 
 
 cdef int ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PRIORITIZED, SETTINGS
 cdef int GOAWAY, PING, PUSH_PROMISE, RST_STREAM, WINDOW_UPDATE
 cdef int HEADER_SIZE, INTERNAL_ERROR, NO_ERROR, KNOWN, FIRST_WINDOW, SMALLEST_LIMIT, STREAM_CLOSED
-cdef int _SHAPE, _LEAST_CREDIT, _REMEMBERED, _INTERIM, _LIGHT
+cdef int _SHAPE, _LEAST_CREDIT, _INTERIM, _LIGHT
 cdef long long MOST
 cdef FrameHeader HEADER
 cdef Slicer SLICER
-
-
-cdef class PeerLimits:
-    cdef public long long header_bytes, headers, held, streams, window
-    cdef public double resets
 
 
 cdef class SessionOwner:
@@ -33,8 +29,10 @@ cdef class Session(StreamSession):
     cdef public SessionOwner owner
     cdef public dict streams
     cdef Outbox _outbox
-    cdef dict _begun, _over_before, _over_ids
-    cdef double _budget, _budget_at, _drain_due, _partial_since, _started
+    cdef dict _begun
+    cdef FrameBudget _budget
+    cdef EndedStreams _ended_streams
+    cdef double _drain_due, _partial_since, _started
     cdef bint _coming, _has_changed, _last_named, _preface, _reading
     cdef object _errors
     cdef readonly HeadReader _heads
@@ -49,8 +47,6 @@ cdef class Session(StreamSession):
     @cython.locals(number=object)
     cdef _close(self, Stream stream, bint was_reset)
     cdef _notify_changed(self)
-    cdef _remember(self, number, bint was_reset)
-    cdef _was_reset(self, number)
     cdef _refuse(self, number, long long code)
     cdef _count(self, long long code)
     cdef _break(self, Stream stream, long long code, detail, double now)
@@ -64,7 +60,6 @@ cdef class Session(StreamSession):
     cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
     cdef Py_ssize_t _read_preface(self, bytes data) except -1
     cdef _check_order(self, int kind, int flags, number)
-    cdef _spend(self, double now)
     cdef _check_known(self, number)
     cdef _report_begun(self)
     @cython.locals(body=list, data=bytes)

@@ -59,6 +59,7 @@ from proxy.wire.http2.frames import (
 from proxy.wire.http2.head_reader import HEAD_SECONDS, HeadReader
 from proxy.wire.http2.heads import Malformed, Request2, Response2, Trailers2
 from proxy.wire.http2.outbox import Outbox
+from proxy.wire.http2.peer_limits import EndedStreams, FrameBudget, PeerLimits
 from proxy.wire.http2.stream import Stream, StreamSession
 
 #: The window of a connection (contract, section 12).
@@ -67,8 +68,6 @@ CONNECTION_WINDOW: Final = 16 * 1024 * 1024
 DRAIN_SECONDS: Final = 1.0
 #: Bytes of the connection's window that must be owed before they are credited.
 _LEAST_CREDIT: Final = CONNECTION_WINDOW // 4
-#: Streams that are over whose way of ending is remembered: at least so many, and at most twice as many.
-_REMEMBERED: Final = 512
 #: The most bytes of all interim answers of one stream, as header lists count: they pass at once, and no other limit
 #: bounds them.
 _INTERIM: Final = 256 * 1024
@@ -80,37 +79,6 @@ _SHAPE: Final = PADDED | PRIORITIZED | END_HEADERS
 #: list also their bytes.
 TURN: Final = 16384
 _LIGHT: Final = 64
-
-
-class PeerLimits:
-    """The limits for a peer (contract, sections 3 and 12).
-
-    header_bytes, headers: the size of one header list, and its number of fields. streams: streams in flight at once.
-    resets: frames per second that do no work for a call, such as RST_STREAM, PING, SETTINGS or an empty DATA. window:
-    the window of a stream, in bytes. held: the bytes held for slow readers above which the connection gets no credit.
-    """
-
-    __slots__ = ("header_bytes", "headers", "held", "resets", "streams", "window")
-
-    def __init__(
-        self,
-        header_bytes: int = 64 * 1024,
-        headers: int = 256,
-        streams: int = 1000,
-        resets: float = 1000.0,
-        window: int = 256 * 1024,
-        held: int = 64 * 1024 * 1024,
-    ) -> None:
-        self.header_bytes = header_bytes
-        self.headers = headers
-        self.streams = streams
-        self.resets = resets
-        self.window = window
-        self.held = held
-
-    def with_window(self, window: int) -> PeerLimits:
-        """Return a copy with another window of a stream."""
-        return PeerLimits(self.header_bytes, self.headers, self.streams, self.resets, window, self.held)
 
 
 class SessionOwner:
@@ -146,9 +114,9 @@ class Session(StreamSession):
     """
 
     __slots__ = (
-        "_begun", "_budget", "_budget_at", "_coming", "_drain_due", "_errors", "_has_changed", "_heads", "_highest",
-        "_last_named", "_left", "_most_streams", "_need", "_next", "_outbox", "_over_before", "_over_ids", "_owed",
-        "_partial_since", "_peer_window", "_preface", "_reading", "_rest", "_started", "_withheld",
+        "_begun", "_budget", "_coming", "_drain_due", "_ended_streams", "_errors", "_has_changed", "_heads", "_highest",
+        "_last_named", "_left", "_most_streams", "_need", "_next", "_outbox", "_owed", "_partial_since", "_peer_window",
+        "_preface", "_reading", "_rest", "_started", "_withheld",
         "draining", "ended", "has_unread", "held", "limits", "owner", "streams",
     )  # fmt: skip
 
@@ -171,8 +139,7 @@ class Session(StreamSession):
         self._next = 1  # the id of the next stream that we open
         self._highest = 0  # the highest id of the streams that the peer opened
         self._last_named = False  # whether our last GOAWAY named the last stream
-        self._over_ids: dict[int, bool] = {}  # streams that are over -> whether we broke them off,
-        self._over_before: dict[int, bool] = {}  # and the same for older ones
+        self._ended_streams = EndedStreams()
         self._left = CONNECTION_WINDOW  # bytes that the peer may still send
         self._owed = 0  # bytes that were taken, and are not credited yet
         self._withheld = 0  # bytes that are credited only once less is held
@@ -184,7 +151,7 @@ class Session(StreamSession):
         self._preface = not client  # whether the preface has yet to come
         self._coming = False  # whether the peer's SETTINGS have come
         self._reading = self._has_changed = False
-        self._budget, self._budget_at = limits.resets, now
+        self._budget = FrameBudget(limits.resets, now)
         self._drain_due = NEVER
         pairs = {
             frames.HEADER_TABLE_SIZE: 0,
@@ -220,11 +187,11 @@ class Session(StreamSession):
     @property
     def used(self) -> bool:
         """Whether any stream of the connection is over, so that the connection has served a call."""
-        return bool(self._over_ids)  # `_over_ids` is never empty again once a stream is over
+        return self._ended_streams.any
 
     def broke_off(self, stream: Stream) -> bool:
         """Whether we, not the peer, broke off this stream, which is over; also True if that is forgotten."""
-        return self._was_reset(stream.id) is not False
+        return self._ended_streams.was_reset(stream.id) is not False
 
     def open(self, stream: Stream) -> None:
         """Open `stream`, for which a place must be free; the owner sends its head next."""
@@ -265,9 +232,7 @@ class Session(StreamSession):
         del self.streams[number]
         if stream.lane is not None:
             self._outbox.leave(stream)
-        if len(self._over_ids) >= _REMEMBERED:
-            self._over_before, self._over_ids = self._over_ids, {}
-        self._over_ids[number] = was_reset
+        self._ended_streams.add(number, was_reset)
         if self._reading:
             self._has_changed = True
         else:
@@ -282,15 +247,6 @@ class Session(StreamSession):
         else:
             self.owner.changed()
 
-    def _remember(self, number: int, was_reset: bool) -> None:
-        if len(self._over_ids) >= _REMEMBERED:
-            self._over_before, self._over_ids = self._over_ids, {}
-        self._over_ids[number] = was_reset
-
-    def _was_reset(self, number: int) -> bool | None:
-        """Whether we broke off this stream, which is over; None if it never existed or is forgotten."""
-        return self._over_ids.get(number, self._over_before.get(number))
-
     def reset(self, stream: Stream, code: int) -> None:
         """Break a stream off with a RST_STREAM."""
         self._begun.pop(stream, None)
@@ -302,7 +258,7 @@ class Session(StreamSession):
 
     def _refuse(self, number: int, code: int) -> None:
         """Send RST_STREAM with this code for stream `number`, which is not opened, or is over."""
-        self._remember(number, True)
+        self._ended_streams.add(number, True)
         self._count(code)
         self._outbox.reply(frames.rst_stream(number, code))
 
@@ -316,7 +272,7 @@ class Session(StreamSession):
         """
         self._report_begun()
         if not stream.over:
-            self._spend(now)
+            self._budget.spend(self.limits.resets, now)
             self.reset(stream, code)
             stream.report_gone(code, processed=True, detail=detail)
 
@@ -447,16 +403,6 @@ class Session(StreamSession):
         if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
             raise Broken(PROTOCOL_ERROR, "a head is interrupted")
 
-    def _spend(self, now: float) -> None:
-        """Count a frame that does no work for a call (see `PeerLimits`); raise Broken if the peer sends too many per
-        second.
-        """
-        rate = self.limits.resets
-        self._budget = min(rate, self._budget + (now - self._budget_at) * rate) - 1
-        self._budget_at = now
-        if self._budget < 0:
-            raise Broken(ENHANCE_YOUR_CALM, f"more than {rate:g} frames a second that carry nothing")
-
     def _check_known(self, number: int) -> None:
         """Raise Broken if stream `number` was never opened."""
         if number >= self._next if bool(number & 1) is self.client else number > self._highest:
@@ -491,7 +437,7 @@ class Session(StreamSession):
             payload = _unpadded(payload, 0)
         end = flags & END_STREAM != 0
         if not payload and not end:
-            self._spend(now)
+            self._budget.spend(self.limits.resets, now)
         if stream is None:
             self._stray_data(number, size, now)
             return
@@ -529,8 +475,8 @@ class Session(StreamSession):
         """Handle DATA of a stream that is closed, or that was never opened."""
         self._credit_connection(size)
         self._check_known(number)
-        if not self._was_reset(number):
-            self._spend(now)
+        if not self._ended_streams.was_reset(number):
+            self._budget.spend(self.limits.resets, now)
             self._refuse(number, STREAM_CLOSED)
 
     def _break_for_data(self, stream: Stream, size: int, now: float) -> None:
@@ -604,12 +550,12 @@ class Session(StreamSession):
 
     def _stray_head(self, number: int, block: bytes, now: float) -> None:
         """Handle a head on a stream that is over, or never existed."""
-        was_reset = self._was_reset(number)
+        was_reset = self._ended_streams.was_reset(number)
         if was_reset is None:
             raise Broken(PROTOCOL_ERROR, f"a head on the stream {number}")
         self._heads.pass_over(block)
         if not was_reset:
-            self._spend(now)
+            self._budget.spend(self.limits.resets, now)
             self._refuse(number, STREAM_CLOSED)
 
     def _request(self, number: int, block: bytes, end: bool, now: float) -> None:
@@ -618,7 +564,7 @@ class Session(StreamSession):
         if self._last_named:  # the client knows from our GOAWAY that the stream is not served
             self._heads.pass_over(block)
             self._highest = number
-            self._remember(number, True)
+            self._ended_streams.add(number, True)
             return
         if len(self.streams) >= limits.streams:
             self._heads.pass_over(block)
@@ -630,7 +576,7 @@ class Session(StreamSession):
             self._highest = number
         except Malformed:
             self._highest = number
-            self._spend(now)
+            self._budget.spend(self.limits.resets, now)
             self._refuse(number, PROTOCOL_ERROR)
             return
         stream = self.owner.accept()
@@ -726,7 +672,7 @@ class Session(StreamSession):
             self._check_known(number)
             return
         if not self.client and not stream.answered:
-            self._spend(now)
+            self._budget.spend(self.limits.resets, now)
         code = int.from_bytes(payload, "big")
         if code and (self.client or code != CANCEL):  # an app that cancels is no error
             self._count(code)
@@ -736,13 +682,15 @@ class Session(StreamSession):
             self._close(stream, stream.holds_all is False)
             return
         self._close(stream, True)
-        self._over_ids[number] = False  # the peer has nothing of it under way: what still comes is after its end
+        self._ended_streams.add(
+            number, False
+        )  # the peer has nothing of it under way: what still comes is after its end
         stream.report_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
     def _settings(self, flags: int, payload: bytes, now: float) -> None:
         first = not self._coming
         if not first:
-            self._spend(now)
+            self._budget.spend(self.limits.resets, now)
         if flags & ACK:
             self._heads.acknowledged = True
             return
@@ -780,7 +728,7 @@ class Session(StreamSession):
         self._outbox.pump()
 
     def _ping(self, flags: int, payload: bytes, now: float) -> None:
-        self._spend(now)
+        self._budget.spend(self.limits.resets, now)
         if not flags & ACK:
             self._outbox.reply(frames.frame(PING, ACK, 0, payload))
         elif payload == _DRAINING and self._drain_due < NEVER:

@@ -31,7 +31,7 @@ from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.frames import frame
 from proxy.wire.http2.hpack import literal
-from proxy.wire.http2.session import PeerLimits
+from proxy.wire.http2.peer_limits import PeerLimits
 
 #: Seconds that one case may take: whatever takes longer hangs.
 HANG = 10

@@ -9,7 +9,8 @@ from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER
 from proxy.wire.http2.heads import Request2, Response2, Trailers2
 from proxy.wire.http2.hpack import literal
-from proxy.wire.http2.session import PeerLimits, Session, SessionOwner
+from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.session import Session, SessionOwner
 from proxy.wire.http2.stream import Stream
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"api.test"), (b":path", b"/a"))

@@ -14,7 +14,7 @@ from talk import POST, Recorder, Side, block
 from proxy.wire.http2 import frames
 from proxy.wire.http2.flow import HIGH_WATER
 from proxy.wire.http2.heads import own_block, trailers_block
-from proxy.wire.http2.session import PeerLimits
+from proxy.wire.http2.peer_limits import PeerLimits
 
 SIZES = st.lists(st.integers(0, 30_000), max_size=5)
 WINDOWS = st.sampled_from([1_000, 16_384, 65_535, 200_000])

@@ -23,7 +23,7 @@ from proxy.wire.http2.frames import (
     frame,
 )
 from proxy.wire.http2.heads import own_block
-from proxy.wire.http2.session import PeerLimits
+from proxy.wire.http2.peer_limits import PeerLimits
 
 LONG = frames.FRAME_LIMIT + 1
 

@@ -27,7 +27,8 @@ from proxy.wire.http2 import frames
 from proxy.wire.http2.flow import HIGH_WATER
 from proxy.wire.http2.frames import CANCEL, NO_ERROR, REFUSED_STREAM, frame
 from proxy.wire.http2.heads import Request2, Response2, own_block
-from proxy.wire.http2.session import CONNECTION_WINDOW, PeerLimits
+from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.session import CONNECTION_WINDOW
 
 
 def data_of(said: list[tuple[int, int, int, bytes]], stream: int = 1) -> bytes:
