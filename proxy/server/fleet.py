@@ -89,6 +89,7 @@ class Fleet(Factory):
             self._said = says
             if self._redis is not None:
                 self._past_outages += self._redis.store.outages
+                self._redis.store.replaced()
                 self._background.begin(self._redis.close())
             self._redis = None
             if says is not None:

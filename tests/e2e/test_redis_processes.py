@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import redis.asyncio
 from support.process import Redrive
 from support.redis_server import FOUND, RedisServer, needs_redis
 from support.scripted import Turn, Upstream, answer
@@ -283,3 +284,39 @@ async def test_a_reload_brings_redis_and_takes_it_away(tmp_path: Path, server: R
             async with session.get(f"{one.url}/u/x", headers={"x-retry-disable": "true"}) as answered:
                 await answered.read()
             assert await level(session, one) == share
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_password_that_changes_in_its_file_is_used(tmp_path: Path, workers: int) -> None:
+    """The server takes the new password alone, and has dropped its connections. Under `deny` only Redis grants."""
+    if FOUND is None:
+        pytest.skip("no redis-server and no valkey-server on PATH")
+    server, secret = RedisServer("--requirepass", "hunter-one"), tmp_path / "password"
+    secret.write_text("hunter-one\n")
+    url = f"redis://:${{file:{secret}}}@127.0.0.1:{server.port}/0"
+    folder = tmp_path / "a"
+    folder.mkdir()
+    try:
+        async with Upstream(answer(503)) as upstream, aiohttp.ClientSession() as session:
+            text = CONFIG.format(redis=url, upstream=upstream.url, more=f"workers: {workers}", on_outage="deny")
+            async with Redrive(folder, text) as running:
+                assert await get(session, running) == (503, "3")
+                async with redis.asyncio.Redis(port=server.port, password="hunter-one") as administrator:
+                    await administrator.config_set("requirepass", "hunter-two")
+                    for kind in ("normal", "pubsub"):
+                        await administrator.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+                # It is tried again with the first password, in vain.
+                assert await running.line(lambda line: line["event"] == "redis" and line["state"] == "out") is not None
+                assert json.loads(await page(session, running, "/readyz?verbose"))["redis"] == "out"
+                secret.write_text("hunter-two\n")
+                assert await running.line(lambda line: line["event"] == "redis" and line["state"] == "back") is not None
+                assert await running.line(lambda line: line["event"] == "reload") is not None
+                async with asyncio.timeout(20):
+                    while (await get(session, running))[1] == "1":
+                        pass
+                assert json.loads(await page(session, running, "/readyz?verbose"))["redis"] == "up"
+                assert await metric(session, running, "redrive_redis_up") == 1
+                shown = await page(session, running, "/config")
+                assert "hunter-" not in shown + running.errors + json.dumps(running.lines)
+    finally:
+        server.close()

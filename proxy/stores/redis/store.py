@@ -196,6 +196,13 @@ class RedisStore:
             self._lost(self._clock(), _because(error))
         self._plan()
 
+    def replaced(self) -> None:
+        """Report that an outage is over because another store takes this one's place, with other settings."""
+        if self.out:
+            seconds = round(self._absence.ended(self._clock()), 1)
+            line = f"Redis has other settings now, after {seconds:g} s without it"
+            self._notify("redis", [line], state="back", seconds=seconds)
+
     async def close(self) -> None:
         """Return every lease, if Redis replies in time, and close the connection."""
         self._running = False
