@@ -253,7 +253,7 @@ async def test_a_fleet_that_loses_redis_keeps_its_rate(tmp_path: Path, server: R
                     for _ in range(4):
                         group.create_task(keep_calling(process))
 
-        await until(90)  # more than four seconds: by then all have been told of each other
+        await until(130)  # more than four seconds: by then all have been told of each other
         server.kill()
         killed = loop.time()
         await until(60)

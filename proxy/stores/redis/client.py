@@ -1,7 +1,9 @@
 """The client library, as the store uses it: it runs scripts, returns their replies, and holds one subscription.
 
 Nothing is tried again here, and nothing waits longer than its caller allows: the caller knows what the answer is worth.
-A client that failed is closed, and another is made. The protocol is RESP2, which every Redis and Valkey knows.
+A client that failed is closed, and another is made. One connection carries everything (`line`), if the server knows
+RESP3 (Redis 6 and newer, Valkey); else the subscription has a second one. A cluster has one for each node in use, and
+one for the subscription.
 
 Forms of `redis.url` (TLS with `rediss`, `valkey` and `valkeys` mean the same):
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -27,7 +29,9 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from proxy.stores.redis.line import Line
 
 #: Seconds of silence on the subscription after which a PING is sent.
 LISTENING = 5.0
@@ -62,23 +66,32 @@ class RedisClient:
             options: dict[str, Any] = dict(parse_url(plain))
         except ValueError as error:
             raise BadUrlError(str(error)) from None
-        options.update(socket_connect_timeout=connecting, socket_timeout=None, retry=Retry(NoBackoff(), 0), protocol=2)
+        options.update(socket_connect_timeout=connecting, socket_timeout=None, retry=Retry(NoBackoff(), 0), protocol=3)
         self._connecting = connecting
         self._closing: list[Any] = []
         self._cluster = form == "cluster"
-        self._plain = options
-        if form == "cluster":
+        self._options, self._places, self._rest, self._sentinel = options, places, rest, form == "sentinel"
+        self._line: Line | None = None
+        #: Called once, when the connection has ended, unless it was closed; never for a cluster.
+        self.ended: Callable[[], None] = lambda: None
+        if self._cluster:
             # The library follows keys to another node (MOVED, ASK); it tries nothing else again.
+            options["protocol"] = 2
             named = ("host", "port", "db", "connection_class")
             kept = {name: value for name, value in options.items() if name not in named}
             if options.get("connection_class") is SSLConnection:
                 kept["ssl"] = True
             nodes = [ClusterNode(host, port) for host, port in places]
             self._client: Any = RedisCluster(startup_nodes=nodes, **kept)
-        elif form == "sentinel":
-            self._client = self._master_of(places, rest, options)
         else:
-            self._client = client_library.Redis.from_pool(client_library.ConnectionPool(**options))
+            self._client = self._library(3)
+
+    def _library(self, protocol: int) -> Any:
+        """The library's client for one server, which speaks this version of RESP; it makes connections."""
+        options = {**self._options, "protocol": protocol}
+        if self._sentinel:
+            return self._master_of(self._places, self._rest, options)
+        return client_library.Redis.from_pool(client_library.ConnectionPool(**options))
 
     def _master_of(self, places: list[tuple[str, int]], rest: str, options: dict[str, Any]) -> Any:
         service, _, db = rest.partition("/")
@@ -100,7 +113,24 @@ class RedisClient:
         """Connect to Redis, or raise."""
         if self._cluster:
             await self._client.initialize()
-        await self._client.ping()
+            await self._client.ping()
+            return
+        try:
+            await self._connect(3)
+        except ResponseError as error:
+            if "HELLO" not in str(error).upper() and not isinstance(error, NoPermissionError):
+                raise
+            await self._client.aclose()
+            self._client = self._library(2)  # an older server, or a user that may not choose the protocol
+            await self._connect(2)
+
+    async def _connect(self, protocol: int) -> None:
+        line = self._line = Line(self._client.connection_pool.make_connection(), protocol)
+        line.ended = lambda: self.ended()
+        await line.open()
+        (pong,) = await line.ask([("PING",)])
+        if isinstance(pong, Exception):
+            raise pong
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
         """Run these commands; for each its reply, or the error that Redis answered. Raises if there is no answer."""
@@ -113,24 +143,38 @@ class RedisClient:
         return replies
 
     async def _evaluate(self, commands: Sequence[Command], *, known: bool) -> list[Any]:
-        take = self._client if self._cluster else self._client.pipeline(transaction=False)
-        waiting = [take.execute_command(*_spelled(command, known)) for command in commands]
+        spelled = [_spelled(command, known) for command in commands]
         if self._cluster:
+            waiting = [self._client.execute_command(*each) for each in spelled]
             return list(await asyncio.gather(*waiting, return_exceptions=True))
-        return list(await take.execute(raise_on_error=False))
+        assert self._line is not None
+        return await self._line.ask(spelled)
 
     async def fields(self, key: str) -> tuple[float, dict[bytes, bytes]]:
         """Read a hash; the server's time in seconds, and the hash's fields."""
-        node = {"target_nodes": self._client.get_node_from_key(key)} if self._cluster else {}
-        seconds = await self._client.execute_command("TIME", **node)
-        if isinstance(seconds, dict):
-            (seconds,) = seconds.values()
-        return seconds[0] + seconds[1] / 1e6, await self._client.hgetall(key)
+        if self._cluster:
+            time = await self._client.execute_command("TIME", target_nodes=self._client.get_node_from_key(key))
+            if isinstance(time, dict):
+                (time,) = time.values()
+            return time[0] + time[1] / 1e6, await self._client.hgetall(key)
+        assert self._line is not None
+        time, found = await self._line.ask([("TIME",), ("HGETALL", key)])
+        for each in (time, found):
+            if isinstance(each, Exception):
+                raise each
+        if not isinstance(found, dict):  # RESP2
+            found = dict(zip(found[::2], found[1::2], strict=True))
+        return int(time[0]) + int(time[1]) / 1e6, found
 
-    async def listen(self, *channels: str) -> AsyncIterator[tuple[str, bytes] | None]:
+    async def listen(self, *channels: str) -> AsyncGenerator[tuple[str, bytes] | None]:
         """Yield the messages of these channels, each with its channel; None once, when the subscription to all has
         begun. Raises when it is lost.
         """
+        if self._line is not None and self._line.subscribes:
+            async with contextlib.aclosing(self._line.hear(channels)) as messages:
+                async for each in messages:
+                    yield each
+            return
         client = self._subscriber()
         try:
             async with client.pubsub() as heard:
@@ -155,17 +199,19 @@ class RedisClient:
                 await client.aclose()
 
     def _subscriber(self) -> Any:
-        """The library's client for the subscription. For a cluster it connects to any one node, because each node
-        delivers what is published on any other.
+        """The library's client for a subscription with a connection of its own. For a cluster it connects to any one
+        node, because each node delivers what is published on any other.
         """
         if not self._cluster:
             return self._client
         node = self._client.get_random_node()
-        options = {name: value for name, value in self._plain.items() if name not in ("host", "port")}
+        options = {name: value for name, value in self._options.items() if name not in ("host", "port")}
         return client_library.Redis.from_pool(client_library.ConnectionPool(host=node.host, port=node.port, **options))
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._line is not None:
+            await self._line.close()
         for client in (self._client, *self._closing):
             with contextlib.suppress(Exception):
                 await client.aclose()

@@ -35,6 +35,8 @@ from proxy.stores.redis.share import WHOLE, Share
 _ALONG = 0.002
 #: The most buckets in one batch.
 _BATCH = 500
+#: Seconds over which the processes of a fleet connect again if all connections end at one time: for each, and the most.
+_SPREAD, _MOST_SPREAD = 0.0005, 1.0
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
@@ -133,7 +135,9 @@ class RedisStore:
         self._timer_at = math.inf
         self._trip: asyncio.Task[None] | None = None
         self._was_late = False
-        self._absence = Absence(on_outage, secrets.SystemRandom().random)
+        self._mends_at = math.inf  # when a connection that has ended is made again
+        self._random = secrets.SystemRandom().random
+        self._absence = Absence(on_outage, self._random)
         self._running = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -231,6 +235,8 @@ class RedisStore:
         if not self._running or self._trip is not None:
             return
         at = self._absence.next_try if self.out else -math.inf if self._beside else self._schedule.first
+        if not self.out:
+            at = min(at, self._mends_at)
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -267,6 +273,7 @@ class RedisStore:
 
     async def round_trip(self) -> None:
         """Send the messages that are due, and give each bucket its reply. Never raises."""
+        self._mends_at = math.inf
         if self.out:  # all buckets report, because a reply shows that Redis is back
             self._schedule.clear()
             buckets = self._all()[:_BATCH]
@@ -323,6 +330,16 @@ class RedisStore:
             await client.close()
             raise
         self.client = client
+        client.ended = lambda: self._cut(client)
+
+    def _cut(self, client: RedisClient) -> None:
+        """Connect again, since the connection has ended: so an outage is noticed before the next message. In a large
+        fleet not all processes do so in one instant.
+        """
+        if client is self.client and self._running and self._trip is None and not self.out:
+            self._leave_beside(asyncio.get_running_loop().create_task(self._drop()))
+            self._mends_at = self._clock() + self._random() * min(_MOST_SPREAD, self.crowd * _SPREAD)
+            self._plan()
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, *, may_be_late: bool = False) -> Any:
         """Wait for at most so many seconds, and 2 ms more for a reply that has already arrived: the loop itself may
