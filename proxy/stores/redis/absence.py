@@ -22,6 +22,9 @@ OnOutage = Literal["share", "local", "deny"]
 #: seconds, the pauses go on from where they were: an unstable Redis is not reported ten times a second.
 _AGAIN, _SELDOM, _STEADY = 0.1, 1.0, 10.0
 
+#: Seconds over which the processes of a fleet connect again if all connections end at one time: for each, and the most.
+_SPREAD, _MOST_SPREAD = 0.0005, 1.0
+
 
 class Absence:
     """The outages of one Redis. `draw` returns a random number from [0, 1): tries of many processes are spread."""
@@ -31,10 +34,18 @@ class Absence:
         self.count = 0
         #: The time of the next try to reach Redis.
         self.next_try = -math.inf
+        #: When a connection that has ended is made again.
+        self.mends_at = math.inf
         self._draw = draw
         self._tries = 0
         self._since = 0.0
         self._back_at = -math.inf
+
+    def cut(self, now: float, crowd: int) -> None:
+        """Note that the connection has ended, and set the time at which another is made; `crowd`: the processes of the
+        fleet, which do not all connect in one instant.
+        """
+        self.mends_at = now + self._draw() * min(_MOST_SPREAD, crowd * _SPREAD)
 
     def failed(self, now: float, *, begins: bool) -> None:
         """Note that Redis did not answer, and set the time of the next try, at least half a pause from now. `begins`:

@@ -35,8 +35,6 @@ from proxy.stores.redis.share import WHOLE, Share
 _ALONG = 0.002
 #: The most buckets in one batch.
 _BATCH = 500
-#: Seconds over which the processes of a fleet connect again if all connections end at one time: for each, and the most.
-_SPREAD, _MOST_SPREAD = 0.0005, 1.0
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
@@ -135,9 +133,7 @@ class RedisStore:
         self._timer_at = math.inf
         self._trip: asyncio.Task[None] | None = None
         self._was_late = False
-        self._mends_at = math.inf  # when a connection that has ended is made again
-        self._random = secrets.SystemRandom().random
-        self._absence = Absence(on_outage, self._random)
+        self._absence = Absence(on_outage, secrets.SystemRandom().random)
         self._running = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -236,7 +232,7 @@ class RedisStore:
             return
         at = self._absence.next_try if self.out else -math.inf if self._beside else self._schedule.first
         if not self.out:
-            at = min(at, self._mends_at)
+            at = min(at, self._absence.mends_at)
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -273,7 +269,7 @@ class RedisStore:
 
     async def round_trip(self) -> None:
         """Send the messages that are due, and give each bucket its reply. Never raises."""
-        self._mends_at = math.inf
+        self._absence.mends_at = math.inf
         if self.out:  # all buckets report, because a reply shows that Redis is back
             self._schedule.clear()
             buckets = self._all()[:_BATCH]
@@ -338,7 +334,7 @@ class RedisStore:
         """
         if client is self.client and self._running and self._trip is None and not self.out:
             self._leave_beside(asyncio.get_running_loop().create_task(self._drop()))
-            self._mends_at = self._clock() + self._random() * min(_MOST_SPREAD, self.crowd * _SPREAD)
+            self._absence.cut(self._clock(), self.crowd)
             self._plan()
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, *, may_be_late: bool = False) -> Any:
