@@ -1,4 +1,4 @@
-"""One connection to Redis, for everything that a process says and hears: commands, and a subscription (RESP3).
+"""The one connection to Redis of a process: it carries commands, and a subscription (RESP3).
 
 The connection is the client library's; it is read all the time, so that messages of channels are heard as they come,
 and the end of the connection is noticed at once, without a command. Replies come in the order of the commands. With a
