@@ -51,7 +51,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "Worker": (12, 23),
     "WorkerProcess": (14, 22),
     "Workers": (34, 31),
-    "_Scheduler": (17, 21),
 }
 
 

@@ -27,7 +27,7 @@ class Context:
 
     router: Router
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a table of what all calls of a process use
         self,
         loop: asyncio.AbstractEventLoop,
         pool: Pool,

@@ -94,6 +94,39 @@ class _Opening:
         self.outage = outage
 
 
+class _Spell:
+    """The time between two changes of the upstream, and the outages that are in force in it. `until`: when it ends."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._edges = scenario.edges
+        self._since, self.until = 0.0, -1.0
+        self._outages: tuple[ScenarioOutage, ...] = ()
+        self._recovering: ScenarioOutage | None = None
+
+    def look_up(self, at: float) -> None:
+        """Go to the spell that has this time."""
+        if self._since <= at < self.until:
+            return
+        edges = self._edges
+        number = bisect_right(edges, at)
+        self._since = edges[number - 1]
+        self.until = edges[number] if number < len(edges) else math.inf
+        self._outages = self._scenario.outages_at(at)
+        self._recovering = self._scenario.recovering_at(at)
+
+    def about(self, key: int, endpoint: int, route: int) -> ScenarioOutage | None:
+        """The outage that calls of this key and route meet at this endpoint; None for none."""
+        return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
+
+    def capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
+        """The capacity of all endpoints together, as far as this outage and the recovery from others allow."""
+        if outage is not None:
+            return outage.capacity
+        scenario = self._scenario
+        return scenario.capacity if self._recovering is None else scenario.capacity_after(self._recovering, at)
+
+
 class _Scheduler:
     """The scheduler. Calls and retries are dealt with in the order of their times, so that who came first has the first
     place; each place is taken when its call comes, whose wait is therefore known.
@@ -110,10 +143,7 @@ class _Scheduler:
         self._free_at = [0.0] * scenario.endpoints
         self._limits: dict[int, RequestLimit] = {}
         self._last: dict[int, float] = {}  # when a request was last counted, by key
-        self._edges = scenario.edges
-        self._from, self._until = 0.0, -1.0
-        self._outages: tuple[ScenarioOutage, ...] = ()
-        self._recovering: ScenarioOutage | None = None
+        self._spell = _Spell(scenario)
         self._held: dict[int, list[float]] = {}  # by sidecar: until when each of its calls is held
         self._tokens: dict[int, float] = {}  # of each sidecar's bucket that is not full
         self._retries: list[tuple[float, int, _Pending]] = []
@@ -240,13 +270,13 @@ class _Scheduler:
         """
         keys = (arrival.key,) if self._keys is None else self._keys
         while at <= latest:
-            self._look_up(at)
+            self._spell.look_up(at)
             best: _Opening | None = None
             least = 1.0
             closed: list[ScenarioOutage] = []
             for key in keys:
                 for endpoint in self._endpoints:
-                    outage = self._about(key, endpoint, arrival.route)
+                    outage = self._spell.about(key, endpoint, arrival.route)
                     share = 0.0 if outage is None else outage.share
                     if outage is not None and share >= 1.0:
                         closed.append(outage)
@@ -258,10 +288,10 @@ class _Scheduler:
                 if arrival.at >= max(each.at for each in closed) + HOLD:
                     return None
                 at = min(each.until for each in closed)
-            elif best.at < self._until:
+            elif best.at < self._spell.until:
                 return best
             else:
-                at = self._until  # by then the upstream can do more, or less
+                at = self._spell.until  # by then the upstream can do more, or less
         return None
 
     def _room(
@@ -276,7 +306,7 @@ class _Scheduler:
                 at += wait + _NO_WAIT
                 if at > latest:
                     return math.inf
-        if self._capacity(outage, at) is not None:
+        if self._spell.capacity(outage, at) is not None:
             at = max(at, self._free_at[endpoint])
         return at
 
@@ -288,7 +318,7 @@ class _Scheduler:
             self._limit(opening.key, most).take(at, size, most)
             if self._scenario.limit_kind != "fixed":
                 self._last[opening.key] = at
-        capacity = self._capacity(outage, at)
+        capacity = self._spell.capacity(outage, at)
         if capacity is not None:
             self._free_at[opening.endpoint] = at + self._scenario.endpoints / capacity
 
@@ -298,34 +328,12 @@ class _Scheduler:
             limit = self._limits[key] = self._scenario.new_limit(most)
         return limit
 
-    def _capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
-        """The capacity of all endpoints together, as far as this outage and the recovery from others allow."""
-        if outage is not None:
-            return outage.capacity
-        return (
-            self._scenario.capacity if self._recovering is None else self._scenario.capacity_after(self._recovering, at)
-        )
-
-    def _look_up(self, at: float) -> None:
-        """Find the outages that are in force at this time, and from when to when no other is."""
-        if self._from <= at < self._until:
-            return
-        edges = self._edges
-        number = bisect_right(edges, at)
-        self._from = edges[number - 1]
-        self._until = edges[number] if number < len(edges) else math.inf
-        self._outages = self._scenario.outages_at(at)
-        self._recovering = self._scenario.recovering_at(at)
-
-    def _about(self, key: int, endpoint: int, route: int) -> ScenarioOutage | None:
-        return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
-
     def _visit(self, at: float) -> None:
         """Take a neighbour's request, which is sent once, and waits in the upstream's queue if that is short enough."""
         scenario = self._scenario
         endpoint = int(self._chance.random() * scenario.endpoints)
-        self._look_up(at)
-        outage = self._about(0, endpoint, 0)
+        self._spell.look_up(at)
+        outage = self._spell.about(0, endpoint, 0)
         if outage is not None and self._chance.random() < outage.share:
             return
         when = self._room(0, endpoint, outage, at, 1, at + scenario.queue)
