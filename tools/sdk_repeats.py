@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.process import Redrive  # noqa: E402
 from support.scripted import Step, Turn, Upstream, answer, hang, reset  # noqa: E402
-from support.sdks import JSON, SDKS, Call, Place, Sdk, alone  # noqa: E402
+from support.sdks import SDKS, Call, Place, Sdk, alone  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "sdk-repeats.md"
 EXAMPLES = ROOT / "config" / "examples"
@@ -126,8 +126,9 @@ def recipe(sdk: Sdk, urls: dict[str, str]) -> str:
     for name, url in urls.items():
         wait = REDIAL if name.startswith("refused-") else "0s"
         attempt = {"attempt": ATTEMPT_TIMEOUT} if name.startswith("timeout-") else {}
+        place = {"url": f"http://{sdk.host.format(name)}", "via_proxy": url} if sdk.host else {"url": url}
         upstreams[name] = policy | {
-            "url": url,
+            **place,
             "strategy": strategy | {"backoff": {"base": wait, "throttling_base": wait, "jitter": "none"}},
             "timeouts": policy["timeouts"] | attempt,
             "bucket": {"kind": "quota", "capacity": 1_000_000},
@@ -198,7 +199,7 @@ class _Stage:
         if failure == "reset":
             return _asking_for_the_body(reset)
         own = self._sdk.answers.get(failure)
-        return _asking_for_the_body(own or answer(int(failure), b'{"error": {"message": "no"}}', JSON))
+        return _asking_for_the_body(own or answer(int(failure), *self._sdk.error))
 
     async def _made(self, call: Call, way: Way, *steps: Step) -> Seen:
         upstream = self._upstream
@@ -237,7 +238,10 @@ class _Stage:
 
         `patience` is the client's own timeout, in seconds, where it goes straight to the provider.
         """
-        if way == "sdk":
+        if self._sdk.host:
+            proxy = url if way == "sdk" else self.redrive.url
+            place = Place(f"http://{self._sdk.host.format(name)}", proxy=proxy)
+        elif way == "sdk":
             place = Place(url)
         elif self._sdk.by_proxy:
             place = Place(url, proxy=self.redrive.url)
@@ -342,6 +346,8 @@ _NOTES = """
   [bucket](buckets.md) ends that in an outage, so that it is not made worse; `redrive check` says from which share on.
 - **Delays within `max_delay`.** A `Retry-After` above it ends the call; azure-core waits for any, openai for up to two
   minutes.
+- botocore repeats a call whose answer is broken off by a reset. It does not enforce the length of an answer, so what a
+  closed connection cuts off is taken for whole, and fails only if it can't be parsed. Through redrive it is repeated.
 - **A rule for what one AWS service calls retryable.** botocore reads that from the service's model (DynamoDB's
   `ReplicatedWriteConflictException`, a few more); the dialect `aws` knows the codes that all services share.
 - Google's clients repeat nothing by default that may have been carried out, so the dialect `google` does not either.

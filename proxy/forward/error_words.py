@@ -41,13 +41,14 @@ def as_text(request: Request, message: str) -> Worded | None:
 
 
 def as_xml(words: ErrorWords, request: Request, members: dict[str, Any], values: dict[str, Any]) -> Worded | None:
-    """Return an error as XML for a client that signed its request for a service whose answers are XML; None for every
-    other client. `members`: those of problem+json; `values`: what the words' templates may use.
+    """Return an error as XML for a client that signed its request for a service whose answers are XML, or that is an
+    AWS SDK with a form that needs no signature (STS); None for every other client. `members`: those of problem+json;
+    `values`: what the words' templates may use.
     """
     if not words.xml:
         return None
     service = _service(first(request.fields, "authorization") or "")
-    if not service:
+    if not service and first(request.fields, "amz-sdk-invocation-id") is None:
         return None
     form = (first(request.fields, "content-type") or "").startswith(_FORM)
     for services, root in words.xml:

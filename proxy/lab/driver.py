@@ -15,13 +15,16 @@ import proxy.retry.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.buckets import Bucket
+from proxy.retry.content_coding import coding_of, decoded
 from proxy.retry.environment import Env
+from proxy.retry.event_stream import SseReader
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.fallback import Elsewhere
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
 from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.scope_state import ScopeState
+from proxy.retry.stream_ends import UNFINISHED, EndReader
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.
@@ -334,7 +337,20 @@ class Driver:
             return
         if sending.cut is not None:
             return  # its break ends the call
+        if self.call.so_far.policy.unfinished != "tell" and self._is_unfinished(sending):
+            self._then(self.call.failed(attempt, UNFINISHED, self.clock.now))
+            return
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
+
+    def _is_unfinished(self, sending: Sending) -> bool:
+        """Whether an answer is a stream of events that ends without its last event."""
+        assert sending.reply is not None
+        ends = self.call.so_far.stream_ends(sending.reply)
+        if not ends:
+            return False
+        reader = EndReader(ends)
+        reader.see(SseReader().feed(decoded(sending.body, coding_of(sending.reply.fields))))
+        return reader.unfinished
 
     def _wait_in_silence(self, attempt: int) -> None:
         """Wait for the idle timeout of an answer that has begun and sends nothing more."""

@@ -119,3 +119,17 @@ async def test_a_form_to_sts_needs_no_signature(
     ):
         reply = await app.ask("POST", "/api/", *lines, body=body)
         assert (reply.status, len(upstream.requests)) == ((200, 2) if repeated else (502, 1))
+
+
+async def test_our_own_answer_to_a_form_of_an_aws_sdk_without_a_signature_is_xml() -> None:
+    form = "Content-Type: application/x-www-form-urlencoded; charset=utf-8"
+    async with (
+        Upstream(reset) as upstream,
+        Front(to("api", upstream.url, classify=classified(hosts=("sts.amazonaws.com",)))) as front,
+        front.app() as app,
+    ):
+        reply = await app.ask("POST", "/api/", "amz-sdk-invocation-id: a", form, body=b"Action=GetCallerIdentity")
+        assert (reply.status, reply.one("content-type")) == (502, "application/xml")
+        assert b"<ErrorResponse><Error><Code>BadGateway</Code>" in reply.body
+        reply = await app.ask("POST", "/api/", form, body=b"Action=GetCallerIdentity")
+        assert reply.one("content-type") == "application/problem+json"

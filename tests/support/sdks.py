@@ -67,7 +67,9 @@ class Sdk:
     calls raise, as `pkgutil.resolve_name` finds it.
 
     `by_proxy`: the app comes by HTTP_PROXY, since it signs the host; else by a base URL. `stops`: it heeds redrive's
-    last word. `answers`: failures that only its provider answers with, by what the page calls them.
+    last word. `answers`: failures that only its provider answers with, by what the page calls them. `host`: the name of
+    its provider's host, if what is repeated depends on that, with `{}` for an upstream's name; a parent proxy leads
+    there. `error`: the body of an error and the line of its type.
     """
 
     name: str
@@ -81,6 +83,8 @@ class Sdk:
     by_proxy: bool = False
     stops: bool = True
     answers: dict[str, bytes] = field(default_factory=dict)
+    host: str = ""
+    error: tuple[bytes, str] = (b'{"error": {"message": "no"}}', JSON)
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -183,6 +187,17 @@ _LARGE = 1_500_000
 _HELLO: list[Any] = [{"role": "user", "content": "hello" * (_LARGE // 5)}]
 _AMZ_JSON, _XML = "Content-Type: application/x-amz-json-1.0", "Content-Type: application/xml"
 _DYNAMODB = answer(200, b"{}", _AMZ_JSON)
+_ROLE = "arn:aws:iam::123456789012:role/app"
+
+
+def _assumed(action: str) -> bytes:
+    given = (
+        "<Credentials><AccessKeyId>A</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
+        "<Expiration>2030-01-01T00:00:00Z</Expiration></Credentials>"
+    )
+    text = f"<{action}Response><{action}Result>{given}</{action}Result></{action}Response>"
+    return answer(200, text.encode(), "Content-Type: text/xml")
+
 
 SDKS = (
     Sdk(
@@ -254,6 +269,82 @@ SDKS = (
             f"{status} `{code}`": answer(status, b"<Error><Code>%b</Code></Error>" % code.encode(), _XML)
             for status, code in ((503, "SlowDown"), (400, "RequestTimeout"))
         },
+    ),
+    Sdk(
+        "boto3 (S3, copies and the end of uploads)",
+        "botocore",
+        "aws.yaml",
+        "s3",
+        "`AWS_MAX_ATTEMPTS=1`",
+        _boto3("s3"),
+        (
+            Call(
+                "CopyObject",
+                "PUT",
+                lambda client: client.copy_object(Bucket="bucket", Key="key", CopySource="bucket/other"),
+                answer(200, b"<CopyObjectResult><ETag>0123</ETag></CopyObjectResult>", _XML),
+            ),
+            Call(
+                "CompleteMultipartUpload",
+                "POST",
+                lambda client: client.complete_multipart_upload(
+                    Bucket="bucket",
+                    Key="key",
+                    UploadId="1",
+                    MultipartUpload={"Parts": [{"ETag": "0123", "PartNumber": 1}]},
+                ),
+                answer(
+                    200,
+                    b"<CompleteMultipartUploadResult><ETag>0123</ETag></CompleteMultipartUploadResult>",
+                    _XML,
+                ),
+            ),
+        ),
+        ("botocore.exceptions:BotoCoreError", "botocore.exceptions:ClientError"),
+        by_proxy=True,
+        stops=False,
+        answers={
+            f"200 with `{code}` in it": answer(200, b"<Error><Code>%b</Code></Error>" % code.encode(), _XML)
+            for code in ("InternalError", "SlowDown")
+        },
+    ),
+    Sdk(
+        "boto3 (STS)",
+        "botocore",
+        "aws.yaml",
+        "sts",
+        "`AWS_MAX_ATTEMPTS=1`",
+        _boto3("sts"),
+        (
+            Call(
+                "AssumeRoleWithWebIdentity",
+                "POST",
+                lambda client: client.assume_role_with_web_identity(
+                    RoleArn=_ROLE, RoleSessionName="app", WebIdentityToken="token"
+                ),
+                _assumed("AssumeRoleWithWebIdentity"),
+            ),
+            Call(
+                "AssumeRole",
+                "POST",
+                lambda client: client.assume_role(RoleArn=_ROLE, RoleSessionName="app"),
+                _assumed("AssumeRole"),
+            ),
+        ),
+        (
+            "botocore.exceptions:BotoCoreError",
+            "botocore.exceptions:ClientError",
+            "botocore.parsers:ResponseParserError",
+        ),
+        by_proxy=True,
+        stops=False,
+        answers={
+            "400 `Throttling`": answer(
+                400, b"<ErrorResponse><Error><Code>Throttling</Code></Error></ErrorResponse>", "Content-Type: text/xml"
+            )
+        },
+        host="sts.{}.test",
+        error=(b"<ErrorResponse><Error><Code>No</Code></Error></ErrorResponse>", "Content-Type: text/xml"),
     ),
     Sdk(
         "openai",
