@@ -48,6 +48,7 @@ MODULES = [
     "proxy.observe.sink",
     "proxy.retry.actions",
     "proxy.retry.admission",
+    "proxy.retry.at_once",
     "proxy.retry.attempt_record",
     "proxy.retry.backoff",
     "proxy.retry.buckets",

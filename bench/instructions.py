@@ -20,7 +20,7 @@ from pathlib import Path
 
 from load import FIELDS, WORKLOADS, Workload
 from measure import Running, free_port, tree
-from peers import redrive
+from peers import Place, redrive
 from run import upstream
 
 CONNECTIONS = 32
@@ -35,6 +35,26 @@ ROWS = {
 }
 #: Rows of an upstream with so many routes, of which each request takes another; bench/run.py has none of them.
 ROUTES = {"routes10": 10, "routes1000": 1000}
+#: Rows of the small GET with one more key in its upstream's policy: the path that is asked for, and the key.
+FEATURES = {
+    "rate": ("small", "rate: {kind: rate, rate: 1000000/s, burst: 1000000}"),
+    "concurrency": ("small", "concurrency: {max: 1000}"),
+    "off": ("small", "mode: off"),
+    "observe": ("small", "mode: observe"),
+    "adaptive": ("small", "strategy: {kind: adaptive}"),
+    "hedging": ("small", "strategy: {kind: hedging, hedging_delay: 10s}"),
+    "breaker": ("small", "circuit_breaker: {failure_ratio: 50%}"),
+    "first_byte": ("small", "timeouts: {first_byte: 10s}"),
+    "headers": ("small", "headers: {request: {set: {X-Team: payments}}, response: {remove: [Server]}}"),
+    "attempt_headers": ("small", "attempt_headers: [grpc, envoy]"),
+    "credentials": ("small", 'credentials: {header: Authorization, format: "Bearer {}", values: [first, second]}'),
+    "json_rule": ("json", "classify: {rules: [{status: 200, json: {error.code: busy}, as: transient}]}"),
+}
+#: Rows of the upstream that fails a tenth of attempts, with one more key.
+FAILING = {"empty": ("small", "bucket: {kind: quota, capacity: 1, initial: 0, success_refund: 0}")}
+EVERY = [*ROWS, *ROUTES, *FEATURES, *FAILING]
+#: With `--apps`: the configuration names apps, and each request its app.
+APPS, APP = "apps: {by: [{header: X-App}], known: {web: {weight: 4}}}\n", "X-App: web\r\n"
 
 
 def requests(work: Workload, port: int) -> list[bytes]:
@@ -79,6 +99,19 @@ async def load(port: int, made: list[bytes], count: int) -> int:
     return sum(await asyncio.gather(*(ask(port, made, count // CONNECTIONS, each * 7) for each in range(CONNECTIONS))))
 
 
+def featured(name: str, port: int, place: Place) -> tuple[str, list[bytes]]:
+    """An upstream with the key of a row, for the configuration, and the request of the row."""
+    path, key = FEATURES.get(name) or FAILING[name]
+    to = place.upstream_flaky if name in FAILING else place.upstream
+    return f'  {name}: {{url: "http://127.0.0.1:{to}", {key}}}\n', [small(f"/{name}/{path}", port)]
+
+
+def small(target: str, port: int) -> bytes:
+    """A small GET, whose fields are those of the row `repeated`."""
+    fields = "".join(f"{field}: {value}\r\n" for field, value in (("Host", f"127.0.0.1:{port}"), *FIELDS[:4]))
+    return f"GET {target} HTTP/1.1\r\n{fields}\r\n".encode()
+
+
 def routed(name: str, port: int, upstream: int) -> tuple[str, list[bytes]]:
     """An upstream with the routes of a row, for the configuration, and requests that take turns among them."""
     lines = [f'  {name}:\n    url: "http://127.0.0.1:{upstream}"\n    routes:\n']
@@ -86,9 +119,14 @@ def routed(name: str, port: int, upstream: int) -> tuple[str, list[bytes]]:
         f"      - {{match: {{methods: [GET, POST], path: /small/a{n}/**}}, strategy: {{max_attempts: {2 + n % 3}}}}}\n"
         for n in range(ROUTES[name])
     ]
-    fields = "".join(f"{field}: {value}\r\n" for field, value in (("Host", f"127.0.0.1:{port}"), *FIELDS[:4]))
     turns = [7 * n % ROUTES[name] for n in range(ROUTES[name])]
-    return "".join(lines), [f"GET /{name}/small/a{n}/of?n={n} HTTP/1.1\r\n{fields}\r\n".encode() for n in turns]
+    return "".join(lines), [small(f"/{name}/small/a{n}/of?n={n}", port) for n in turns]
+
+
+def of_app(request: bytes) -> bytes:
+    """A request that names its app."""
+    line, rest = request.split(b"\r\n", 1)
+    return b"%s\r\n%s%s" % (line, APP.encode(), rest)
 
 
 def control(pid: int, *words: str) -> None:
@@ -99,15 +137,16 @@ def control(pid: int, *words: str) -> None:
 def main() -> int:
     """Count and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("rows", nargs="*", default=list(ROWS), help=", ".join([*ROWS, *ROUTES]))
+    options.add_argument("rows", nargs="*", default=list(ROWS), help=", ".join(EVERY) + "; or all")
     options.add_argument("--calls", type=int, default=3200, help="how many are counted")
     options.add_argument("--profile", action="store_true", help="keep callgrind's files, and say where")
+    options.add_argument("--apps", action="store_true", help="name apps in the configuration, and one in each request")
     chosen = options.parse_args()
+    if chosen.rows == ["all"]:
+        chosen.rows = EVERY
     missing = [name for name in ("valgrind", "nginx", "openssl") if not shutil.which(name)]
-    if missing or not set(chosen.rows) <= {*ROWS, *ROUTES}:
-        print(
-            f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join([*ROWS, *ROUTES])}", file=sys.stderr
-        )
+    if missing or not set(chosen.rows) <= set(EVERY):
+        print(f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join(EVERY)}", file=sys.stderr)
         return 2
     works = {work.name: work for work in WORKLOADS}
     folder = Path(tempfile.mkdtemp(prefix="redrive-instructions-"))
@@ -120,17 +159,20 @@ def main() -> int:
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     command += ["--dump-instr=yes"] if chosen.profile else []
     started = redrive(place)
-    turns = {}
-    for row in sorted(set(chosen.rows) & set(ROUTES)):
-        more, turns[row] = routed(row, place.port, place.upstream)
-        with Path(started[-1]).open("a") as file:
-            file.write(more)
+    asked = {row: requests(works[ROWS[row]], place.port) for row in ROWS}
+    with Path(started[-1]).open("a") as file:
+        for row in sorted({*chosen.rows} - {*ROWS}):
+            made = routed(row, place.port, place.upstream) if row in ROUTES else featured(row, place.port, place)
+            asked[row] = made[1]
+            file.write(made[0])
+        if chosen.apps:
+            file.write(APPS)
     os.environ["PYTHONHASHSEED"] = "0"
     try:
         proxy = Running([*command, *started], place.port, b"", ",".join(map(str, sorted(cores))), folder / "log")
         try:
             for dump, row in enumerate(chosen.rows, start=1):
-                made = turns[row] if row in turns else requests(works[ROWS[row]], place.port)
+                made = [of_app(each) for each in asked[row]] if chosen.apps else asked[row]
                 asyncio.run(load(place.port, made, 20 * CONNECTIONS))  # warm
                 control(proxy.pid, "-i", "on")
                 asyncio.run(load(place.port, made, 10 * CONNECTIONS))

@@ -47,6 +47,7 @@ def upstream(folder: Path) -> tuple[Running, Place]:
         capture_output=True,
     )
     small = 'location /small { return 200 "hello, world\\n"; }'
+    small += """ location /json { default_type application/json; return 200 '{"model": "m", "choices": []}'; }"""
     small += ' location /own { add_header X-Request-Id $request_id; return 200 "hello, world\\n"; }'
     http = f"""
 split_clients "$request_id" $fails {{ 10% 1; * 0; }}

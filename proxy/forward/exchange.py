@@ -140,15 +140,17 @@ class Exchange(AttemptOwner):
                 and done
                 and trailers is None
                 and not (app.has_pinned if direct is None else direct.has_pinned)
-                and undecided.admitted(scope, now)
+                and undecided.pass_gates(scope, request.app, now)
             ):
                 destination = plan.destination
                 origin = destination.only or destination.next_origin((), now)
                 stream = context.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
+                if stream is None:
+                    undecided.turn_back(scope, now)
             if stream is None:
                 self._start_decided(now, body, done, trailers)
                 return
-            undecided.begin(self, scope, origin, stream, body, now)
+            undecided.begin(self, scope, request.app, origin, stream, body, now)
             if destination.only is None:
                 destination.took(origin)
             self.due = now + plan.patience
@@ -197,7 +199,7 @@ class Exchange(AttemptOwner):
             self.upload = Upload(self.delivery.app, self.context.store, body, done=True)
             first.cursor = len(body)
         call = self._decide()
-        call.flown(self.started, undecided.take_traffic())
+        call.flown(self.started, undecided.take_traffic(), call.so_far.upcoming.scope.places)
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
         if first.state is DELIVERING:
@@ -535,7 +537,7 @@ class Exchange(AttemptOwner):
         context, delivery, scope = self.context, self.delivery, self._scope
         assert scope is not None  # the call has begun
         self.over = True
-        scope.succeeded(now)
+        self._undecided.succeeded(scope, self.plan.request.app, now)
         if context.watch.alarms:
             context.watch.remove(self)
         self._undecided.report(self.plan, delivery, self.started, now)

@@ -255,7 +255,7 @@ class Plan:
         (contract, section 15).
         """
         policy = self.policy
-        if policy.answers is None or policy.strategy.max_attempts < 2 or self.is_grpc:
+        if policy.answers is None or policy.mode != "enforce" or policy.strategy.max_attempts < 2 or self.is_grpc:
             return False
         return may_be_kept(policy.answers, Reply(head.status, head)) and may_break(policy, self.request)
 

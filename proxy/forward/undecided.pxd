@@ -6,6 +6,7 @@ from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord
+from proxy.retry.at_once cimport began, pass_gates, succeeded, turn_back
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.traffic cimport Traffic
@@ -20,12 +21,15 @@ cdef class Undecided:
     cdef public object keys
     cdef public Traffic traffic
 
-    cdef bint admitted(self, ScopeState scope, double now) except -1
+    cdef bint pass_gates(self, ScopeState scope, app, double now) except -1
+    cdef turn_back(self, ScopeState scope, double now)
     @cython.locals(first=Attempt)
-    cdef begin(self, AttemptOwner owner, ScopeState scope, Origin origin, stream, bytes body, double now)
+    cdef begin(self, AttemptOwner owner, ScopeState scope, app, Origin origin, stream, bytes body, double now)
     @cython.locals(first=Attempt, prepared=PreparedRequest, connection=Connection)
     cdef send(self, Plan plan, stream, via)
+    @cython.locals(traffic=Traffic)
     cdef answered_well(self, Plan plan, ScopeState scope, double started, double now)
+    cdef succeeded(self, ScopeState scope, app, double now)
     @cython.locals(context=Context, first=Attempt, body=bytes, record=CallRecord)
     cdef report(self, Plan plan, Delivery delivery, double started, double now)
     cdef Traffic take_traffic(self)

@@ -11,6 +11,8 @@ from proxy.forward.attempt import Attempt, AttemptOwner
 from proxy.forward.call_report import add_success, look_for_repeat, report_of
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
+from proxy.retry.apps import NamedApp
+from proxy.retry.at_once import began, pass_gates, succeeded, turn_back
 from proxy.retry.credentials import CallKeys
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.traffic import Traffic
@@ -35,19 +37,31 @@ class Undecided:
         self.keys: CallKeys[ScopeState] | None = None
         self.traffic: Traffic | None = None
 
-    def admitted(self, scope: ScopeState, now: float) -> bool:
-        """Whether the call may be sent now without asking any gate; choose its credential, if its policy has any."""
+    def pass_gates(self, scope: ScopeState, app: NamedApp | None, now: float) -> bool:
+        """Choose the call's credential, if its policy has any, and let it pass all gates (see `at_once.pass_gates`)."""
         if scope.keys is None:
-            return scope.admits(now)
+            return pass_gates(scope, app, now)
         self.keys = CallKeys(scope.keys, now)
-        return self.keys.lane.admits(now)
+        return pass_gates(self.keys.lane, app, now)
+
+    def turn_back(self, scope: ScopeState, now: float) -> None:
+        """Give back what the call took at the gates, because there is no idle connection for it."""
+        turn_back(scope if self.keys is None else self.keys.lane, now)
 
     def begin(
-        self, owner: AttemptOwner, scope: ScopeState, origin: Origin, stream: UpstreamStream, body: bytes, now: float
+        self,
+        owner: AttemptOwner,
+        scope: ScopeState,
+        app: NamedApp | None,
+        origin: Origin,
+        stream: UpstreamStream,
+        body: bytes,
+        now: float,
     ) -> None:
-        """Begin the call: count it, and make its attempt, whose events `owner` gets, for this stream to `origin`."""
-        scope.began(now)
-        self.traffic = scope.traffic
+        """Begin the call of this app: count it, and make its attempt, whose events `owner` gets, for this stream to
+        `origin`.
+        """
+        self.traffic = began(scope, app, now)
         first = self.first
         if first is None:
             first = self.first = owner.flights[1] = Attempt(owner, 1, origin)
@@ -70,10 +84,14 @@ class Undecided:
 
     def answered_well(self, plan: Plan, scope: ScopeState, started: float, now: float) -> None:
         """Report the attempt's answer to the governor: its head has come, and it is no failure."""
-        self.traffic = None
-        if scope.answered_well(now):
+        traffic, self.traffic = self.traffic, None
+        if traffic is not None and traffic.went_well(now):
             request = plan.request
             scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), started, now)
+
+    def succeeded(self, scope: ScopeState, app: NamedApp | None, now: float) -> None:
+        """Report the call's success to everything that learns from it."""
+        succeeded(scope, scope if self.keys is None else self.keys.lane, app, now)
 
     def report(self, plan: Plan, delivery: Delivery, started: float, now: float) -> None:
         """Report the call, which has succeeded, to the observers."""

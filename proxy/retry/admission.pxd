@@ -27,6 +27,7 @@ cdef class Payment:
     cpdef leave_room(self)
     cpdef bint take(self, price, double now) except -1
     cpdef bint owe(self, price, double limit, double now) except -1
+    cpdef has_place(self, places)
     cpdef land(self, double now)
     cpdef forgo_choice(self, double now)
     cpdef give_back(self, double now)

@@ -186,6 +186,10 @@ class Payment:
             self._under_way = places
         return at
 
+    def has_place(self, places: Places) -> None:
+        """Note that the attempt was given one of these places before there was a payment."""
+        self._under_way = places
+
     def land(self, now: float) -> None:
         """Free the attempt's place under the concurrency limit, if it has one: the attempt is not under way any
         more.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, newest_below, take_place
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED, STEP
@@ -122,6 +123,19 @@ class Places:
         del self.queue[newest]
         self._ousted.add(newest)
         newest.retime(now)
+        return True
+
+    def enter_at_once(self, app: NamedApp | None, now: float) -> bool:
+        """Take a place for a call of this app that has not waited; False if others wait, or none is free."""
+        if self.queue:
+            return False
+        others = self._elsewhere(now, now)
+        if others.earlier or self.in_use + others.in_use >= self.most or not self._has_share(now):
+            return False
+        if self._order is not None and app is not None:
+            self._order.went(app, 1.0, others=False)
+        self.in_use += 1
+        self._changed(now)
         return True
 
     def enter(self, now: float) -> None:

@@ -38,6 +38,7 @@ from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
+from proxy.retry.concurrency import Places
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish, take_back
 from proxy.retry.environment import Env
@@ -98,12 +99,9 @@ class Call:
         elsewhere: Elsewhere | None = None,
     ) -> None:
         mode, fallbacks = policy.mode, None
-        bucket = scope.bucket if mode == "enforce" else scope.shadow if mode == "observe" else None
-        if bucket is not None and request.app is not None:
-            bucket = bucket.of_app(request.app)
         if elsewhere is not None and mode == "enforce":
             fallbacks = Fallbacks(policy, request, elsewhere)
-        upcoming = NextAttempt(request, policy, scope, env, alarm, bucket)
+        upcoming = NextAttempt(request, policy, scope, env, alarm, scope.used_bucket(request.app))
         self.so_far = CallState(request, policy, env, upcoming, fallbacks)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = TransparentRetry()
@@ -199,10 +197,10 @@ class Call:
         call.history, call.fallbacks = last.history, last.fallbacks
         return self.start(now)
 
-    def flown(self, since: float, traffic: Traffic | None) -> None:
+    def flown(self, since: float, traffic: Traffic | None, places: Places | None) -> None:
         """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
         has been in flight since `since`. `traffic`: the count in which the attempt is under way, so that its end has to
-        be reported to the governor; None if that was done.
+        be reported to the governor; None if that was done. `places`: those of which it has one.
         """
         call = self.so_far
         if call.policy.timeouts.total is not None:
@@ -211,9 +209,13 @@ class Call:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
         call.attempts = 1
         upcoming = call.upcoming
-        upcoming.governs = call.policy.mode == "enforce"
+        upcoming.governs = call.policy.mode != "off"
         flight, keys = Flight(1, since), upcoming.keys
         flight.traffic = traffic
+        if places is not None:
+            flight.payment = upcoming.payable()
+            flight.payment.has_place(places)
+            upcoming.payment = None
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
         call.state = Flying({1: flight})

@@ -273,7 +273,7 @@ class NextAttempt:
         if self.governs:
             picker, scope = self.picker, self.scope
             several = picker is not None and picker.several
-            traffic = scope.governor.traffic_of(self.endpoint_of(flight)) if several else scope.traffic
+            traffic = scope.governor.traffic_of(self.endpoint_of(flight)) if several else scope.governor.traffic
             flight.traffic = traffic
             traffic.flying += 1
         if keys is not None:

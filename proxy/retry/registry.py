@@ -296,7 +296,7 @@ class Registry:
         keys = KeyRing(credentials, self.roster(policy.upstream), lane)
         endpoints = self._endpoints(policy) if policy.chooses else None
         governor, seen = self._place(policy.upstream, value)
-        return ScopeState(value, bucket, (), None, governor, seen, endpoints=endpoints, keys=keys)
+        return ScopeState(value, bucket, (), None, governor, seen, endpoints=endpoints, keys=keys, mode=policy.mode)
 
     def _gated(
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
@@ -317,7 +317,9 @@ class Registry:
         if limit is not None and policy.mode == "enforce":  # the other modes hold no call
             places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
-        state = ScopeState(value, bucket, rates, limiter, governor, seen, hedges, places, endpoints, who=who)
+        state = ScopeState(
+            value, bucket, rates, limiter, governor, seen, hedges, places, endpoints, who=who, mode=policy.mode
+        )
         if policy.pushback.ahead and policy.mode == "enforce":
             governor.ahead = governor.ahead or Ahead(governor.traffic)
             state.ungated = False  # every attempt's price counts

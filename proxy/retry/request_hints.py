@@ -60,16 +60,18 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
     (`classification.is_plain_success`). If anything but a plain success happens, the driver makes the `Call` then, and
     begins it with `flown` in place of `start`. The result holds for as long as policy and request do.
     """
+    strategy, holds = policy.strategy, policy.mode == "enforce"
     return (
         (request.plain or request.timed)
-        and policy.mode == "enforce"
-        and policy.strategy.custom is None
-        and policy.strategy.hedging_delay is None
+        and not (holds and (strategy.custom is not None or strategy.hedging_delay is not None))
+        and not (holds and strategy.paced and not strategy.delay_first)
+        and not (holds and policy.pushback.ahead)
+        and policy.tokens is None
         and policy.idempotency_key.header == "Idempotency-Key"  # `Request.plain` covers that name alone
         and not policy.idempotency_key.inject
         and policy.classify.plain_below_400
         and not policy.chooses
-        and policy.timeouts.first_byte is None
+        and not (holds and policy.timeouts.first_byte is not None)
         and not (policy.classify.inside and request.method in ("PUT", "POST"))
     )
 

@@ -1,17 +1,16 @@
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
 from proxy.retry.governor cimport Governor
-from proxy.retry.traffic cimport Traffic
 
 
 cdef class ScopeState:
     cdef public str value
+    cdef public str mode
     cdef public Bucket bucket
     cdef public tuple rates
     cdef public object outputs
     cdef public object pacing
     cdef public Governor governor
-    cdef public Traffic traffic
     cdef public object seen
     cdef public object hedges
     cdef public object places
@@ -30,7 +29,5 @@ cdef class ScopeState:
     cdef found_by(self, policy, authority, long long epoch)
     cdef bint is_of(self, policy, Request request, long long epoch) except -1
     cpdef bint admits(self, double now) except -1
-    cpdef began(self, double now)
-    cpdef bint answered_well(self, double now) except -1
-    cpdef succeeded(self, double now)
+    cpdef Bucket used_bucket(self, app)
     cpdef caller(self, Request request)

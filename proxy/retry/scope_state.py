@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.retry.app_buckets import make_app_bucket
+from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.concurrency import Places
 from proxy.retry.credentials import KeyRing
@@ -14,7 +15,7 @@ from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.output_sizes import OutputSizes
-from proxy.retry.policy import Policy
+from proxy.retry.policy import Mode, Policy
 from proxy.retry.rates import Rates
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import STEP, TokenGate
@@ -42,12 +43,12 @@ class ScopeState:
     the scope has none of these gates, so that only the governor, or an endpoint's circuit breaker, could hold a call.
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
     credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
-    (`KeyRing.lane`); in that state `who` identifies the caller.
+    (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's.
     """
 
     __slots__ = (
         "_authority", "_epoch", "_policy", "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter",
-        "marked", "outputs", "pacing", "places", "rate", "rates", "seen", "traffic", "ungated", "value", "who",
+        "marked", "mode", "outputs", "pacing", "places", "rate", "rates", "seen", "ungated", "value", "who",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a table of what calls share
@@ -63,19 +64,20 @@ class ScopeState:
         endpoints: EndpointGroup | None = None,
         keys: KeyRing[ScopeState] | None = None,
         who: Fields | None = None,
+        mode: Mode = "enforce",
     ) -> None:
         self.value = value
         self.bucket = bucket
         self.rates = rates
         self.pacing = pacing
         self.governor = governor
-        self.traffic = governor.traffic
         self.seen = seen
         self.hedges = hedges
         self.places = places
         self.endpoints = endpoints
         self.keys = keys
         self.who = who
+        self.mode = mode
         self._shadow: Bucket | None = None
         self._policy: Policy | None = None  # the policy it was looked up for, if no header field was needed for that
         self._authority: str | None = None  # the only host whose requests it is for; None: any
@@ -129,24 +131,14 @@ class ScopeState:
         """The fields that identify the caller to a cooldown."""
         return request.fields if self.who is None else self.who
 
-    def began(self, now: float) -> None:
-        """Count a call that was admitted without a `Call` (`proxy.retry.request_hints.may_start_undecided`), and its
-        attempt.
+    def used_bucket(self, app: NamedApp | None) -> Bucket | None:
+        """The bucket that this app's calls use, as the app sees it: the shadow bucket under `mode: observe`, none under
+        `off`.
         """
-        self.traffic.flying += 1
-        if self.bucket is not None:
-            self.bucket.begin(now)
-
-    def answered_well(self, now: float) -> bool:
-        """Note that the attempt of a call that was admitted without a `Call` is answered well. Returns whether that has
-        to be reported to the governor (`Governor.answered_well`).
-        """
-        return self.traffic.went_well(now)
-
-    def succeeded(self, now: float) -> None:
-        """Refund a call that was admitted without a `Call`, and whose first attempt was a success."""
-        if self.bucket is not None:
-            self.bucket.succeeded(None, now)
+        bucket = self.bucket
+        if self.mode != "enforce":
+            bucket = self.shadow if self.mode == "observe" else None
+        return bucket if app is None or bucket is None else bucket.of_app(app)
 
     def take_mark(self) -> bool:
         """Whether a call has used this state since the last call of this method."""

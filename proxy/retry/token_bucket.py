@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from proxy.retry.apps import NamedApp
 from proxy.retry.fair_order import FairOrder, app_of, latest_of, leave_first, take_place
 from proxy.retry.waiter import Waiter
 
@@ -111,6 +112,14 @@ class TokenGate:
         if self.is_first(waiter) and self.take(waiter, now, price):
             return now
         return self.join(waiter, now, price)
+
+    def pass_at_once(self, app: NamedApp | None, now: float) -> bool:
+        """Take one token for a call of this app that has not waited; False if others wait, or there is none."""
+        if self.queue or not self.bucket.take(now):
+            return False
+        if self.order is not None and app is not None:
+            self.order.went(app, 1.0, others=False)
+        return True
 
     def is_first(self, waiter: Waiter) -> bool:
         """Whether no other waiter is before this one."""

@@ -15,11 +15,11 @@ from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, t
 from proxy.forward import exchange, request_plan
 from proxy.forward.exchange import Exchange
 from proxy.retry.actions import Actions
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Dialect, Reads, Rule
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.policy import Backoff, Concurrency, PushbackPolicy, Strategy, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 HEAD = f"HTTP/1.1 200 OK\r\n{DATE}\r\n".encode()
@@ -111,6 +111,15 @@ CASES = {
     "a call that takes too long": Case((BUSY, hang), policy={"timeouts": Timeouts(total=0.4)}),
     "a body that decides": Case((JSON, FINE), policy={"classify": replace(policy().classify, rules=RULES)}),
     "a trailer of grpc": Case((busy("grpc-status: 14"), FINE)),
+    "off": Case((BUSY,), policy={"mode": "off"}),
+    "observed": Case((BUSY,), policy={"mode": "observe"}),
+    "observed without tokens": Case((BUSY,), level=3, policy={"mode": "observe"}),
+    "a rate": Case((BUSY, FINE), policy={"rate": BucketRef(RateSpec(rate=1e-6, burst=3.0))}),
+    "a rate without tokens": Case(
+        (BUSY, FINE), policy={"rate": BucketRef(RateSpec(rate=1e-6, burst=2.0, when_empty="reject"))}
+    ),
+    "places": Case((BUSY, FINE), policy={"concurrency": Concurrency(max=1)}),
+    "a limiter": Case((busy(status=429), FINE), policy={"strategy": replace(standard(), paced=True)}),
     "no content": Case((BUSY, answer(204, b"", DATE))),
 }
 
@@ -141,6 +150,11 @@ async def played(case: Case) -> dict[str, Any]:
                 "observed": {**call, "took": 0, "client": "", "history": [shown(record) for record in call["history"]]},
                 "sent": [(r.head.replace(via, b"us"), r.body) for r in upstream.requests[1:]],
                 "level": scope.bucket.level(0.0),
+                "shadow": None if scope.shadow is None else scope.shadow.level(0.0),
+                "rates": [round(each.level(0.0), 3) for each in scope.rates],
+                "in use": None if scope.places is None else (scope.places.in_use, len(scope.places.queue)),
+                "limiter": None if scope.pacing is None else scope.pacing.enabled,
+                "under way": (scope.governor.traffic.flying, scope.governor.traffic.ended),
                 "own": own,
             }
 
@@ -157,9 +171,9 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
     class RecordingCall(Call):
         """Notes when a call began without being decided on."""
 
-        def flown(self, since: float, traffic: Any) -> None:
+        def flown(self, since: float, traffic: Any, places: Any) -> None:
             began.append(since)
-            super().flown(since, traffic)
+            super().flown(since, traffic, places)
 
     monkeypatch.setattr(exchange, "Call", RecordingCall)
     seen = await played(case)

@@ -82,7 +82,7 @@ async def test_an_attempt_is_under_way_until_its_head_has_come() -> None:
         await turn.write(DATED[-1:])
 
     async with Warm(step) as warm:
-        traffic = warm.scope.traffic
+        traffic = warm.scope.governor.traffic
         assert (traffic.flying, traffic.ended) == (0, 1)
         warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
         await warm.upstream.until(2)
@@ -102,7 +102,7 @@ async def test_the_time_of_one_answer_in_sixteen_is_measured_once_twenty_are_kno
         for _ in range(51):
             await warm.app.ask("GET", "/api/x")
         scope = warm.scope
-        assert (scope.traffic.ended, scope.governor.usual.count) == (52, 22)
+        assert (scope.governor.traffic.ended, scope.governor.usual.count) == (52, 22)
 
 
 async def test_a_small_body_goes_that_way_too_and_is_sent_again() -> None:

@@ -369,7 +369,7 @@ def asked(book: Playbook, *, limit: float = 1.0 + PATIENCE, endpoint: int | None
 
 def under_way(book: Playbook) -> int:
     """The attempts that the governor counts as under way."""
-    return book.scope.traffic.flying
+    return book.scope.governor.traffic.flying
 
 
 def open_up(book: Playbook) -> None:
@@ -384,7 +384,7 @@ def begin_outage(book: Playbook, now: float, *, holds: bool = True) -> None:
     """Let two attempts of another call fail to connect, so that an outage begins; it `holds` a third call."""
     governor, caller = book.scope.governor, Caller(book.request, MappingFields([]), "")
     caller.outages = True
-    book.scope.traffic.answered_at = now - 1.0  # an outage of what never answered is none
+    book.scope.governor.traffic.answered_at = now - 1.0  # an outage of what never answered is none
     for lost in range(2):
         ending = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
         governor.failed(object(), caller, ending, now, now, again=lost > 0, cools=False)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from proxy.retry.bucket_specs import TokenRules
 from proxy.retry.dialect import Classify, Rule
 from proxy.retry.facts import Class, Request
-from proxy.retry.policy import BreakerSpec, EndpointShare, IdempotencyKey, Policy, Timeouts
+from proxy.retry.policy import BreakerSpec, EndpointShare, IdempotencyKey, Policy, PushbackPolicy, Timeouts
 from proxy.retry.presets import HEDGING, STANDARD
 from proxy.retry.request_hints import may_start_undecided
 from proxy.retry.seen_keys import KEY_SECONDS, MOST_KEYS, SeenKeys
@@ -31,8 +32,9 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
 @pytest.mark.parametrize(
     "difference",
     [
-        {"mode": "observe"},
-        {"mode": "off"},
+        {"strategy": replace(STANDARD, paced=True, delay_first=False)},
+        {"tokens": TokenRules()},
+        {"pushback": PushbackPolicy(ahead=True)},
         {"strategy": replace(STANDARD, custom=object())},
         {"strategy": HEDGING},
         {"strategy": replace(STANDARD, hedging_delay=0.0)},

@@ -69,6 +69,7 @@ class SharedPlaces(Places):
 
     ask = exclusive(Places.ask)
     enter = exclusive(Places.enter)
+    enter_at_once = exclusive(Places.enter_at_once)
     leave = exclusive(Places.leave)
     give_back = exclusive(Places.give_back)
     total = exclusive(Places.total)

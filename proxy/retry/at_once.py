@@ -1,0 +1,81 @@
+"""Calls sent without a `Call`, since nothing has to be decided for them: what they take, and who learns from it.
+
+A driver may send a request at once (`proxy.retry.request_hints.may_start_undecided`), and makes a `Call` only if
+anything but a plain success happens. Until then it asks the same gates, and reports to the same objects, as the `Call`
+would; what was taken goes over to the `Call` with its attempt (`proxy.retry.machine.Call.flown`).
+
+Law: only a call that no gate holds passes here, and only where no other call waits. Any other asks the gates as a
+waiter (`proxy.retry.admission`), and nothing of it is taken here.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.apps import NamedApp
+from proxy.retry.scope_state import ScopeState
+from proxy.retry.token_bucket import TokenGate
+from proxy.retry.traffic import Traffic
+
+
+def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
+    """Let a call of this app pass all gates of the scope, and take there what its attempt costs; False if any of them
+    might hold it: then nothing is taken.
+    """
+    if scope.mode != "enforce":
+        return True  # no gate holds it
+    if scope.ungated:
+        return not scope.governor.holds(now)
+    if scope.governor.holds(now) or scope.keys is not None:
+        return False
+    rate, limiter, places = scope.rate, scope.limiter, scope.places
+    if rate is not None and not (type(rate) is TokenGate and rate.pass_at_once(app, now)):
+        return False
+    if limiter is None or limiter.pass_at_once(app, now):
+        if places is None or places.enter_at_once(app, now):
+            return True
+        if limiter is not None:
+            limiter.give_back(now)
+    if rate is not None:
+        rate.give_back(now)
+    return False
+
+
+def turn_back(scope: ScopeState, now: float) -> None:
+    """Give back what a call took that passed the gates, because its attempt is not sent."""
+    if scope.ungated or scope.mode != "enforce":
+        return
+    for gate in (scope.rate, scope.limiter):
+        if gate is not None:
+            gate.give_back(now)
+    if scope.places is not None:
+        scope.places.give_back(now)
+
+
+def began(scope: ScopeState, app: NamedApp | None, now: float) -> Traffic | None:
+    """Count a call of this app, and its attempt that is sent. Returns the count in which the attempt is under way, if
+    any.
+    """
+    bucket = scope.used_bucket(app)
+    if bucket is not None:
+        bucket.begin(now)
+    if scope.mode == "off":
+        return None
+    traffic = scope.governor.traffic
+    traffic.flying += 1
+    return traffic
+
+
+def succeeded(scope: ScopeState, lane: ScopeState, app: NamedApp | None, now: float) -> None:
+    """Report a success of this app to the bucket of the scope, and to the gates of `lane`: the state of the credential
+    that the attempt carried, or the scope itself.
+    """
+    bucket = scope.used_bucket(app)
+    if bucket is not None:
+        bucket.succeeded(None, now)
+    if lane.ungated or lane.mode != "enforce":
+        return
+    if lane.pacing is not None:
+        lane.pacing.learn(False, now)
+        if lane.limiter is not None and lane.limiter.queue:
+            lane.limiter.retime(now)
+    if lane.places is not None:
+        lane.places.give_back(now)
