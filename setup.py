@@ -30,6 +30,7 @@ MODULES = [
     "proxy.forward.call_report",
     "proxy.forward.context",
     "proxy.forward.delivery",
+    "proxy.forward.edits",
     "proxy.forward.exchange",
     "proxy.forward.headers",
     "proxy.forward.request_plan",

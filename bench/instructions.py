@@ -94,9 +94,9 @@ async def ask(port: int, made: list[bytes], count: int, first: int) -> int:
     return failed
 
 
-async def load(port: int, made: list[bytes], count: int) -> int:
+async def load(port: int, made: list[bytes], count: int, connections: int) -> int:
     """Send so many requests on all connections; how many failed."""
-    return sum(await asyncio.gather(*(ask(port, made, count // CONNECTIONS, each * 7) for each in range(CONNECTIONS))))
+    return sum(await asyncio.gather(*(ask(port, made, count // connections, each * 7) for each in range(connections))))
 
 
 def featured(name: str, port: int, place: Place) -> tuple[str, list[bytes]]:
@@ -139,6 +139,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("rows", nargs="*", default=list(ROWS), help=", ".join(EVERY) + "; or all")
     options.add_argument("--calls", type=int, default=3200, help="how many are counted")
+    options.add_argument("--connections", type=int, default=CONNECTIONS, help="with 1, no two share a turn of the loop")
     options.add_argument("--profile", action="store_true", help="keep callgrind's files, and say where")
     options.add_argument("--apps", action="store_true", help="name apps in the configuration, and one in each request")
     chosen = options.parse_args()
@@ -169,15 +170,16 @@ def main() -> int:
             file.write(APPS)
     os.environ["PYTHONHASHSEED"] = "0"
     try:
-        proxy = Running([*command, *started], place.port, b"", ",".join(map(str, sorted(cores))), folder / "log")
+        where = ",".join(map(str, sorted(cores)))
+        proxy = Running([*command, *started], place.port, b"", where, folder / "log", within=300)
         try:
             for dump, row in enumerate(chosen.rows, start=1):
                 made = [of_app(each) for each in asked[row]] if chosen.apps else asked[row]
-                asyncio.run(load(place.port, made, 20 * CONNECTIONS))  # warm
+                asyncio.run(load(place.port, made, 640, chosen.connections))  # warm
                 control(proxy.pid, "-i", "on")
-                asyncio.run(load(place.port, made, 10 * CONNECTIONS))
+                asyncio.run(load(place.port, made, 320, chosen.connections))
                 control(proxy.pid, "-z")
-                failed = asyncio.run(load(place.port, made, chosen.calls))
+                failed = asyncio.run(load(place.port, made, chosen.calls, chosen.connections))
                 control(proxy.pid, "-d")
                 control(proxy.pid, "-i", "off")
                 file = Path(f"{out}.{dump}")

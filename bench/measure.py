@@ -62,20 +62,22 @@ class Running:
     the first connection that it takes.
     """
 
-    def __init__(self, command: list[str], port: int, probe: bytes, core: int | str, log: Path) -> None:
+    def __init__(
+        self, command: list[str], port: int, probe: bytes, core: int | str, log: Path, within: float = 30
+    ) -> None:
         self.log = log.open("ab")
         begun = time.perf_counter()
         self.process = subprocess.Popen(
             ["taskset", "-c", str(core), *command], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL
         )
-        self.started = self._first_answer(port, probe, begun)
+        self.started = self._first_answer(port, probe, begun, within)
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def _first_answer(self, port: int, probe: bytes, begun: float) -> float:
-        while time.perf_counter() - begun < 30:
+    def _first_answer(self, port: int, probe: bytes, begun: float, within: float) -> float:
+        while time.perf_counter() - begun < within:
             if self.process.poll() is not None:
                 raise RuntimeError(f"ended with {self.process.returncode}: {self._last_words()}")
             try:
@@ -88,7 +90,7 @@ class Running:
                 pass
             time.sleep(0.005)
         self.stop()
-        raise RuntimeError(f"no answer within 30 s: {self._last_words()}")
+        raise RuntimeError(f"no answer within {within:g} s: {self._last_words()}")
 
     def _last_words(self) -> str:
         lines = Path(str(self.log.name)).read_text(errors="replace").strip().splitlines()

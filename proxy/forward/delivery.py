@@ -77,15 +77,23 @@ class Delivery:
         """Forward an interim answer (1xx). `resent`: whether the proxy has repeated the request by itself."""
         self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
 
-    def forward_head(self, head: ResponseHead, add: bytes, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Forward the head of an answer for which nothing had to be decided, with the lines `add`, and `data`, the
-        beginning of its body, or all of it if `end`.
+    def forward_head(
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Forward the head of an answer for which nothing had to be decided, without the fields of these lower-case
+        names and with the lines `add`; and `data`, the beginning of its body, or all of it if `end`.
         """
         direct = self.direct
         if direct is not None:
-            direct.respond(head, _NO_NAMES, add, data, end, trailers)
+            direct.respond(head, drop, add, data, end, trailers)
         else:
-            self.app.respond(head, _NO_NAMES, add, data, end, trailers)
+            self.app.respond(head, drop, add, data, end, trailers)
         self.status = head.status
         self.bytes_out = len(data)
 

@@ -62,6 +62,7 @@ from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.streams import UpstreamStream
+from proxy.wire.fields import NO_NAMES
 from proxy.wire.head import ResponseHead, Trailers
 
 NEVER = float("inf")
@@ -303,7 +304,8 @@ class Exchange(AttemptOwner):
                 if plain_end is None:
                     return False
                 passed, status = plain_end
-            delivery.forward_head(head, plan.answer_lines, data, end, passed)
+            drop = NO_NAMES if plan.edits is None else plan.edits.from_answer(head)
+            delivery.forward_head(head, drop, plan.answer_lines, data, end, passed)
             now = monotonic()
             scope = self._scope
             assert scope is not None  # the call has begun

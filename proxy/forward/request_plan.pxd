@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.forward.edits cimport Edits, edits_of
 from proxy.retry.facts cimport Request
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest
@@ -32,6 +33,7 @@ cdef class Plan:
     cdef public str protocol
     cdef public bint plain
     cdef public bint traced
+    cdef public Edits edits
 
     @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes,
                    text="const char *")
@@ -41,6 +43,7 @@ cdef class Plan:
     cpdef bint answers_plainly(self, Answer head, str via) except -1
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)
+    cpdef PreparedRequest edited_request(self, Origin origin, str via)
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from proxy.forward.edits import Edits, edits_of
 from proxy.forward.headers import (
-    answers_plainly,
     attempt_fields,
     is_plain,
     plain_lines,
     request_lines,
+    via_line,
     via_name,
     way_line,
 )
@@ -66,15 +67,15 @@ class Naming:
 class Plan:
     """A request, its policy and its destination. An app connection keeps it for as long as its app sends the same head.
 
-    `rest`: the path after the prefix in prefix use, else None. `plain`: a call of it may start undecided, and both
-    heads are forwarded with only the count and Via added. `upstream`: the upstream, if other requests may `follow` this
-    one. `router`: the router by which the last request was checked; `begins`: the upstream's prefix if no other
-    upstream's lies below it; `routed`: whether the upstream has routes. `looks`: any field may decide what an answer
-    is. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`). `answered`:
-    the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`:
-    trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that may take
-    over (`proxy.forward.fallback.Ways`). `naming`: what names its app, if fields of the request may. `keyed`: like
-    `prepared`, for each of the policy's credentials.
+    `rest`: the path after the prefix in prefix use, else None. `plain`: a call of it may start undecided. `edits`:
+    what both heads get beside the count and Via, None for nothing. `upstream`: the upstream, if other requests may
+    `follow` this one. `router`: the router by which the last request was checked; `begins`: the upstream's prefix if no
+    other upstream's lies below it; `routed`: whether the upstream has routes. `looks`: any field may decide what an
+    answer is. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`).
+    `answered`: the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it;
+    `ends`: trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that
+    may take over (`proxy.forward.fallback.Ways`). `naming`: what names its app, if fields of the request may. `keyed`:
+    like `prepared`, for each of the policy's credentials.
     """
 
     #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
@@ -86,6 +87,7 @@ class Plan:
         "begins",
         "by_service",
         "destination",
+        "edits",
         "ends",
         "head",
         "is_grpc",
@@ -141,6 +143,7 @@ class Plan:
         self.is_grpc = request.is_grpc
         self.protocol = HTTP2 if head.is_http2 else HTTP1
         self.traced = traced
+        self.edits: Edits | None = edits_of(policy)
         self.plain = self._is_plain(head, policy)
 
     def _is_plain(self, head: RequestHead, policy: Policy) -> bool:
@@ -150,8 +153,6 @@ class Plan:
             and head.method != "CONNECT"
             and may_start_undecided(policy, self.request)
             and self.patience > 0
-            and is_plain(policy)
-            and answers_plainly(policy)
             and (head.body_size != CHUNKED or head.is_http2)  # there, it says nothing of framing
             and head.upgrade is None
             and not head.login_bound
@@ -217,10 +218,12 @@ class Plan:
         if policy.target is not old.target or policy.fallback or old.fallback:
             return False
         self.policy, self.looks = policy, policy.classify.looks_below_400
+        had_edits, self.edits = self.edits, edits_of(policy)
         self.answered, self.answer_lines, self.ends = None, b"", {}
         self.patience = _patience(policy, head, timed=self.request.timed)
         was_plain, self.plain = self.plain, self._is_plain(head, policy)
-        if not (was_plain and self.plain and policy.via == old.via and policy.credentials is None):
+        alike = policy.via == old.via and policy.credentials is None and had_edits is self.edits
+        if not (was_plain and self.plain and alike):
             self.prepared = self.keyed = None
         return True
 
@@ -235,7 +238,7 @@ class Plan:
         plan.prepared = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
-        plan.traced = self.traced
+        plan.traced, plan.edits = self.traced, self.edits
         plan.protocol, plan.plain, plan.ways, plan.naming = self.protocol, self.plain, self.ways, self.naming
         return plan if plan.follow(head, router) else None
 
@@ -246,7 +249,11 @@ class Plan:
         if self.looks or self.answered is None or not head.says_same(self.answered):
             if head.login_bound or not is_plain_success(self.policy.classify, head.status, head):
                 return False
-            self.answer_lines = plain_lines(via_name(self.policy, via), head.version, 1)
+            name = via_name(self.policy, via)
+            if self.edits is None:
+                self.answer_lines = plain_lines(name, head.version, 1)
+            else:
+                self.answer_lines = self.edits.to_answers + via_line(name, head.version)
         self.answered = head
         return True
 
@@ -280,17 +287,29 @@ class Plan:
         """
         prepared = self.prepared
         if prepared is None or self.destination.only is None:
-            prepared = self.plain_request(origin, 1, via)
+            prepared = self.edited_request(origin, via)
             if self.destination.only is not None:
                 self.prepared = prepared
             return prepared
         prepared.head, prepared.text, prepared.block = self.head, b"", b""
+        if self.edits is not None:
+            prepared.drop = self.edits.from_request(self.head)
         if self.rest is not None:
             prepared.target = origin.path + self.rest
         return prepared
 
+    def edited_request(self, origin: Origin, via: str) -> PreparedRequest:
+        """Return the request as the first attempt of a `plain` plan sends it to this origin. `via` is as in
+        `plain_request`.
+        """
+        prepared = self.plain_request(origin, 1, via)
+        if self.edits is not None:
+            prepared.drop = self.edits.from_request(self.head)
+            prepared.add = self.edits.to_requests + way_line(via, self.head.version, self.policy.via)
+        return prepared
+
     def plain_request(self, origin: Origin, number: int, via: str) -> PreparedRequest:
-        """Return the request as attempt `number` of a `plain` plan sends it to this origin.
+        """Return the request as attempt `number` of a plan without `edits` sends it to this origin.
 
         `via`: the name in our Via line, or in the line that replaces it.
         """
@@ -337,13 +356,13 @@ class Plan:
         if prepared is not None and prepared.head is head:
             return prepared
         if prepared is None or self.destination.only is None:
-            prepared = self.plain_request(origin, 1, via)
-            prepared.drop, prepared.add = self.with_credential(key, _NO_NAMES, prepared.add)
+            prepared = self.edited_request(origin, via)
+            prepared.drop, prepared.add = self.with_credential(key, prepared.drop, prepared.add)
             if self.destination.only is not None:
                 self.keyed[key] = prepared
             return prepared
-        lines = request_lines(via, head.version, 1, self.policy.via)
-        prepared.drop, prepared.add = self.with_credential(key, _NO_NAMES, lines)
+        plain = self.edited_request(origin, via)
+        prepared.drop, prepared.add = self.with_credential(key, plain.drop, plain.add)
         prepared.head, prepared.text, prepared.block = head, b"", b""
         if self.rest is not None:
             prepared.target = origin.path + self.rest

@@ -183,7 +183,7 @@ class Sender:
         plan, via = self.plan, self.context.via
         resumer = self.resumer
         if (
-            plan.plain and attempt.key is None and resumer is None and not plan.request.timed
+            plan.plain and plan.edits is None and attempt.key is None and resumer is None and not plan.request.timed
         ):  # a timed request carries the time left
             return plan.plain_request(attempt.origin, attempt.number, via)
         if plan.login_bound:

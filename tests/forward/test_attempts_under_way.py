@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.front import FAST, App, Front, request, to
 from support.ports import free_port
-from support.scripted import Turn, Upstream, answer, gated, hang, reset
+from support.scripted import Turn, Upstream, answer, close, gated, hang, reset
 
 from proxy.forward import exchange
 from proxy.retry.facts import FaultKind, Outcome, Request
@@ -251,9 +251,9 @@ async def test_hedges_that_lose_give_their_places_back() -> None:
         assert in_use(front.path.registry) == (0, 0)
 
 
-async def test_calls_without_the_key_ask_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_that_find_a_place_at_once_are_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
-        Upstream(WHOLE) as upstream,
+        Upstream(WHOLE, WHOLE, WHOLE, close, WHOLE) as upstream,
         Front(to("api", upstream.url), to("held", upstream.url, concurrency=ONE)) as front,
         front.app() as app,
     ):
@@ -269,4 +269,8 @@ async def test_calls_without_the_key_ask_no_gate(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(exchange, "Call", Noted)
         for target in ("/api/x", "/api/x", "/held/x"):
             await app.ask("GET", target)
-        assert decided == ["api", "held"], "the first dials, and is decided for that"
+        assert decided == ["api"], "the first dials, and is decided for that"
+        assert in_use(front.path.registry) == (0, 0)
+        await app.ask("GET", "/held/x")
+        assert decided == ["api", "held"], "its connection was closed, and its place goes over to the Call"
+        assert in_use(front.path.registry) == (0, 0)

@@ -19,7 +19,7 @@ from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Dialect, Reads, Rule
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Concurrency, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.policy import Backoff, Concurrency, HeaderEdits, PushbackPolicy, Strategy, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 HEAD = f"HTTP/1.1 200 OK\r\n{DATE}\r\n".encode()
@@ -111,6 +111,15 @@ CASES = {
     "a call that takes too long": Case((BUSY, hang), policy={"timeouts": Timeouts(total=0.4)}),
     "a body that decides": Case((JSON, FINE), policy={"classify": replace(policy().classify, rules=RULES)}),
     "a trailer of grpc": Case((busy("grpc-status: 14"), FINE)),
+    "edited heads": Case(
+        (BUSY, FINE),
+        fields=("X-Team: mine", "X-Old: 1"),
+        policy={
+            "request_headers": HeaderEdits((("X-Team", "ours"), ("X-New", "1")), frozenset({"x-old"})),
+            "response_headers": HeaderEdits((("X-Seen", "1"),), frozenset({"server", "date"})),
+        },
+    ),
+    "further counts": Case((BUSY, FINE), policy={"attempt_headers": frozenset({"grpc", "aws", "envoy"})}),
     "off": Case((BUSY,), policy={"mode": "off"}),
     "observed": Case((BUSY,), policy={"mode": "observe"}),
     "observed without tokens": Case((BUSY,), level=3, policy={"mode": "observe"}),

@@ -12,7 +12,7 @@ from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, t
 from proxy.forward import request_plan
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import MappingFields, Outcome, Request
-from proxy.retry.policy import Timeouts
+from proxy.retry.policy import Credentials, HeaderEdits, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 
@@ -112,6 +112,46 @@ async def test_a_small_body_goes_that_way_too_and_is_sent_again() -> None:
         assert [r.body for r in warm.upstream.requests[1:]] == [b"twice"] * 2
         assert warm.front.observed.calls[1]["bytes_in"] == 5
         assert warm.level == 51.0
+
+
+EDITS = {
+    "set": {
+        "request_headers": HeaderEdits(set=(("X-Team", "ours"),)),
+        "response_headers": HeaderEdits((("Etag", "1"),)),
+    },
+    "remove": {"request_headers": HeaderEdits(remove=frozenset({"x-team", "accept", "host"}))},
+    "remove from answers": {"response_headers": HeaderEdits(remove=frozenset({"server", "x-none"}))},
+    "counts": {"attempt_headers": frozenset({"grpc", "aws", "envoy"})},
+    "without via": {"via": False, "request_headers": HeaderEdits(set=(("X-Team", "ours"),))},
+    "with a credential": {
+        "credentials": Credentials("X-Api-Key", ("one", "two")),
+        "request_headers": HeaderEdits((("X-Team", "ours"),), frozenset({"accept"})),
+    },
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+async def test_heads_are_edited_as_those_of_a_decided_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def heads() -> list[Any]:
+        step = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT", "Server: a", "grpc-previous-rpc-attempts: 7")
+        async with Warm(step, **EDITS[name]) as warm:
+            seen: list[Any] = []
+            for fields in (("X-Team: mine", "Accept: */*", "X-Api-Key: app"), ("X-Envoy: 1",), ("X-Team: mine",)):
+                reply = await warm.app.ask("GET", "/api/x", *fields)
+                seen += [reply.head, warm.upstream.requests[-1].head]
+            (connection,) = warm.front.path.acceptor.open
+            seen.append(connection.plan.plain)
+            via, place = warm.front.path.context.via.encode(), warm.upstream.authority.encode()
+            return [
+                each.replace(via, b"us").replace(place, b"up") if isinstance(each, bytes) else each for each in seen
+            ]
+
+    *undecided, is_plain = await heads()
+    assert is_plain
+    monkeypatch.setattr(request_plan, "may_start_undecided", lambda *_: False)
+    *decided, is_plain = await heads()
+    assert not is_plain
+    assert undecided == decided
 
 
 async def test_interim_answers_and_bodies_in_pieces() -> None:

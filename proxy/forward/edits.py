@@ -1,0 +1,65 @@
+"""The changes of header fields that a policy asks for, made ready once for each policy.
+
+They are those of a call that succeeds with its first attempt, for which nothing has to be decided: all such calls of a
+policy get the same ones (`proxy.forward.headers` works them out), whatever their own fields.
+"""
+
+from __future__ import annotations
+
+from proxy.forward.headers import CallEnd, answer_fields, answers_plainly, attempt_fields, is_plain
+from proxy.retry.facts import Outcome, Request
+from proxy.retry.policy import Policy
+from proxy.wire.fields import NO_NAMES, FieldBlock, needle
+
+#: The edits of policies by their policy, and the most that are kept.
+_OF: dict[Policy, Edits] = {}
+_MOST = 256
+
+
+class Edits:
+    """The field lines that a policy adds to a request and to an answer, the count of attempts among them and Via not,
+    and the names of the fields that it takes out first.
+    """
+
+    __slots__ = ("_from_answers", "_from_requests", "to_answers", "to_requests")
+
+    def __init__(self, policy: Policy) -> None:
+        request = attempt_fields(Request("GET", "", "/"), policy, 1)
+        answer = answer_fields(policy, None, CallEnd(Outcome.SUCCESS, 1, grpc=False))
+        self.to_requests = request.lines()
+        self.to_answers = answer.lines()
+        self._from_requests = _marks(request.names())
+        self._from_answers = _marks(answer.names())
+
+    def from_request(self, head: FieldBlock) -> frozenset[bytes]:
+        """The lower-case names of those fields of a request with this head that are taken out."""
+        return _found(self._from_requests, head)
+
+    def from_answer(self, head: FieldBlock) -> frozenset[bytes]:
+        """The same of an answer."""
+        return _found(self._from_answers, head)
+
+
+def edits_of(policy: Policy) -> Edits | None:
+    """The edits of this policy; None if it adds nothing but the count and Via, and takes nothing out."""
+    if is_plain(policy) and answers_plainly(policy):
+        return None
+    edits = _OF.get(policy)
+    if edits is None:
+        if len(_OF) >= _MOST:
+            _OF.clear()
+        edits = _OF[policy] = Edits(policy)
+    return edits
+
+
+def _marks(names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    """What the line of each of these fields begins with in a lower-cased head, and its name."""
+    return [(needle(name.decode("latin-1")), name) for name in sorted(names)]
+
+
+def _found(marks: list[tuple[bytes, bytes]], head: FieldBlock) -> frozenset[bytes]:
+    if not marks:
+        return NO_NAMES
+    lowered = head.lowered
+    found = [name for mark, name in marks if lowered.find(mark) >= 0]
+    return frozenset(found) if found else NO_NAMES
