@@ -38,6 +38,7 @@ MODULES = [
     "proxy.forward.streams",
     "proxy.forward.timers",
     "proxy.forward.undecided",
+    "proxy.forward.usual_calls",
     "proxy.heap",
     "proxy.observe.access_log",
     "proxy.observe.call_record",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TypeAlias
 
 from proxy.observe.call_record import CallRecord
@@ -19,6 +20,9 @@ _Key: TypeAlias = tuple[str, str, str, str]
 UNSEEN_CALLS, UNSEEN_SECONDS = 0.5, 15.0
 #: The weight of all URLs' calls beside those of one URL, in calls: a URL may have been called a few times only.
 _WEIGHT = 3.0
+#: Module-level names, which are faster to read: see `proxy.retry.facts`.
+_SUCCESS = Outcome.SUCCESS
+_STARTED = attrgetter("started")
 
 
 class Pace:
@@ -33,6 +37,14 @@ class Pace:
         self.own: list[float] = []
         self.others: list[float] = []
 
+    def add(self, own: float | None, other: float | None, ended: float) -> None:
+        """Add a success that ended at `ended`, and when a call followed it (seconds), None for none."""
+        self.calls += 1
+        if own is not None:
+            self.own.append(own - ended)
+        if other is not None:
+            self.others.append(other - ended)
+
     def sort(self) -> None:
         """Sort the times, once all have been added."""
         self.own.sort()
@@ -46,43 +58,53 @@ class Pace:
 class UsualCalls:
     """The paces of the URLs of `calls`, the last calls of a process."""
 
+    __slots__ = ("_all", "_paces", "_seconds")
+
     def __init__(self, calls: Iterable[CallRecord]) -> None:
-        latest = sorted(calls, key=lambda call: call.started, reverse=True)
-        well = [call.started for call in latest if call.outcome is Outcome.SUCCESS]
-        self._seconds = well[0] - well[-1] if well else 0.0
+        latest = sorted(calls, key=_STARTED, reverse=True)
+        self._seconds = 0.0
         self._paces: dict[_Key, Pace] = {}
         self._all = Pace()
-        opened = {call.client: call for call in latest}  # the first call of each connection
-        own: dict[tuple[_Key, str], float] = {}  # when the next call of a URL began on a connection
-        others: dict[_Key, float] = {}  # and when on a new connection
-        for call in latest:
-            key = _key(call)
-            if call.outcome is Outcome.SUCCESS:
-                self._add(key, call, own.get((key, call.client)), others.get(key))
-            own[key, call.client] = call.started
-            if opened[call.client] is call:
-                others[key] = call.started
+        self._add_all(latest)
         for pace in (self._all, *self._paces.values()):
             pace.sort()
 
-    def _add(self, key: _Key, call: CallRecord, own: float | None, other: float | None) -> None:
-        for pace in (self._all, self._paces.setdefault(key, Pace())):
-            pace.calls += 1
-            if own is not None:
-                pace.own.append(own - call.ended)
-            if other is not None:
-                pace.others.append(other - call.ended)
+    def _add_all(self, latest: list[CallRecord]) -> None:
+        """Add these calls, the latest first."""
+        opened = {call.client: call for call in latest}  # the first call of each connection
+        own: dict[tuple[_Key, str], float] = {}  # when the next call of a URL began on a connection
+        others: dict[_Key, float] = {}  # and when on a new connection
+        hosts: dict[str, str] = {}  # of each client's address
+        newest = oldest = 0.0
+        for call in latest:
+            client, started = call.client, call.started
+            host = hosts.get(client)
+            if host is None:
+                host = hosts[client] = _host(client)
+            key = host, call.method, call.authority, call.path
+            here = key, client
+            if call.outcome is _SUCCESS:
+                newest, oldest = newest or started, started
+                pace = self._paces.get(key)
+                if pace is None:
+                    pace = self._paces[key] = Pace()
+                for each in (self._all, pace):
+                    each.add(own.get(here), others.get(key), call.ended)
+            own[here] = started
+            if opened[client] is call:
+                others[key] = started
+        self._seconds = newest - oldest
 
     def chance(self, call: CallRecord, gap: float, *, own: bool) -> float:
         """Return how likely it is that the URL of `call` is called again within `gap` seconds on the same connection
         (`own`) or on a new one of the same host, whatever the answer to the call before was.
         """
-        pace = self._paces.get(_key(call))
+        pace = self._paces.get((_host(call.client), call.method, call.authority, call.path))
         everywhere = self._all.followed(gap, own=own) / self._all.calls if self._all.calls else 0.0
         if pace is None:
             return max(gap * UNSEEN_CALLS / (self._seconds + UNSEEN_SECONDS), everywhere)
         return (pace.followed(gap, own=own) + _WEIGHT * everywhere) / (pace.calls + _WEIGHT)
 
 
-def _key(call: CallRecord) -> _Key:
-    return call.client.rpartition(":")[0], call.method, call.authority, call.path
+def _host(client: str) -> str:
+    return client.rpartition(":")[0]
