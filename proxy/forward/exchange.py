@@ -337,7 +337,7 @@ class Exchange(AttemptOwner):
         if self.delivery.resumer is not None:
             self._take_rest(attempt, attempt.arrived)
             return
-        if stream is not None and (attempt.head.login_bound or self.plan.login_bound):
+        if stream is not None and (attempt.head.login_bound or self.plan.head.login_bound):
             self.delivery.app.pin(stream, attempt.origin)
         elif reply.status == 421 and stream is not None and not self.delivery.app.has_pinned:
             reply.follows = not stream.is_first

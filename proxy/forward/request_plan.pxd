@@ -28,7 +28,6 @@ cdef class Plan:
     cdef public dict ends
     cdef public object ways
     cdef public double patience
-    cdef public bint login_bound
     cdef public bint is_grpc
     cdef public str protocol
     cdef public bint plain

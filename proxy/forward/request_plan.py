@@ -92,7 +92,6 @@ class Plan:
         "head",
         "is_grpc",
         "keyed",
-        "login_bound",
         "looks",
         "naming",
         "patience",
@@ -139,7 +138,6 @@ class Plan:
         self.ends: dict[Trailers, tuple[Trailers | None, int | None]] = {}
         #: Seconds until the first thing can be due of a call that was sent.
         self.patience = _patience(policy, head, timed=request.timed)
-        self.login_bound = head.login_bound
         self.is_grpc = request.is_grpc
         self.protocol = HTTP2 if head.is_http2 else HTTP1
         self.traced = traced
@@ -237,7 +235,7 @@ class Plan:
         plan.router, plan.begins, plan.routed = self.router, self.begins, self.routed
         plan.prepared = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
-        plan.patience, plan.login_bound, plan.is_grpc = self.patience, self.login_bound, self.is_grpc
+        plan.patience, plan.is_grpc = self.patience, self.is_grpc
         plan.traced, plan.edits = self.traced, self.edits
         plan.protocol, plan.plain, plan.ways, plan.naming = self.protocol, self.plain, self.ways, self.naming
         return plan if plan.follow(head, router) else None

@@ -118,7 +118,7 @@ class Resumer:
 def resumer_of(plan: Plan, attempt: Attempt, wall: float) -> Resumer | None:
     """Return the way in which a broken answer goes on; None if it can't. `wall`: seconds since the epoch."""
     head, request = attempt.head, plan.request
-    if request.method != "GET" or request.body is not None or plan.login_bound or head.login_bound:
+    if request.method != "GET" or request.body is not None or plan.head.login_bound or head.login_bound:
         return None
     etag = head.get(b"etag")
     if etag is None or _STRONG(etag) is None or not may_add(request, wall):

@@ -186,7 +186,7 @@ class Sender:
             plan.plain and plan.edits is None and attempt.key is None and resumer is None and not plan.request.timed
         ):  # a timed request carries the time left
             return plan.plain_request(attempt.origin, attempt.number, via)
-        if plan.login_bound:
+        if plan.head.login_bound:
             self._app.pin(stream, attempt.origin)
         if self._key is None and wants_key(plan.request, plan.policy):
             from uuid import uuid4  # imported late, since it imports `platform` and few policies inject a key
