@@ -22,6 +22,7 @@ from load import FIELDS, WORKLOADS, Workload
 from measure import Running, free_port, tree
 from peers import Place, redrive
 from run import upstream
+from targets import EMPTY, INSTRUCTIONS, RETRY
 
 CONNECTIONS = 32
 #: Rows by the names that they have here; each is a row of bench/run.py.
@@ -159,7 +160,7 @@ def main() -> int:
     out = folder / "callgrind.out"
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     command += ["--dump-instr=yes"] if chosen.profile else []
-    started = redrive(place)
+    started, found = redrive(place), dict[str, float]()
     asked = {row: requests(works[ROWS[row]], place.port) for row in ROWS}
     with Path(started[-1]).open("a") as file:
         for row in sorted({*chosen.rows} - {*ROWS}):
@@ -186,10 +187,14 @@ def main() -> int:
                 count = re.search(r"^(?:summary|totals): (\d+)", file.read_text(), re.M)
                 assert count is not None, file
                 where = f"  {file}" if chosen.profile else ""
-                print(
-                    f"{row:14} {int(count[1]) / chosen.calls / 1000:7.1f} thousand a call, {failed} failed{where}",
-                    flush=True,
-                )
+                found[row] = int(count[1]) / chosen.calls / 1000
+                goal = INSTRUCTIONS.get(row)
+                asked_for = "" if goal is None else f" ({goal:g}{'' if found[row] <= goal else ', missed'})"
+                print(f"{row:16} {found[row]:7.1f} thousand a call{asked_for}, {failed} failed{where}", flush=True)
+            for (row, goal), of, what in ((RETRY, 0.0, "a retry"), (EMPTY, 1.0, "a 503 without a token")):
+                if row in found and "repeated" in found:
+                    cost = 10 * (found[row] - found["repeated"]) + of * found["repeated"]
+                    print(f"{what:22} {cost:7.1f} thousand ({goal:g}{'' if cost <= goal else ', missed'})")
         finally:
             proxy.stop()
     finally:

@@ -22,6 +22,17 @@ MEMORY, START = 0.65, 0.6
 DOWNLOAD = 1.3
 
 
+#: Thousand instructions that a call of a row of bench/instructions.py takes at most, compiled, on 32 connections.
+INSTRUCTIONS = {
+    **dict.fromkeys(("rate", "concurrency", "off", "observe", "hedging", "breaker"), 45.0),
+    **dict.fromkeys(("headers", "attempt_headers", "credentials", "first_byte"), 60.0),
+    **dict.fromkeys(("routes10", "routes1000", "json_rule"), 60.0),
+}
+#: The same of the calls that fail at first, which a tenth of the calls of a row do: of the retry alone, beside the call
+#: that it repeats; and of a whole call whose 503 no token is left to retry.
+RETRY, EMPTY = ("fail", 60.0), ("empty", 80.0)
+
+
 @dataclass(frozen=True)
 class Target:
     """What a call of a row is to cost: Envoy's CPU divided by redrive's, HAProxy's by redrive's (its efficiency), and
