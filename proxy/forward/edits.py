@@ -53,7 +53,7 @@ def edits_of(policy: Policy) -> Edits | None:
 
 
 def _marks(names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """What the line of each of these fields begins with in a lower-cased head, and its name."""
+    """The name of each of these fields, after the bytes with which its line begins in a lower-cased head."""
     return [(needle(name.decode("latin-1")), name) for name in sorted(names)]
 
 
