@@ -29,7 +29,7 @@ from proxy.admin.connections import has_said_all
 from proxy.admin.handlers import is_count, refusal, write_in_pieces
 from proxy.admin.timeline import SAMPLE, Timeline, quantile
 from proxy.admin.turns import gradually, in_turns, rest
-from proxy.admin.upstream_state import STATES, is_drained, only_keys_cool, state_of
+from proxy.admin.upstream_state import STATES, beside, is_drained, only_keys_cool, states_of
 from proxy.admin.upstream_view import Live, Provision
 from proxy.admin.views import View
 from proxy.observe.recent_calls import NumberedCall
@@ -219,11 +219,12 @@ def _upstream(
         slots = [now - then for now, then in zip(slots, marked.slots, strict=True)]
     bucket, rate = _least(buckets, provision.buckets), _least(buckets, provision.rates)
     drained = bucket is not None and bool(bucket["drained"])
-    state = state_of(row, recent, drained=drained, keys=provision.keys)
+    states = states_of(row, recent, drained=drained, keys=provision.keys)
     recent = {**recent, **{f"p{percent}": quantile(slots, percent / 100) for percent in (50, 95, 99)}}
     return {
         "name": row.name,
-        "state": state,
+        "state": states[0],
+        "also": beside(states),
         "bucket": bucket and bucket["bucket"],
         "rate": rate and rate["bucket"],
         **figures,

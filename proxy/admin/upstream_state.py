@@ -4,7 +4,7 @@ dashboard and `redrive top` show the state that the board sends them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,13 +71,14 @@ STATES = {
 }
 
 
-def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) -> str:
-    """The name of an upstream's state, one of STATES. `recent` has its figures of the last minute, as `Live.figures`
-    names them; `drained` says whether its retry bucket is drained; `keys` is the number of its credentials.
+def states_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) -> list[str]:
+    """The names of all states that apply to an upstream, keys of STATES; the first one names it. `recent` has its
+    figures of the last minute, as `Live.figures` names them; `drained` says whether its retry bucket is drained; `keys`
+    is the number of its credentials.
     """
     calls, failed = recent["calls"], recent["failed"]
     if not row.name:  # the row of requests that no policy applied to
-        return "refused" if calls else "quiet"
+        return ["refused" if calls else "quiet"]
     first = recent["attempts"] - recent["retries"]
     rules = (
         ("outage", any(each["outage"] for each in row.weather)),
@@ -93,7 +94,12 @@ def state_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) 
         ("taking_over", recent["arrived"]),
         ("ok", calls),
     )
-    return next((state for state, applies in rules if applies), "quiet")
+    return [state for state, applies in rules if applies] or ["quiet"]
+
+
+def beside(states: Sequence[str]) -> list[str]:
+    """The states that are shown beside the first one: of the others, those that are serious trouble of their own."""
+    return [state for state in states[1:] if STATES[state].rank > 2]
 
 
 def only_keys_cool(row: Live, keys: int) -> bool:

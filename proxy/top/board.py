@@ -36,19 +36,21 @@ class Level:
 class Row:
     """An upstream, over `window` seconds.
 
-    `name` is "" for requests that were refused before any policy applied. `state` is a word, `rank` says how serious
-    the state is (0: no trouble). `at_once`: calls that succeeded with the first attempt. `arrived`: calls that came
-    from another upstream, as its fallback; they are not among the calls that began here, but `attempts` and `retries`
-    include theirs. `latencies` has p50, p95 and p99 in seconds, None without calls. `pays`: the upstream's retries are
-    paid from a bucket; `bucket` is None until a bucket was used. `cooldown`: the seconds for which calls are still
-    held, `until` the end as a Unix time, and `began` the answer that caused it, as /upstreams describes it, if that is
-    known. `circuits`: open circuit breakers by endpoint. `keys`: credentials that are put aside, by number.
-    `cooling_keys`: credentials that cool, each with the seconds left. `limit`: how much a rate, a limiter or a
-    concurrency limit allows. `weather`: its limits and outages, as /upstreams describes them.
+    `name` is "" for requests that were refused before any policy applied. `state` is a word, `also` has other states
+    that apply at the same time, `rank` says how serious the state is (0: no trouble). `at_once`: calls that succeeded
+    with the first attempt. `arrived`: calls that came from another upstream, as its fallback; they are not among the
+    calls that began here, but `attempts` and `retries` include theirs. `latencies` has p50, p95 and p99 in seconds,
+    None without calls. `pays`: the upstream's retries are paid from a bucket; `bucket` is None until a bucket was used.
+    `cooldown`: the seconds for which calls are still held, `until` the end as a Unix time, and `began` the answer that
+    caused it, as /upstreams describes it, if that is known. `circuits`: open circuit breakers by endpoint. `keys`:
+    credentials that are put aside, by number. `cooling_keys`: credentials that cool, each with the seconds left.
+    `limit`: how much a rate, a limiter or a concurrency limit allows. `weather`: its limits and outages, as /upstreams
+    describes them.
     """
 
     name: str
     state: str
+    also: tuple[str, ...]
     rank: int
     window: float
     calls: int
@@ -101,6 +103,7 @@ class Row:
         return {
             "name": self.name,
             "state": self.state,
+            "also": list(self.also),
             "calls": self.calls,
             "calls_per_second": _rounded(self.per_second),
             "arrived_by_fallback": self.arrived,
@@ -178,6 +181,7 @@ class Board:
         return Row(
             name=live["name"],
             state=state["text"],
+            also=tuple(self._states[each]["text"] for each in live.get("also", ())),
             rank=state["rank"],
             window=self.window,
             calls=recent["calls"],
@@ -258,6 +262,7 @@ def total(rows: Sequence[Row], window: float) -> Row:
     return Row(
         name="total",
         state="",
+        also=(),
         rank=0,
         window=window,
         calls=sum(row.calls for row in rows),

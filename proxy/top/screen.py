@@ -56,7 +56,7 @@ class Selection:
 
 
 def _state(row: Row) -> Text:
-    return Text(row.state, style=_COLOURS[min(row.rank, max(_COLOURS))])
+    return Text(", ".join((row.state, *row.also)), style=_COLOURS[min(row.rank, max(_COLOURS))])
 
 
 def _per_second(row: Row) -> str:

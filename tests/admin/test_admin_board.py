@@ -218,6 +218,15 @@ async def test_the_state_of_an_upstream(row: Live, buckets: tuple[dict[str, Any]
     assert (await shown(row, *buckets))["state"] == state
 
 
+async def test_serious_states_stand_side_by_side() -> None:
+    row = await shown(counted(10, 6, open=[("http://b", 2.0)]), bucket(0))
+    assert (row["state"], row["also"]) == ("failing", ["drained", "open"])
+    row = await shown(counted(10, 10, cooldown=3.0))
+    assert (row["state"], row["also"]) == ("cooling", ["failing"])
+    row = await shown(counted(10, 1, retries=5))
+    assert (row["state"], row["also"]) == ("errors", []), "retrying is no trouble of its own"
+
+
 @pytest.mark.parametrize(
     ("cooldown", "cooling", "keys", "state", "only_keys"),
     [

@@ -1,6 +1,6 @@
 // The page as a whole: its data, which the stream keeps up to date, and the three panels that show it.
 
-import { $, count, h, mark, percent, rate, say } from "./dom.js";
+import { $, count, h, mark, percent, rate, say, tone_of } from "./dom.js";
 import { Calls, newest_first } from "./calls.js";
 import { Config } from "./config.js";
 import { PANELS, Place } from "./place.js";
@@ -241,7 +241,7 @@ class House {
     };
     const bad = sum.calls && sum.failed / sum.calls > 0.01;
     set("rate", `${rate(sum.calls / Math.max(this.window, 1))}/s`);
-    set("success", percent(sum.at_once + sum.after_retries, sum.calls), bad ? "bad" : null);
+    set("success", percent(sum.at_once + sum.after_retries, sum.calls), bad ? tone_of(sum.failed, sum.calls) : null);
     set("first", percent(sum.at_once, sum.calls));
     const sent = sum.attempts - sum.retries - sum.arrived; // a call that fell back counts once, at its first upstream
     set("attempts", sent > 0 ? (sum.attempts / sent).toFixed(2) : "–", sum.attempts > sent * 1.1 ? "wait" : null);

@@ -17,6 +17,9 @@ const COLUMNS = [
   { id: "took", text: "Took", title: "From the request's head to the end of the answer, waits included", value: (call) => call.duration ?? 0, down: true },
 ];
 
+/** The characters at the end of a path that are always shown. */
+const TAIL = 16;
+
 export class Calls {
   constructor(house) {
     this.house = house;
@@ -212,7 +215,7 @@ export class Calls {
       { type: "button", class: "call", "aria-expanded": "false" },
       h("time", { datetime: call.time, title: call.time }, call.time.slice(11, 23)),
       status(call),
-      h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", h("span", { class: "path", title: call.path }, call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
+      h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", path(call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
       h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null),
       h("span", { class: "chips", title: "What happened to each attempt" }, chips(call.history, call)),
       h("span", { class: `outcome ${call.outcome}`, title: OUTCOMES[call.outcome] }, call.outcome),
@@ -293,4 +296,11 @@ function matches(call, wanted) {
   if (!wanted) return true;
   const text = `${call.method} ${call.host}${call.path} ${call.upstream} ${call.route} ${call.status} ${call.outcome} ${call.history.map((a) => `${a.status ?? ""} ${a.fault ?? ""} ${a.class ?? ""}`).join(" ")}`.toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
+}
+
+/** A path whose middle is left out first if there is no room: its end says most. Query values are masked anyway. */
+function path(text) {
+  const [way] = text.split("?");
+  const at = Math.max(way.length - TAIL, 0);
+  return h("span", { class: "path", title: text }, h("span", { class: "front" }, text.slice(0, at)), h("span", { class: "tail" }, way.slice(at)), h("span", { class: "query" }, text.slice(way.length)));
 }

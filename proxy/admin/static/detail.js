@@ -1,6 +1,6 @@
 // The pane beside the table: details of one upstream.
 
-import { $, count, h, mark, percent, plain, rate, say, seconds, tokens } from "./dom.js";
+import { $, count, h, mark, percent, plain, rate, say, seconds, tokens, tone_of } from "./dom.js";
 import { attempts_in_words, attempts_per_call, cooldown, filled, held_in_words, limit, probe, weather_in_words } from "./standing.js";
 import { chips } from "./story.js";
 import { UpstreamCharts } from "./trends.js";
@@ -67,12 +67,12 @@ export class Detail {
     this.charts = new UpstreamCharts(this.house, name, () => this.item?.bucket);
     this.pane.replaceChildren(
       h("div", { class: "standing" },
-        h("header", {}, h("h2", {}, name || "(refused)"), (parts.badge = h("span", { class: "badge" })), h("button", { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.close() }, "×")),
+        h("header", {}, h("h2", {}, name || "(refused)"), (parts.badge = h("span", { class: "badge" })), (parts.also = h("span", { class: "beside" })), h("button", { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.close() }, "×")),
         h("dl", { class: "figures" }, FIGURES.map(figure))),
       h("p", { class: "buttons" }, button("Its calls", () => this.house.show_calls(name)), name && name !== "unmatched" ? button("Its configuration", () => this.house.show_config(name)) : null),
       (parts.waits = h("section", { class: "waits" }, h("h3", {}, "What holds calls"), (parts.left = h("p", {})), (parts.began = h("div", {})), (parts.places = h("ul", {})))),
-      h("section", {}, this.charts.element, (parts.level = h("p", { class: "quiet" }))),
       block("outcomes", "How its calls ended, since the start"),
+      h("section", {}, this.charts.element, (parts.level = h("p", { class: "quiet" }))),
       block("latest", "Latest calls that were retried or failed"),
       block("policy", "Policy"),
     );
@@ -84,6 +84,8 @@ export class Detail {
     say(parts.badge, state.text);
     parts.badge.dataset.state = live.state;
     mark(parts.badge, "title", state.why);
+    const beside = (live.also ?? []).map((name) => [name, this.house.states[name]]);
+    refresh(parts.also, h("span", {}, beside.map(([name, { text, why }]) => h("span", { class: "also", "data-state": name, title: why }, text))));
     this.fill_figures(item);
     this.fill_waits(live);
     say(parts.level, bucket ? `${bucket.kind === "budget" ? `${tokens(bucket.level)} retries left` : `${tokens(bucket.level)} of ${tokens(bucket.capacity)} tokens`} in ${bucket.bucket} (${bucket.kind}${bucket.scopes > 1 ? `, the lowest of ${bucket.scopes} scopes` : ""})` : item.about?.bucket ? `${item.about.bucket}: not used yet, so full` : "Its retries are not paid from a bucket.");
@@ -100,7 +102,7 @@ export class Detail {
     const per_call = attempts_per_call(recent);
     say(parts.calls, `${rate(recent.calls / Math.max(this.house.window, 1))}/s`);
     say(parts.success, percent(recent.at_once + recent.after_retries, recent.calls));
-    mark(parts.success, "data-tone", recent.failed ? "bad" : null);
+    mark(parts.success, "data-tone", tone_of(recent.failed, recent.calls));
     say(parts.attempts, per_call === null ? "–" : per_call.toFixed(2));
     mark(parts.attempts, "title", attempts_in_words(recent));
     mark(parts.attempts, "data-tone", per_call > 1.1 ? "wait" : null);

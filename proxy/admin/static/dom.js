@@ -41,6 +41,12 @@ export function count(number) {
   return `${(number / 1_000_000).toFixed(1)}M`;
 }
 
+/** A number with its noun: 1 call, 2 calls. */
+export const amount_of = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** The tone of a share of failures: one call in ten is another thing than one in a thousand. */
+export const tone_of = (failed, calls) => (!failed ? null : failed / calls >= 0.1 ? "bad" : "wait");
+
 export function rate(number) {
   if (number === 0) return "0";
   return number < 0.95 ? number.toFixed(2) : number < 99.5 ? number.toFixed(1) : count(Math.round(number));

@@ -1,6 +1,6 @@
 // The figures of an upstream in words, for its row in the table and for its pane. Its state is sent with the board.
 
-import { count, plain, rate, seconds, tokens } from "./dom.js";
+import { amount_of as amount, count, plain, rate, seconds, tokens } from "./dom.js";
 
 /** Attempts per call, counting only calls that sent one to this upstream; null if there were none. */
 export function attempts_per_call({ attempts, retries }) {
@@ -17,7 +17,7 @@ export function attempts_in_words({ calls, attempts, retries, arrived }) {
   ].filter(Boolean).join("\n");
 }
 
-export const amount = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+export { amount };
 
 /** The endpoints whose circuit breakers are open, and the time to their next probes. */
 export function opened(live) {

@@ -1,7 +1,8 @@
 // The panel with the table of upstreams.
 
 import { Detail } from "./detail.js";
-import { $, Sparkline, count, h, mark, percent, rate, say, seconds } from "./dom.js";
+import { $, Sparkline, count, h, mark, percent, rate, say, seconds, tone_of } from "./dom.js";
+import { Reasons } from "./reasons.js";
 import { amount, attempts_in_words, attempts_per_call, cooldown, filled, held_in_words, keys_in_words, limit, opened, weather_in_words } from "./standing.js";
 import { Overview } from "./trends.js";
 import { VirtualList } from "./virtual.js";
@@ -18,6 +19,9 @@ const COLUMNS = [
   { id: "p50", text: "p50", title: "Half of the calls of the last minute took no longer, retries included" },
   { id: "p95", text: "p95", title: "95 of 100 calls of the last minute took no longer, retries included" },
 ];
+
+/** The greatest number of upstreams that leave room for the reasons of the last minute. */
+const FEW = 8;
 
 const phone = matchMedia("(max-width: 760px)");
 
@@ -37,6 +41,7 @@ export class Upstreams {
     });
     this.detail = new Detail(house, () => this.close());
     this.overview = new Overview(house);
+    this.reasons = new Reasons(house);
     for (const id of ["upstream-filter", "only-trouble", "span"]) $(id).addEventListener("input", () => this.draw());
     this.sorter();
     phone.addEventListener("change", () => this.draw());
@@ -86,14 +91,18 @@ export class Upstreams {
     const items = [...house.live.keys()].map((name) => this.item(name));
     const troubled = items.filter((item) => item.state.rank > 0).length;
     say($("troubled"), troubled ? count(troubled) : "");
-    say($("count-upstreams"), items.length ? count(items.length) : "");
-    mark($("count-upstreams"), "data-tone", items.some((item) => item.state.rank > 2) ? "bad" : null);
+    const serious = items.filter((item) => item.state.rank > 2).length;
+    say($("count-upstreams"), items.length ? count(serious || items.length) : "");
+    mark($("count-upstreams"), "data-tone", serious ? "bad" : null);
+    mark($("count-upstreams"), "title", serious ? `${count(serious)} of ${count(items.length)} in serious trouble` : null);
     const wanted = $("upstream-filter").value.trim().toLowerCase();
     const only = $("only-trouble").checked;
     const shown = items.filter((item) => (!only || item.state.rank > 0) && matches(item, wanted));
     shown.sort(this.order());
     for (const [id, cell] of this.heads) mark(cell, "aria-sort", this.sort.by !== id ? null : this.sort.up ? "ascending" : "descending");
     this.list.show(shown, shown.length ? null : this.nothing(items.length, only));
+    $("upstream-grid").parentElement.classList.toggle("few", shown.length > 0 && items.length <= FEW);
+    this.reasons.draw(items.length > 0 && items.length <= FEW);
     this.overview.draw();
     this.detail.draw(house.live.has(this.opened) ? this.item(this.opened) : null, this.opened);
   }
@@ -143,6 +152,12 @@ export class Upstreams {
     say(parts.where, live.name ? (about?.endpoints.join(", ") ?? "") : "requests that were turned away before any policy applied");
     mark(parts.name, "title", live.name);
     say(parts.badge, state.rank ? state.text : "");
+    parts.also.forEach((chip, at) => {
+      const beside = live.also?.[at];
+      say(chip, beside ? this.house.states[beside].text : "");
+      mark(chip, "data-state", beside ?? null);
+      mark(chip, "title", beside ? this.house.states[beside].why : null);
+    });
     mark(parts.state, "title", `${state.text}: ${state.why}`);
     mark(parts.badge, "title", [...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
     mark(parts.state, "aria-label", state.text);
@@ -232,12 +247,13 @@ function makeRow() {
   const cell = (id, ...children) => h("div", { class: `cell ${id}`, role: "gridcell" }, children);
   const text = (name, kind = "span", cls = null) => (parts[name] = h(kind, { class: cls }));
   parts.state = h("span", { class: "lamp", role: "img" });
+  parts.also = [0, 1].map(() => h("span", { class: "also" }));
   parts.bar = h("span", { class: "bar3", "aria-hidden": "true" }, text("good", "i", "good"), text("mended", "i", "mended"), text("bad", "i", "bad"));
   const row = h(
     "div",
     { class: "row", role: "row" },
     cell("state", parts.state),
-    cell("name", text("name", "b"), text("badge", "span", "badge"), text("where", "span", "where")),
+    cell("name", text("name", "b"), text("badge", "span", "badge"), ...parts.also, text("where", "span", "where")),
     cell("calls", text("calls"), text("unit", "small")),
     cell("success", parts.bar, text("share")),
     cell("attempts", text("attempts")),
@@ -257,6 +273,6 @@ function fillShares(parts, { calls, at_once, after_retries, failed }) {
     parts[name].style.flexGrow = calls ? String(part && Math.max(part / calls, 0.03)) : "0";
   }
   say(parts.share, percent(at_once + after_retries, calls));
-  mark(parts.share, "data-tone", failed ? "bad" : null);
+  mark(parts.share, "data-tone", tone_of(failed, calls));
   mark(parts.share, "title", calls ? `${count(at_once)} with the first attempt, ${count(after_retries)} after retries, ${count(failed)} failed` : null);
 }

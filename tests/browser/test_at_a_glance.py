@@ -1,0 +1,71 @@
+"""What the page says before anything is clicked: how many are in trouble, in which states, and for what reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.process import Redrive
+from support.scripted import Upstream, answer
+
+pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+from browser.conftest import Open
+from browser.test_dashboard import FAST, Moody, call, expect, row
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # the browser's
+
+#: One retry is paid for.
+SMALL = "    bucket: {kind: quota, capacity: 5, retry_cost: 5}\n"
+
+
+async def test_states_and_reasons_of_few_upstreams(tmp_path: Path, open_page: Open) -> None:
+    async with Moody(503) as down, Moody() as fine:
+        config = f"{FAST}upstreams:\n  shop:\n    url: {down.url}\n{SMALL}  mail: {{url: {fine.url}}}\n"
+        async with Redrive(tmp_path, config) as running:
+            await call(running, "/shop/v1/items", 4)
+            await call(running, "/mail/send", 4)
+            page = await open_page(running.admin)
+            await expect(row(page, "shop").locator(".badge")).to_have_text("failing")
+            await expect(row(page, "shop").locator(".also").first).to_have_text("bucket empty")
+            await expect(page.locator("#count-upstreams")).to_have_text("1")
+            await expect(page.locator("#count-upstreams")).to_have_attribute("data-tone", "bad")
+            reason = page.locator("#reasons li").first
+            await expect(reason).to_contain_text("bucket_empty")
+            await expect(reason).to_contain_text("the bucket has 0, and a retry costs 5")
+            await expect(reason).to_contain_text("What helps: ")
+            await row(page, "shop").click()
+            ended, charts = page.locator("aside h3:has-text('How its calls ended')"), page.locator("aside svg").first
+            await expect(ended).to_be_visible()
+            above, below = await ended.bounding_box(), await charts.bounding_box()
+            assert above is not None and below is not None and above["y"] < below["y"]
+            await reason.locator("button").click()
+            await expect(page.locator("#call-list .story")).to_contain_text("bucket_empty")
+
+
+async def test_a_few_failures_are_not_as_red_as_many(tmp_path: Path, open_page: Open) -> None:
+    async with (
+        Upstream(answer(400), *[answer(200)] * 19) as rare,
+        Upstream(answer(400), *[answer(200)] * 2) as often,
+    ):
+        config = f"{FAST}upstreams:\n  rare: {{url: {rare.url}}}\n  often: {{url: {often.url}}}\n"
+        async with Redrive(tmp_path, config) as running:
+            await call(running, "/rare/x", 20)
+            await call(running, "/often/x", 3)
+            page = await open_page(running.admin)
+            await expect(row(page, "rare").locator(".success span").last).to_have_text("95.0 %")
+            await expect(row(page, "rare").locator(".success span").last).to_have_attribute("data-tone", "wait")
+            await expect(row(page, "often").locator(".success span").last).to_have_attribute("data-tone", "bad")
+            await expect(page.locator("#count-upstreams")).to_have_text("2")
+            assert await page.locator("#count-upstreams").get_attribute("data-tone") is None
+
+
+async def test_a_path_keeps_its_end_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+    async with Moody() as upstream, Redrive(tmp_path, f"{FAST}upstreams: {{a: {{url: {upstream.url}}}}}\n") as running:
+        await call(running, "/a/a/very/long/way/that/leads/to/orders/4711/items?page=7")
+        page = await open_page(running.admin, viewport={"width": 390, "height": 844}, is_mobile=True)
+        await page.locator("#tab-calls").click()
+        tail = page.locator("button.call .tail")
+        await expect(tail).to_have_text("orders/4711/items"[-16:])
+        box = await tail.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= 390 - 60, "it stands left of the time that the call took"
+        assert await tail.evaluate("element => element.scrollWidth <= element.clientWidth + 1")
