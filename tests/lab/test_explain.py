@@ -625,3 +625,38 @@ def test_what_helps_is_said_for_each_end(explain) -> None:  # type: ignore[no-un
         "if another attempt can succeed, name it in classify.transient, or write a rule: classify.rules"
     )
     assert "what helps" not in explain("GET", "http://api.payments.example/v1/x", "--status", "200")
+
+
+@pytest.mark.parametrize(
+    ("upstream", "call", "said"),
+    [
+        (
+            "",
+            ("GET", "/a/x"),
+            "an answer that breaks within its first 64KiB is asked for again, except on the last attempt",
+        ),
+        (
+            "",
+            ("POST", "/a/x"),
+            "an answer that breaks is not asked for again: the first attempt may have been carried out",
+        ),
+        ("answers: off", ("GET", "/a/x"), None),
+        ("strategy: none", ("GET", "/a/x"), None),
+        ("mode: observe", ("GET", "/a/x"), None),
+        (
+            "answers: off, resume: {wait: 10s}",
+            ("GET", "/a/x"),
+            "later it goes on where it broke if it has a strong ETag and a length, within 10s",
+        ),
+        (
+            "answers: off, dialects: [openai], streams: {unfinished: event}",
+            ("POST", "/a/x"),
+            "a stream without the last event of openai gets the provider's own error event",
+        ),
+    ],
+)
+def test_an_answer_that_breaks(tmp_path: Path, capsys, upstream: str, call: tuple[str, str], said: str | None) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "r.yaml"
+    file.write_text(f'upstreams:\n  a: {{url: "http://a.example"{upstream and ", "}{upstream}}}\n')
+    assert main(["explain", "-c", str(file), *call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["applies"].get("if it breaks") == said

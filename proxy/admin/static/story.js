@@ -127,6 +127,7 @@ function because(attempt) {
   if (attempt.upstream) said.push(`to ${[attempt.upstream, attempt.route].filter(Boolean).join(" › ")}`);
   if (attempt.endpoint) said.push(`at ${attempt.endpoint}${attempt.protocol ? ` by ${attempt.protocol}` : ""}`);
   if (attempt.key) said.push(`with key ${attempt.key}`);
+  if (attempt.range) said.push(`for ${attempt.range}`);
   if (attempt.because) said.push(attempt.because);
   else if (attempt.class && attempt.class !== "success") said.push(attempt.class);
   if (attempt.first_byte !== undefined) said.push(`first byte after ${seconds(attempt.first_byte)}`);

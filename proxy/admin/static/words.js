@@ -23,6 +23,9 @@ export const OUTCOMES = {
 export const DECISIONS = {
   delivered: "passed to the app",
   retried: "retried",
+  resumed: "it broke on its way to the app: the rest was asked for",
+  "key renewed": "made once more with the key's new value",
+  probed: "a probe of the outage that was not processed: the call was held again",
   transparent: "sent again at once, for free: the upstream cannot have seen it",
   cancelled: "cancelled: another attempt ended the call",
   "hedged on": "the next attempt did not wait",

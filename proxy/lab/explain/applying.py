@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from proxy.config.settings import Settings
 from proxy.lab.explain import wording
+from proxy.lab.explain.broken import broken
 from proxy.lab.explain.ends import LEAST, Play, play
 from proxy.lab.explain.question import fate_of_status
 from proxy.lab.explain.wording import span
@@ -66,6 +67,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("first byte", wording.first_byte(policy, one.call.first_byte)),
         ("looks into", wording.looks(policy) if not one.call.so_far.request.is_grpc else ""),
         ("repeating", _repeating(one)),
+        ("if it breaks", broken(one.call.so_far)),
         ("codes", "" if codes is None else wording.codes(codes)),
         ("fallback", wording.fallback(policy, chosen.request)),
         ("mode", "" if policy.mode == "enforce" else f"{policy.mode}: nothing is retried or held"),
