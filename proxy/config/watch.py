@@ -2,8 +2,9 @@
 
 The watcher polls a file's size, times and inode a few times a second, but only a change of its content counts: an
 editor saves by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system reports all of that, for
-every file system and for any number of files. A change is read once the file has stayed the same from one poll to the
-next; the content is read every second in any case. Its digest is taken before and after the file is read: a file that
+every file system and for any number of files. While the system reports changes (`proxy.config.file_events`), it is
+polled seldom. A change is read once the file has stayed the same from one poll to the next; the content is read with
+every such poll, and otherwise every second. Its digest is taken before and after the file is read: a file that
 changed in between is read again. A file that is suddenly empty is probably being written: it is polled once more before
 it counts as the defaults. Loading runs in a thread, and the loop continues to serve.
 """
@@ -15,16 +16,19 @@ import glob
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from proxy.config.file_events import FileEvents
 from proxy.config.load import Edit, LoadResult, load
 from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import read_start
 
-#: Seconds between looks at the files' stamps, and the most seconds between looks at their contents.
-GLANCE, LOOK = 0.25, 1.0
+#: Seconds between looks at the files' stamps, and the most seconds between looks at their contents. While the system
+#: reports changes, both are REST, in case it does not report one: those of a network's file system, for example.
+GLANCE, LOOK, REST = 0.25, 1.0, 5.0
 #: How many times a file that changes all the time is read before the last result is used.
 _READS = 10
 
@@ -73,34 +77,57 @@ class Watcher:
         """Watch until cancelled; without a file, return at once."""
         if self._file is None:
             return
-        loop, changed, over = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        loop, changed, poll = asyncio.get_running_loop(), asyncio.Event(), _Poll()
+        events = FileEvents(poll.stirred.set)
 
         def report() -> None:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(changed.set)
 
-        threading.Thread(target=self._poll, args=(over, report), name="configuration", daemon=True).start()
+        def watch() -> bool:
+            """Have the system report changes, asked from another thread; whether it does."""
+            done: Future[bool] = Future()
+            with suppress(RuntimeError, TimeoutError):
+                loop.call_soon_threadsafe(lambda: done.set_result(events.watch(self._files, self._patterns)))
+                return done.result(LOOK)
+            return False
+
+        threading.Thread(target=self._poll, args=(poll, report, watch), name="configuration", daemon=True).start()
         try:
             while True:
                 await changed.wait()
                 changed.clear()
                 await self.look()
         finally:
-            over.set()
+            poll.end()
+            events.close()
 
-    def _poll(self, over: threading.Event, report: Callable[[], None]) -> None:
-        """Look at the files until `over`, and call `report` whenever their content is another than what was loaded. One
-        thread does this from beginning to end, so that the loop sleeps while nothing changes.
+    def _poll(self, poll: _Poll, report: Callable[[], None], watch: Callable[[], bool]) -> None:
+        """Look at the files until the end, and call `report` whenever their content is another than what was loaded.
+        One thread does this from beginning to end, so that the loop sleeps while nothing changes. `watch` has the
+        system report changes, if it can: then the thread sleeps too.
         """
         stood: list[tuple[str, _Stamp]] = []
-        read, unread = stood, 0.0
-        while not over.wait(GLANCE):  # no event reports a change: it must be polled
-            stands = _stamps(self._files, self._patterns)
-            unread += GLANCE
+        read, unread, pause = stood, 0.0, GLANCE
+        is_same = True
+        watched: tuple[object, object] = (None, None)  # of these files and globs the system reports changes
+        refused: tuple[object, object] = (None, None)  # of these files and globs the system can't report changes
+        while poll.rest(pause):
+            stands, names = _stamps(self._files, self._patterns), (self._files, self._patterns)
+            unread += pause
             if stood == stands != read or unread >= LOOK:
                 read, unread = stands, 0.0
-                if digest(self._files, self._patterns) != self._digest:
+                is_same = digest(*names) == self._digest
+                if not is_same:
                     report()
+            is_still = is_same and stood == stands == read
+            if watched != names or poll.woken or not is_still:  # the watches have ended, or are of other files
+                watched = (None, None)
+                if is_still and refused != names:
+                    watched, refused = (names, refused) if watch() else (watched, names)
+                # What changed before the system watched is seen by another look.
+                is_still = is_still and _stamps(*names) == stands
+            pause = REST if watched == names and is_still else GLANCE
             stood = stands
 
     async def look(self) -> None:
@@ -135,6 +162,28 @@ class Watcher:
             self._files, self._patterns = result.files, result.patterns
             self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
         self._on_load(result, why)
+
+
+class _Poll:
+    """The rests of the thread that polls. `stirred` is set when something may have changed."""
+
+    def __init__(self) -> None:
+        self.stirred = threading.Event()
+        self.woken = False
+        self._over = threading.Event()
+
+    def rest(self, pause: float) -> bool:
+        """Wait for `pause` seconds, or until a quarter of a second after something stirred; return False at the end."""
+        self.woken = self.stirred.wait(pause)
+        if self.woken and not self._over.is_set():
+            self._over.wait(GLANCE)
+            self.stirred.clear()
+        return not self._over.is_set()
+
+    def end(self) -> None:
+        """End the thread."""
+        self._over.set()
+        self.stirred.set()
 
 
 def load_beside_calls(file: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import watch
+from proxy.config import file_events, watch
 from proxy.config.load import LoadResult, load
 from proxy.config.watch import Watcher
 
@@ -276,3 +276,69 @@ def test_a_log_that_grows_beside_the_file_is_no_change_of_it(tmp_path: Path) -> 
     assert watch._stamps([str(link)], []) == stood
     real.write_text("drain: 20s\n")
     assert watch._stamps([str(link)], []) != stood
+
+
+async def test_the_thread_sleeps_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system reports changes of files, of folders, of what links lead to, and of files that the reload names."""
+    monkeypatch.setattr(watch, "REST", 3600.0)  # only reports wake it
+    elsewhere, config = tmp_path / "elsewhere", tmp_path / "etc"
+    elsewhere.mkdir()
+    config.mkdir()
+    real, file = elsewhere / "real.yaml", config / "redrive.yaml"
+    real.write_text("drain: 1s")
+    file.symlink_to(real)
+    rests: list[float] = []
+    rest = watch._Poll.rest
+
+    def noted(poll: Any, pause: float) -> bool:
+        rests.append(pause)
+        return rest(poll, pause)
+
+    async def sleeps() -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not rests or rests[-1] != 3600.0:  # noqa: ASYNC110 - a thread sets no event here
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(watch._Poll, "rest", noted)
+    async with watched(file) as (heard, _):
+        await sleeps()
+        real.write_text("drain: 2s")
+        await heard.until(drains(2))
+        await sleeps()
+        (elsewhere / "new.yaml").write_text("drain: 3s")
+        (elsewhere / "new.yaml").rename(real)
+        await heard.until(drains(3))
+        await sleeps()
+        (config / "more").mkdir()
+        real.write_text("drain: 4s\ninclude: [more/*.yaml]")
+        await heard.until(drains(4))
+        await sleeps()
+        (config / "more" / "a.yaml").write_text("upstreams: {a: {url: http://a.test}}")
+        await heard.until(lambda result: result.settings is not None and "a" in result.settings.router.by_name)
+        await sleeps()
+        file.unlink()
+        file.write_text("drain: 5s")
+        await heard.until(drains(5))
+        await sleeps()
+        seen = len(rests)
+    assert seen < 80
+
+
+@pytest.mark.parametrize("why", ["a loop without watches", "a folder that is not there", "a wildcard in a folder"])
+async def test_what_the_system_does_not_report_is_polled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(watch, "REST", 3600.0)
+    if why == "a loop without watches":
+        monkeypatch.setattr(file_events, "places_of", lambda *_: None)
+    more = {"a folder that is not there": "include: [no/*.yaml]", "a wildcard in a folder": "include: ['*/*.yaml']"}
+    file = tmp_path / "redrive.yaml"
+    text = f"{more.get(why, '')}\n"
+    file.write_text(f"drain: 1s\n{text}")
+    async with watched(file) as (heard, _):
+        file.write_text(f"drain: 2s\n{text}")
+        await heard.until(drains(2))
+        if more.get(why):
+            (tmp_path / "no").mkdir()
+            (tmp_path / "no" / "a.yaml").write_text("upstreams: {a: {url: http://a.test}}")
+            await heard.until(lambda result: result.settings is not None and "a" in result.settings.router.by_name)
