@@ -43,7 +43,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "RedisStore": (27, 23),
     "Registry": (36, 24),
     "Request2": (12, 26),
-    "ScopeState": (13, 21),
     "ServerProcess": (23, 27),
     "Session": (54, 32),
     "SharedLane": (32, 29),

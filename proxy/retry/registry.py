@@ -76,7 +76,7 @@ class Registry:
         """The shared state for this policy and the scope value of this request. `now`: the time at which objects that
         are new begin; `last`: the state that another call got, which is tried first, since it is often the right one.
         """
-        if last is not None and last.is_of(policy, request, self._epoch):
+        if last is not None and last.looked_up.finds(policy, request, self._epoch):
             last.marked = True
             return last
         by = policy.scope.by
@@ -98,7 +98,7 @@ class Registry:
                 self.last_used.pop((policy.upstream, oldest), None)
                 self._epoch += 1
         if by != "header":  # a header scope is known only from the request's fields
-            state.found_by(policy, value, self._epoch)
+            state.looked_up.note(policy, value, self._epoch)
         return state
 
     def forget_policies(

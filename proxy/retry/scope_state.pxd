@@ -3,6 +3,15 @@ from proxy.retry.facts cimport Request
 from proxy.retry.governor cimport Governor
 
 
+cdef class LookUp:
+    cdef object _policy
+    cdef object _authority
+    cdef long long _epoch
+
+    cdef note(self, policy, authority, long long epoch)
+    cdef bint finds(self, policy, Request request, long long epoch) except -1
+
+
 cdef class ScopeState:
     cdef public str value
     cdef public str mode
@@ -18,16 +27,12 @@ cdef class ScopeState:
     cdef public object keys
     cdef public object who
     cdef public Bucket _shadow
-    cdef public object _policy
-    cdef public object _authority
-    cdef public long long _epoch
+    cdef public LookUp looked_up
     cdef public object rate
     cdef public object limiter
     cdef public bint ungated
     cdef public bint marked
 
-    cdef found_by(self, policy, authority, long long epoch)
-    cdef bint is_of(self, policy, Request request, long long epoch) except -1
     cpdef bint admits(self, double now) except -1
     cpdef Bucket used_bucket(self, app)
     cpdef caller(self, Request request)

@@ -36,6 +36,31 @@ class KeyFields:
         return self._values if name == "authorization" else ()
 
 
+class LookUp:
+    """The look-up by which a registry found a state without any header field: for which policy, for requests to which
+    host, and in which epoch of the registry.
+    """
+
+    __slots__ = ("_authority", "_epoch", "_policy")
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+        self._authority: str | None = None  # the only host; None: any
+        self._epoch = 0
+
+    def note(self, policy: Policy, authority: str, epoch: int) -> None:
+        """Note the look-up; `authority`: "" for any host."""
+        self._policy, self._epoch = policy, epoch
+        self._authority = authority or None
+
+    def finds(self, policy: Policy, request: Request, epoch: int) -> bool:
+        """Whether the registry, whose epoch is `epoch` now, would find the same state for this policy and request."""
+        if self._policy is not policy or self._epoch != epoch:
+            return False
+        authority = self._authority
+        return authority is None or authority is request.authority or authority == request.authority
+
+
 class ScopeState:
     """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
     None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate buckets and of the adaptive
@@ -43,12 +68,12 @@ class ScopeState:
     the scope has none of these gates, so that only the governor, or an endpoint's circuit breaker, could hold a call.
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
     credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
-    (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's.
+    (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's. `looked_up`: how it was found.
     """
 
     __slots__ = (
-        "_authority", "_epoch", "_policy", "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter",
-        "marked", "mode", "outputs", "pacing", "places", "rate", "rates", "seen", "ungated", "value", "who",
+        "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter", "looked_up", "marked", "mode",
+        "outputs", "pacing", "places", "rate", "rates", "seen", "ungated", "value", "who",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a table of what calls share
@@ -79,9 +104,7 @@ class ScopeState:
         self.who = who
         self.mode = mode
         self._shadow: Bucket | None = None
-        self._policy: Policy | None = None  # the policy it was looked up for, if no header field was needed for that
-        self._authority: str | None = None  # the only host whose requests it is for; None: any
-        self._epoch = 0  # the registry's epoch at that look-up
+        self.looked_up = LookUp()
         self.outputs: OutputSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate
@@ -89,20 +112,6 @@ class ScopeState:
             self.rate = Rates(tuple((each.gate, each.spec.unit == "tokens") for each in rates))
         self.limiter: TokenGate | None = None if pacing is None else pacing.gate
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
-
-    def found_by(self, policy: Policy, authority: str, epoch: int) -> None:
-        """Note for which policy, for requests to which host ("": any host), and in which epoch of the registry this
-        state was looked up.
-        """
-        self._policy, self._epoch = policy, epoch
-        self._authority = authority or None
-
-    def is_of(self, policy: Policy, request: Request, epoch: int) -> bool:
-        """Whether the registry, whose epoch is `epoch` now, would still find this state for this policy and request."""
-        if self._policy is not policy or self._epoch != epoch:
-            return False
-        authority = self._authority
-        return authority is None or authority is request.authority or authority == request.authority
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now without asking any gate: the scope has no gate but its governor, which
