@@ -146,7 +146,8 @@ def _parser() -> argparse.ArgumentParser:
     option("--now", action="store_true", help="also ask the redrive that runs what holds such a call now")
     help_text = "the admin port to ask for that: http://HOST:PORT or unix:/path (default: the configuration's)"
     option("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
-    option("--body", default="", metavar="TEXT", help="the answer's body, for rules that look into it")
+    help_text = "a file with the request's body, for its estimate; or the answer's body, for rules that look into it"
+    option("--body", default="", metavar="FILE", help=help_text)
     option = add("test", test, "run policy tests", config=False).add_argument
     option("files", nargs="+", metavar="FILE", help="policy tests, one file or several")
     option("--json", action="store_true", help="print one JSON array")

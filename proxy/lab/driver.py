@@ -25,6 +25,8 @@ from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback, Policy
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.stream_ends import UNFINISHED, EndReader
+from proxy.retry.token_estimate import estimate
+from proxy.retry.token_usage import UsageReader
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.
@@ -340,6 +342,11 @@ class Driver:
         if self.call.so_far.policy.unfinished != "tell" and self._is_unfinished(sending):
             self._then(self.call.failed(attempt, UNFINISHED, self.clock.now))
             return
+        rules = self.call.so_far.policy.tokens
+        if rules is not None:
+            reader = UsageReader(rules, sending.reply)
+            reader.feed(sending.body)
+            self.call.used(reader.ended(whole=True), self.clock.now)
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
 
     def _is_unfinished(self, sending: Sending) -> bool:
@@ -476,7 +483,11 @@ class Recorder(Driver):
         self.scope = scope
         request.body = KnownBody(self.asked)
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        return Call(request, policy, scope, env, self.set_alarm, elsewhere)
+        call = Call(request, policy, scope, env, self.set_alarm, elsewhere)
+        if policy.tokens is not None:
+            size = max(self.body_size, sum(map(len, self.asked)))
+            call.expects(estimate(policy.tokens, self.asked or None, size, scope.outputs, self.clock.now))
+        return call
 
     def launched(self, attempt: int) -> None:
         """Record when the attempt was sent. A transparent retry keeps the number and the start of its attempt."""

@@ -149,7 +149,7 @@ def take_place(
     order = order or FairOrder()
     if not any(app_of(waiter) == newest for waiter, _ in calls[:-1]):
         order.came(newest)
-    if len(calls) == 1:
+    if len(calls) == 1 or app_of(calls[-2][0]) == newest:  # its app's calls are the last, and go by arrival
         return order
     first = calls[:1] if keep_first else []
     known = [(waiter, app_of(waiter) or NamedApp(), value if priced else 1.0) for waiter, value in calls[len(first) :]]

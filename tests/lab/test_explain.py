@@ -220,6 +220,26 @@ def test_a_rule_that_looks_into_the_body(explain) -> None:  # type: ignore[no-un
     says(text, "class unnamed (not named: 400)")
 
 
+LLM = """
+buckets: {tpm: {kind: rate, rate: 1000/m, burst: 1000, unit: tokens}}
+upstreams:
+  llm: {url: "https://llm.example", dialects: [http, openai], rate: tpm, pushback: {ahead: on}}
+"""
+
+
+def test_what_a_requests_body_is_expected_to_cost(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "r.yaml").write_text(LLM)
+    (tmp_path / "body.json").write_text('{"model": "m", "max_tokens": 80}')  # 32 bytes
+    text = explain("POST", "http://llm.example/v1", "--body", "body.json")
+    says(text, "estimate 8 of the prompt + 80 of the output of m = 88 tokens")
+    assert "ahead" in text
+    (tmp_path / "body.json").write_text('{"max_tokens": 1000}')
+    text = explain("POST", "http://llm.example/v1", "--body", "body.json")
+    assert "it begins when the bucket is full (1000)" in " ".join(text.split())
+    refused = explain("POST", "http://llm.example/v1", "--body", "none.json", status=2)
+    assert "'none.json' is no file" in refused
+
+
 def test_a_hedge(explain) -> None:  # type: ignore[no-untyped-def]
     says(
         explain("GET", "http://api.payments.example/v1/search", "--status", "503"),

@@ -57,6 +57,8 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("bucket", wording.bucket(policy.bucket)),
         *(("rate", wording.bucket(each)) for each in policy.rates),
         ("tokens", wording.tokens(policy)),
+        ("estimate", wording.estimated(policy, ask.body)),
+        ("ahead", wording.ahead(policy)),
         ("drains", wording.drains(policy)),
         ("credentials", wording.credentials(policy)),
         ("under way", wording.concurrency(policy.concurrency)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from proxy.config.addresses import TOKEN
@@ -52,7 +53,7 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
     http2: bool = False,
 ) -> Question:
     """The question of a command line; ValueError says what is wrong with it. `fields` are put on both sides,
-    `of_request` and `of_answer` on one. `body` is the answer's.
+    `of_request` and `of_answer` on one. `body` is a file with the request's body, or the text of the answer's.
     """
     if not TOKEN.fullmatch(method):
         raise ValueError(f"{method!r} is not a method")
@@ -60,15 +61,28 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
     if not pattern.fullmatch(url):
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}")
     both = tuple(map(_read_field, fields))
-    ask = AppRequest(method, url, (*both, *map(_read_field, of_request)), http2=http2)
+    sent = _sent_body(body)
+    if body and sent is None and status is None:
+        raise ValueError(f"{body!r} is no file with the request's body; the text of an answer's needs --status")
+    held = sent or b""
+    ask = AppRequest(method, url, (*both, *map(_read_field, of_request)), len(held), http2, held)
     answered = (*both, *map(_read_field, of_answer))
     if of_answer and status is None:
         raise ValueError("a field of the answer needs --status, which says which answer")
     if fail is not None:
         return Question(ask, fate_of_fault(fail))
     if status is not None:
-        return Question(ask, fate_of_status(status, answered, body.encode(errors="surrogateescape")))
+        answer = body if sent is None else ""
+        return Question(ask, fate_of_status(status, answered, answer.encode(errors="surrogateescape")))
     return Question(ask)
+
+
+def _sent_body(body: str) -> bytes | None:
+    """The request's body, if `body` names a file that holds it."""
+    try:
+        return Path(body).read_bytes() if body and Path(body).is_file() else None
+    except (OSError, ValueError):  # a text of the answer's body may be too long for a name
+        return None
 
 
 def _read_field(text: str) -> tuple[str, str]:

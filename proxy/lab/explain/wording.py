@@ -15,6 +15,7 @@ from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Prog
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
 from proxy.retry.policy import Backoff, Balance, BreakerSpec, Concurrency, EndpointShare, Policy, Strategy
+from proxy.retry.token_estimate import estimate
 
 _JITTER = {
     "none": "{cap}",
@@ -123,6 +124,32 @@ def tokens(policy: Policy) -> str:
     return (
         f"an attempt costs its body, {rules.bytes:g} bytes a token, and the output's maximum, {rules.output:g} where "
         "the request names none and too few outputs of its model are known; what its answer used is what is paid"
+    )
+
+
+def estimated(policy: Policy, body: bytes) -> str:
+    """What an attempt with this body is expected to cost, in words; "" without a body, or if tokens are not counted."""
+    rules = policy.tokens
+    if rules is None or not body:
+        return ""
+    found = estimate(rules, (body,), len(body), None, 0.0)
+    model = f" of {found.model}" if found.model else ""
+    said = f"{found.prompt:g} of the prompt + {found.output:g} of the output{model} = {found.price:g} tokens"
+    if found.price > rules.burst:
+        return f"{said}; it begins when the bucket is full ({rules.burst:g}), and later calls wait for its debt"
+    return said
+
+
+def ahead(policy: Policy) -> str:
+    """What answers say is left of limits, and what calls do about it, in words; "" if it is not read."""
+    rules = policy.pushback
+    if not rules.ahead:
+        return ""
+    names = list(dict.fromkeys(limit.name for each in policy.classify.dialects for limit in each.limits))
+    of = f"{', '.join(names)}, and the IETF's fields" if names else "the IETF's fields"
+    return (
+        f"calls that do not fit into what answers say is left ({of}) wait, for at most {span(rules.hold)}; none is "
+        "refused for it"
     )
 
 
