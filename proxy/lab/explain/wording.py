@@ -128,7 +128,7 @@ def tokens(policy: Policy) -> str:
 
 
 def estimated(policy: Policy, body: bytes) -> str:
-    """What an attempt with this body is expected to cost, in words; "" without a body, or if tokens are not counted."""
+    """The price that is expected of an attempt with this body, in words; "" without a body, or if tokens are not counted."""
     rules = policy.tokens
     if rules is None or not body:
         return ""
@@ -141,7 +141,7 @@ def estimated(policy: Policy, body: bytes) -> str:
 
 
 def ahead(policy: Policy) -> str:
-    """What answers say is left of limits, and what calls do about it, in words; "" if it is not read."""
+    """The handling of calls that do not fit into what answers say is left of limits, in words; "" if it is not read."""
     rules = policy.pushback
     if not rules.ahead:
         return ""
