@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import deque
 from typing import Any, Self
 
 from aiohttp import web
@@ -31,7 +30,8 @@ class TokenCounter:
         self.refused = self.served = 0
         self.most = 0.0
         self.url = ""
-        self._counted: deque[tuple[float, float]] = deque()
+        self._began = 0.0  # when the window began
+        self._counted = 0.0
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -49,9 +49,9 @@ class TokenCounter:
     def left(self) -> float:
         """What the window has left."""
         now = time.monotonic()
-        while self._counted and self._counted[0][0] <= now - self.window:
-            self._counted.popleft()
-        return self.limit - sum(tokens for _, tokens in self._counted)
+        if now >= self._began + self.window:
+            self._began, self._counted = now, 0.0
+        return self.limit - self._counted
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -61,7 +61,7 @@ class TokenCounter:
         if left < min(cost, self.limit):
             self.refused += 1
             return web.json_response(_error(request.path), status=429, headers=self._fields(request.path, left))
-        self._counted.append((time.monotonic(), cost))
+        self._counted += cost
         self.served += 1
         self.most = max(self.most, self.limit - self.left())
         await asyncio.sleep(self.seconds)
@@ -71,8 +71,7 @@ class TokenCounter:
     def _fields(self, path: str, left: float) -> dict[str, str]:
         if not self.reports:
             return {}
-        oldest = self._counted[0][0] if self._counted else time.monotonic()
-        reset = max(0.01, oldest + self.window - time.monotonic())
+        reset = max(0.01, self._began + self.window - time.monotonic())
         if path.endswith("/messages"):
             from datetime import UTC, datetime
 

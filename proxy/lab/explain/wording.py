@@ -128,7 +128,7 @@ def tokens(policy: Policy) -> str:
 
 
 def estimated(policy: Policy, body: bytes) -> str:
-    """The price that is expected of an attempt with this body, in words; "" without a body, or if tokens are not counted."""
+    """The price that is expected of an attempt with this body, in words; "" without one, or if none are counted."""
     rules = policy.tokens
     if rules is None or not body:
         return ""
