@@ -39,8 +39,9 @@ from proxy.retry.waiting_room import WaitingRoom
 _REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": Outcome.OUTAGE}
 
 #: Calls are held if this part of the wait in a queue, as estimated, is within `hold`: weather becomes better more often
-#: than worse, and a call that fails is worse than one that waits.
-_HOPE = 0.8
+#: than worse, and a call that fails is worse than one that waits. Within the deadline, this part of it: the app waits
+#: for no longer than it wanted to.
+_HOPE, _HOPE_BY_DEADLINE = 0.8, 0.6
 
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]
@@ -451,9 +452,9 @@ class Admission:
                 return min(at, limit), None, gate
             self.forgo_ahead(now)
             return self._ask_governor(now)
-        if bound == "hold" and wait > limit - now:
+        if bound in ("hold", "deadline") and wait > limit - now:
             delay = min(wait, governor.left_for(caller, now)[0])
-            wait = delay + _HOPE * (wait - delay)
+            wait = delay + (_HOPE if bound == "hold" else _HOPE_BY_DEADLINE) * (wait - delay)
         if bound != "reject" and now < limit - EPSILON and now + wait <= limit + EPSILON:
             self._patience = limit
             return min(at, limit), None, gate
@@ -510,7 +511,7 @@ class Admission:
             if late is not None:
                 bounds.append(("late", since + late, late))
         if self._deadline is not None:
-            bounds.append(("deadline", self._deadline, 0.0))
+            bounds.append(("deadline", self._deadline - (governor.answer_time(self) if gate == "limit" else 0.0), 0.0))
         return min(bounds, key=lambda each: each[1])
 
     def held_for(self, now: float) -> float:

@@ -51,7 +51,7 @@ cdef class Governor:
     @cython.locals(base=Lane, lane=Lane)
     cpdef _answered(self, Caller caller, double now, bint own)
     @cython.locals(base=Lane, lane=Lane, usual=double)
-    cpdef _refused(self, Caller caller, AttemptEnding ending, double sent, double now, bint cools)
+    cpdef _refused(self, object attempt, Caller caller, AttemptEnding ending, double sent, double now, bint cools)
     @cython.locals(base=Lane, lane=Lane)
     cpdef _lost(self, Caller caller, AttemptEnding ending, double now, bint again)
     @cython.locals(lane=Lane)

@@ -231,6 +231,7 @@ class Governor:
         """Take in the time of an answer that came while all was well, or only that it came."""
         usual = self.usual
         traffic.note_at = now + _NOTED_EVERY
+        traffic.measure(now)
         if not traffic.is_timed and usual.note(route, now):
             return
         usual.learn(route, now - sent, now)
@@ -273,7 +274,7 @@ class Governor:
             self._answered(caller, now, own=not ending.lost)
         in_outage = ending.lost and self._is_lost(caller)
         if ending.refused and not in_outage and caller.limits:
-            self._refused(caller, ending, sent, now, cools=cools)
+            self._refused(attempt, caller, ending, sent, now, cools=cools)
         self._landed(attempt, caller, sent, now, well=ending.well)
 
     def _is_lost(self, caller: Caller) -> bool:
@@ -342,7 +343,9 @@ class Governor:
                     over.append(lane)
         return over
 
-    def _refused(self, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool) -> None:
+    def _refused(
+        self, attempt: object, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool
+    ) -> None:
         """Note that an attempt was refused for want of capacity."""
         base = self.lane(caller.endpoint)
         lane = base
@@ -358,6 +361,9 @@ class Governor:
         lane.lasts = True
         lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
         self._look((lane,), now)
+        for other in self._in.get(attempt, ()):
+            if other is not lane and other.limit.is_on and not other.limit.returns:
+                other.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
 
     def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
         """Note that an attempt ended without an answer of its own."""
@@ -413,6 +419,7 @@ class Governor:
             for number, how in enumerate(row.endings, base.traffic.ended - len(row.endings) + 1):
                 self.watch.failed(lane, number, how)
         self.suspects += not lane.outage.is_suspected
+        lane.limit.timed_out_at = base.limit.timed_out_at
         lane.begin_outage(now, row.since, row.count, answered_at)
         others_answer = self._lost_paths.answered_at > row.since
         if others_answer and base.limit.is_on and base.limit.has_evidence and base.limit.begun >= row.since:
@@ -501,6 +508,10 @@ class Governor:
         seconds at most.
         """
         return max((lane.wait_of(waiter, now, hold) for lane in self._in.get(waiter, ())), default=0.0)
+
+    def answer_time(self, waiter: Waiter) -> float:
+        """The mean time in which attempts like this waiter's are answered under the limits that hold it, in seconds."""
+        return max((lane.limit.round_trip for lane in self._in.get(waiter, ())), default=0.0)
 
     def left_for(self, caller: Caller, now: float) -> tuple[float, int]:
         """The seconds for which this call is still held by a delay, and the status of the answer that began it;

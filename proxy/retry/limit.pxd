@@ -2,6 +2,7 @@
 
 from proxy.retry.evidence cimport Evidence
 from proxy.retry.spacing cimport Spacing
+from proxy.retry.traffic cimport Traffic
 from proxy.retry.trial cimport Trial
 
 
@@ -42,6 +43,7 @@ cdef class Limit:
     cdef public double _slow
     cdef public double _slow_most
     cdef public double _slow_since
+    cdef public Traffic _traffic
     cdef public Trial _trial
 
     cpdef return_slowly(self, double now, bint cooldown=*)
@@ -49,7 +51,9 @@ cdef class Limit:
     cpdef asked_to_wait(self, double sent, double now, bint quick)
     cpdef _slow_down(self, double sent, double now, bint quick)
     cpdef _space(self)
-    cpdef _space_less(self, double by)
+    cpdef _respace(self, double now, double ratio)
+    cpdef _space_more(self, double by, double now)
+    cpdef _space_less(self, double pace)
     cpdef bint _times_out(self, double now) except -1
     cpdef double _level(self) except -1
     cpdef double _growth(self, double now) except -1

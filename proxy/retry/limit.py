@@ -37,13 +37,18 @@ _NEWEST_LONG = 0.02
 SLOW = 3.5
 #: The most that slow answers take away at once.
 _SLOW_CUT = 0.7
-#: At one place, answers are much slower than usual above this multiple.
-_MUCH_SLOWER = 7.0
+#: At one place, and where even that is too much, answers are much slower than usual above this multiple.
+_MUCH_SLOWER = 6.0
 #: Seconds after an attempt without an answer in which further ones are feared.
 _TIMES_OUT = 30.0
-#: Factors by which a pace of less than one place grows: with each quick answer, and with each other one that is not
-#: much slower than usual, or with each second; and the most seconds that count at once.
-_LESS_SPACED, _LITTLE_LESS, _LESS_AT_ONCE = 1.25, 1.1, 3.0
+#: Where even one place is too much: how much the pace grows at most by an answer, as a part of it, and by how much of
+#: half the usual rate besides, so that the smaller paces catch up; how fast both become less as answers become slower;
+#: answers a second for which that is the growth by one; and the least and the most of it that one answer is given.
+_MORE, _MORE_OF_USUAL, _STEEP = 0.15, 0.3, 6.0
+_A_SECOND, _LEAST_AT_ONCE, _MOST_AT_ONCE = 2.0, 0.5, 3.0
+#: The part of the pace that is left after an attempt that had no answer in time; how much of what answers take too long
+#: is taken from it otherwise.
+_SILENT_CUT, _GENTLY = 0.6, 0.5
 #: More places than are ever in use; and the seconds within which a limit that is given up sends the calls that it held.
 _ANY, _DRAIN = 1e9, 2.0
 #: The number of answers before the fastest of them counts as slow; and the same while less than one place is used.
@@ -78,12 +83,13 @@ class Limit:
     __slots__ = (
         "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for",
         "_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most",
-        "_slow_since", "_spaced", "_trial", "_unbound", "begun", "evidence", "grown", "held_at", "is_draining",
+        "_slow_since", "_spaced", "_traffic", "_trial", "_unbound", "begun", "evidence", "grown", "held_at", "is_draining",
         "last_ratio", "most", "pace", "part", "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
         self.evidence = Evidence(traffic)
+        self._traffic = traffic
         self.most = _NEVER
         self.was_chance = False  # the last limit was given up, since attempts fail by chance
         self.returns = False  # held calls return from a cooldown, and nothing has cut the limit since
@@ -129,9 +135,9 @@ class Limit:
         """Begin with one place, since calls return that were held by a cooldown or an outage."""
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
-        if not cooldown and self.last_ratio > _MUCH_SLOWER and self._times_out(now):
-            self._spaced = _PROBES
-            self.pace.slow_down(_PROBES)
+        if not cooldown and self.last_ratio > SLOW and self._times_out(now):
+            self._spaced = max(_PROBES, self._traffic.rate / 2)
+            self.pace.slow_down(self._spaced)
         if cooldown and self._quick_at == now:
             self.pace.resume(now)
 
@@ -151,6 +157,7 @@ class Limit:
         self._ended_at = now
         self._trial.end()
         self.evidence.skip(now)
+        self._traffic.skip(now)
 
     def is_over(self, in_use: int, now: float) -> bool:
         """Whether the limit has held no call for a while, and does not bind."""
@@ -209,7 +216,10 @@ class Limit:
         self._served += 1
         self._latest += 1
         self._fastest = min(self._fastest, ratio)
-        if self._latest >= (_FASTEST_OF_SPACED if self._spaced else _FASTEST_OF):
+        if self._spaced:
+            self._respace(now, ratio)
+            return
+        if self._latest >= _FASTEST_OF:
             fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
             if self._is_slow(fastest, now) and not self._trial.is_careful:
                 if self.most <= 1.0 and fastest > _MUCH_SLOWER * self._base and self._times_out(now):
@@ -217,12 +227,34 @@ class Limit:
                 self.most = self.threshold = max(1.0, self.most * max(_SLOW_CUT, SLOW * self._base / fastest))
                 self._cut(now)
                 return
-        if self._spaced and ratio <= _MUCH_SLOWER * self._base:
-            self._space_less(_LESS_SPACED if ratio <= SLOW * self._base else _LITTLE_LESS)
         if ratio <= FAST * self._base:
             more = 1.0 if self.most < self.threshold else min(1.0, self._growth(now) / self.most)
             self.most += more
             self.grown += more
+
+    def _respace(self, now: float, ratio: float) -> None:
+        """Space sendings more or less, after an answer that took `ratio` times the usual time, where even one place is
+        too much: the slower answers come, the fewer are sent (Kumar et al., Swift, 2020, section 3.1).
+        """
+        if self._latest >= _FASTEST_OF_SPACED:
+            fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
+            self._is_slow(fastest, now)
+        slower = ratio / self._base
+        pace = self.pace.rate
+        if slower > _MUCH_SLOWER:
+            self._space_more(max(_SLOW_CUT, 1.0 - _GENTLY * (1.0 - _MUCH_SLOWER / slower)), now)
+            return
+        room = 1.0 - (max(1.0, slower) - 1.0) / (_MUCH_SLOWER - 1.0)
+        by = 1.0 + _MORE * room ** (_STEEP if self._cut_at > self.begun else 2.0)
+        by **= min(_MOST_AT_ONCE, max(_LEAST_AT_ONCE, _A_SECOND / pace))
+        more = _MORE_OF_USUAL * max(_PROBES, self._traffic.rate) / 2.0 * room * room
+        self._space_less(pace * by + more / pace)
+
+    def _space_more(self, by: float, now: float) -> None:
+        """Space sendings more, by this factor of the pace: the pace was too much."""
+        pace = self.pace.rate
+        self.pace.slow_down(max(min(pace, _PROBES), pace * by))
+        self._cut(now)
 
     def _growth(self, now: float) -> float:
         """The places that the limit grows by in a round trip: one, and ever more once nothing was refused for a
@@ -270,6 +302,9 @@ class Limit:
             return
         self._refused += 1
         if self._trial.is_careful:
+            return
+        if self._spaced and silent:
+            self._space_more(_SILENT_CUT, now)
             return
         if tail(self._served + self._refused, self._refused, self.evidence.share()) >= CUTS:
             return
@@ -331,14 +366,13 @@ class Limit:
             self._spaced = pace = pace or 1.0 / max(self._gap_long, self.round_trip, 0.001)
         self.pace.slow_down((pace or self._spaced) * _SLOW_CUT)
 
-    def _space_less(self, by: float) -> None:
-        """Space sendings less by this factor, since an answer did not take long; no more, once places alone limit
+    def _space_less(self, pace: float) -> None:
+        """Space sendings less, at this pace, since an answer did not take long; no more, once places alone limit
         them.
         """
-        pace = self.pace.rate
-        pace *= by ** min(_LESS_AT_ONCE, max(1.0, 1.0 / pace))
         if pace > 2.0 * self.most / self.round_trip:
             self._spaced = 0.0
+            self.threshold = self.most
             self.pace.end()
         else:
             self.pace.slow_down(pace)

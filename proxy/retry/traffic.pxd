@@ -4,7 +4,12 @@ cdef class Traffic:
     cdef public double answered_at
     cdef public bint is_watched
     cdef public double note_at
+    cdef public double rate
+    cdef public long long _rated
+    cdef public double _rated_at
 
     cpdef bint went_well(self, double now) except -1
+    cpdef measure(self, double now)
+    cpdef skip(self, double now)
     cpdef failed(self)
     cpdef dropped(self)

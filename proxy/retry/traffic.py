@@ -6,21 +6,28 @@ beyond it costs only the attempts that `is_watched` or chance names (`proxy.retr
 
 from __future__ import annotations
 
+#: Seconds between two measurements of the rate, and over which it is a mean.
+_RATED_EVERY, _RATED_OVER = 1.0, 10.0
+
 
 class Traffic:
     """The attempts to one endpoint, as one process counts them. `flying`: those under way; `ended`: those that have
     ended; `answered_at`: when one was answered last (seconds on the callers' clock); `is_watched`: every attempt that
     goes well has to be reported to the governor; `note_at`: the first that goes well from this time on has to be, too,
-    so that routes to which few calls go are known to answer.
+    so that routes to which few calls go are known to answer. `rate`: attempts a second while all was well, over some
+    ten seconds; 0 if it is not known.
     """
 
-    __slots__ = ("answered_at", "ended", "flying", "is_watched", "note_at")
+    __slots__ = ("_rated", "_rated_at", "answered_at", "ended", "flying", "is_watched", "note_at", "rate")
 
     def __init__(self) -> None:
         self.flying = self.ended = 0
         self.answered_at = float("-inf")
         self.is_watched = True
         self.note_at = float("-inf")
+        self.rate = 0.0
+        self._rated = 0  # how many had ended when the rate was worked out last,
+        self._rated_at = float("-inf")  # at this time
 
     def went_well(self, now: float) -> bool:
         """Note that an attempt was answered well. Returns whether it has to be reported to the governor."""
@@ -35,6 +42,20 @@ class Traffic:
         and of all while attempts are watched.
         """
         return self.is_watched or self.ended & 15 == 0
+
+    def measure(self, now: float) -> None:
+        """Work out the rate anew, if that was not done within the last second. All is well."""
+        seconds = now - self._rated_at
+        if seconds < _RATED_EVERY:
+            return
+        if seconds <= _RATED_OVER:
+            rate = (self.ended - self._rated) / seconds
+            self.rate += (rate - self.rate) * seconds / _RATED_OVER if self.rate else rate
+        self._rated, self._rated_at = self.ended, now
+
+    def skip(self, now: float) -> None:
+        """Leave the attempts that have ended since the last measurement out of the rate: calls were held."""
+        self._rated, self._rated_at = self.ended, now
 
     def failed(self) -> None:
         """Note that an attempt has failed."""

@@ -23,13 +23,12 @@ OF_THE_APP = {"timeouts", "credentials"}
 NOT_YET = {
     "brownout": {1, 2},
     "cold_caches": {1},
-    "half_capacity": {1, 2},
+    "half_capacity": {1, 2, 6},
     "impatient_apps": {1},
     "no_queue_429": {2},
     "no_queue_503": {2},
     "one_among_fifty": {2},
     "overload": {1},
-    "too_much_at_a_time": {1},
 }
 
 

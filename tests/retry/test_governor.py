@@ -53,6 +53,33 @@ def test_an_attempt_whose_head_came_before_its_end_frees_one_place_alone() -> No
     assert governor.first.in_use() == before - 1
 
 
+def test_the_rate_of_attempts_is_known_once_they_are_not_held() -> None:
+    governor = Governor()
+    request = Request("GET", "u.example", "/")
+    for number in range(400):
+        at = number / 20
+        governor.traffic.flying += 1
+        if governor.traffic.went_well(at):
+            governor.answered_undecided("", request, request.fields, at - 0.01, at)
+    assert 19.0 < governor.traffic.rate < 21.0
+
+
+def test_how_long_answers_take_under_a_limit_is_known_for_a_call_that_it_holds() -> None:
+    governor, waiter = Governor(), Waiting()
+    request = Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = True
+    assert governor.answer_time(waiter) == 0.0
+    governor.first.lasts = True
+    governor.first.limit.begin_elsewhere(1.0, 1.0, 1.0)
+    first, attempt = Waiting(), object()
+    assert governor.ask(first, caller, 1.0) == (1.0, "")
+    governor.sent(first, attempt, 1.0)
+    assert governor.ask(Waiting(), caller, 1.1)[1] == governor.ask(waiter, caller, 1.1)[1] == "limit"
+    governor.answered_well(attempt, caller, 1.0, 1.4)
+    assert abs(governor.answer_time(waiter) - 0.4) < 1e-9
+
+
 def test_a_route_to_which_few_calls_go_is_known_to_answer() -> None:
     governor = Governor()
 

@@ -140,6 +140,71 @@ def test_it_is_kept_if_fewer_fail_at_half_the_load() -> None:
     assert limit.is_on
 
 
+def returning(rate: float = 8.0) -> Limit:
+    """A limit of calls that return from an outage of attempts that timed out, at 100 s, while the probe's answer took
+    five times the usual time; before it, `rate` attempts were made a second.
+    """
+    traffic = Traffic()
+    traffic.rate = rate
+    limit = Limit(traffic)
+    limit.timed_out_at, limit.last_ratio = 99.0, 5.0
+    limit.return_slowly(100.0, cooldown=False)
+    return limit
+
+
+def test_calls_return_at_half_the_usual_rate_where_other_clients_fill_the_queue() -> None:
+    assert returning(8.0).pace.rate == 4.0
+
+
+def test_calls_return_without_a_pace_where_the_queue_is_short() -> None:
+    limit = Limit(Traffic())
+    limit.timed_out_at, limit.last_ratio = 99.0, 1.2
+    limit.return_slowly(100.0, cooldown=False)
+    assert limit.most == 1.0
+    assert limit.pace.rate == 0.0
+
+
+def test_where_one_place_is_too_much_answers_tell_the_pace() -> None:
+    limit = returning()
+    limit.served(100.1, 100.2, 1.0)
+    quick = limit.pace.rate
+    limit.served(100.3, 100.5, 4.0)
+    slower = limit.pace.rate
+    assert quick > 4.0
+    assert 0.0 < slower - quick < quick - 4.0
+    limit.served(100.6, 101.1, 10.0)
+    assert limit.pace.rate < slower
+    assert limit.most == 1.0
+
+
+def test_where_one_place_is_too_much_an_attempt_without_an_answer_cuts_the_pace_once() -> None:
+    limit = returning()
+    limit.refused(100.1, 100.6, 1, quick=False, silent=True)
+    assert math.isclose(limit.pace.rate, 2.4)
+    limit.refused(100.5, 100.9, 1, quick=False, silent=True)  # sent before the cut
+    assert math.isclose(limit.pace.rate, 2.4)
+
+
+def test_the_smaller_pace_grows_by_the_larger_part() -> None:
+    grown = []
+    for pace in (1.0, 4.0):
+        limit = returning()
+        limit.refused(100.1, 100.6, 1, quick=False, silent=True)
+        limit.pace.slow_down(pace)
+        limit.served(101.0, 101.3, 3.0)
+        grown.append(limit.pace.rate / pace)
+    assert grown[0] > grown[1] > 1.0
+
+
+def test_a_pace_ends_where_one_place_is_the_smaller_limit() -> None:
+    limit, at = returning(), 100.0
+    while limit.pace.rate:
+        at += 0.1
+        limit.served(at, at + 0.05, 1.0)
+    assert at < 110.0
+    assert limit.threshold == limit.most == 1.0  # from there on it grows by one a round trip
+
+
 events = st.lists(
     st.tuples(st.sampled_from(["served", "refused", "waits", "sent", "halve"]), st.floats(0.001, 3.0), st.booleans()),
     max_size=80,
