@@ -361,9 +361,10 @@ class Governor:
         lane.lasts = True
         lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
         self._look((lane,), now)
-        for other in self._in.get(attempt, ()):
-            if other is not lane and other.limit.is_on and not other.limit.returns:
-                other.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
+        if not ending.quick:
+            for other in self._in.get(attempt, ()):
+                if other is not lane and other.limit.is_on:
+                    other.refused(sent, now, base.traffic.flying + 1, quick=False, silent=True)
 
     def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
         """Note that an attempt ended without an answer of its own."""
