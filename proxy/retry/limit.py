@@ -84,7 +84,8 @@ class Limit:
         "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for",
         "_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most",
         "_slow_since", "_spaced", "_traffic", "_trial", "_unbound", "begun", "evidence", "grown", "held_at",
-        "is_draining", "last_ratio", "most", "pace", "part", "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
+        "is_draining", "last_ratio", "most", "pace", "part", "returns", "round_trip", "threshold", "timed_out_at",
+        "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
