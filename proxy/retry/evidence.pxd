@@ -9,7 +9,7 @@ cdef double _MINUTE
 
 
 cdef class Evidence:
-    cdef public Traffic _traffic
+    cdef public Traffic traffic
     cdef public object _times
     cdef public object _latest
     cdef public double _all

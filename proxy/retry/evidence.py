@@ -25,10 +25,10 @@ class Evidence:
     and the usual share of those. Times are seconds on the callers' clock.
     """
 
-    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_traffic", "_upto")
+    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "traffic")
 
     def __init__(self, traffic: Traffic) -> None:
-        self._traffic = traffic
+        self.traffic = traffic
         self._times: deque[float] = deque(maxlen=LATEST)  # when they were
         self._latest: deque[int] = deque(maxlen=LATEST)  # `ended` at each of the latest refusals
         self._all = self._refused = 0.0  # counts of the last minute, fading
@@ -38,14 +38,14 @@ class Evidence:
     @property
     def ended(self) -> int:
         """The number of attempts that have ended."""
-        return self._traffic.ended
+        return self.traffic.ended
 
     def refused(self, now: float) -> bool:
         """Note that the attempt which ended last was refused while there is no limit. Returns whether more of the
         latest attempts were refused than chance explains.
         """
         self._count(now, 1)
-        latest, ended = self._latest, self._traffic.ended
+        latest, ended = self._latest, self.traffic.ended
         latest.append(ended)
         self._times.append(now)
         if len(latest) < FEW or latest[-FEW] <= ended - LATEST:
@@ -72,7 +72,7 @@ class Evidence:
     def skip(self, now: float) -> None:
         """Leave the attempts that have ended since the last count out of the usual share: a limit was in force."""
         self._fade(now)
-        self._upto = self._traffic.ended
+        self._upto = self.traffic.ended
 
     def learn(self, share: float, now: float) -> None:
         """Take this share of refusals for the usual one: as many attempts failed at half the load."""
@@ -84,9 +84,9 @@ class Evidence:
 
     def _count(self, now: float, refused: int) -> None:
         self._fade(now)
-        self._all += self._traffic.ended - self._upto
+        self._all += self.traffic.ended - self._upto
         self._refused += refused
-        self._upto = self._traffic.ended
+        self._upto = self.traffic.ended
 
     def _fade(self, now: float) -> None:
         faded = math.exp(min(0.0, self._at - now) / _MINUTE)

@@ -63,7 +63,7 @@ cdef class Governor:
     cpdef _refresh(self, Caller caller, double now)
     cpdef list _names_of(self, Caller caller)
     @cython.locals(lane=Lane)
-    cpdef Lane _lane(self, tuple name)
+    cpdef Lane lane_of(self, tuple name)
     cpdef Lane _find(self, tuple name)
     cpdef Lane _keep(self, tuple name, Lane lane)
     cpdef Lane _make(self, tuple name)

@@ -197,7 +197,7 @@ class Governor:
 
     def lane(self, endpoint: str) -> Lane:
         """The lane of all callers of this endpoint."""
-        return self.first if not endpoint else self._lane((endpoint, ALL_CALLERS))
+        return self.first if not endpoint else self.lane_of((endpoint, ALL_CALLERS))
 
     def traffic_of(self, endpoint: str) -> Traffic:
         """The count of the attempts to this endpoint."""
@@ -350,7 +350,7 @@ class Governor:
         base = self.lane(caller.endpoint)
         lane = base
         if ending.throttled:
-            lane = self._lane((caller.endpoint, caller.credential()))
+            lane = self.lane_of((caller.endpoint, caller.credential()))
         usual = self.usual.of(caller.timed_route())
         is_quick = ending.quick and (not usual or now - sent < usual)
         if self.watch is not None:
@@ -384,7 +384,7 @@ class Governor:
 
     def _route_lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane) -> None:
         """Note that an attempt ended without an answer in a way that counts for its route and method, or its path."""
-        lane = self._lane((caller.endpoint, caller.lost_route()))
+        lane = self.lane_of((caller.endpoint, caller.lost_route()))
         outage, share = lane.outage, base.limit.evidence.share()
         if now - outage.answered_at > ANSWERED_WITHIN:
             outage.answered_at = max(outage.answered_at, self.usual.last_of_any(caller.timed_route()))
@@ -413,7 +413,7 @@ class Governor:
         answered_at = self.usual.last(caller.timed_route())
         if now - answered_at > ANSWERED_WITHIN:
             return
-        lane = self._lane((caller.endpoint, caller.lost_path()))
+        lane = self.lane_of((caller.endpoint, caller.lost_path()))
         if lane.outage.is_on:
             return
         if self.watch is not None:
@@ -474,7 +474,7 @@ class Governor:
         """
         self._refresh(caller, now)
         name = ("" if whole else caller.endpoint, ALL_CALLERS if status == 503 else caller.credential())
-        lane = self._lane(name)
+        lane = self.lane_of(name)
         lane.lasts = lane.lasts or caller.limits
         before = lane.until
         began = lane.start(delay, status, sent, now)
@@ -620,14 +620,10 @@ class Governor:
         """Whether any lane is about callers of one path."""
         return self._paths > 0
 
-    def _lane(self, name: Name) -> Lane:
+    def lane_of(self, name: Name) -> Lane:
         """The lane with this name; made if it is new, in place of another one if there are too many."""
         lane = self._find(name)
         return self._keep(name, self._make(name)) if lane is None else lane
-
-    def lane_of(self, name: Name) -> Lane:
-        """The lane with this name, which another machine has told of."""
-        return self._lane(name)
 
     def _find(self, name: Name) -> Lane | None:
         """The lane with this name, None if nothing is known of it."""
@@ -656,7 +652,7 @@ class Governor:
         """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. Returns
         whether that is longer than the delay that this process knew.
         """
-        lane = self._lane(name)
+        lane = self.lane_of(name)
         if now + delay <= lane.until + SAME:
             return False
         lane.started_elsewhere(delay, status, now)

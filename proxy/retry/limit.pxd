@@ -2,7 +2,6 @@
 
 from proxy.retry.evidence cimport Evidence
 from proxy.retry.spacing cimport Spacing
-from proxy.retry.traffic cimport Traffic
 from proxy.retry.trial cimport Trial
 
 
@@ -43,7 +42,6 @@ cdef class Limit:
     cdef public double _slow
     cdef public double _slow_most
     cdef public double _slow_since
-    cdef public Traffic _traffic
     cdef public Trial _trial
 
     cpdef return_slowly(self, double now, bint cooldown=*)

@@ -83,14 +83,13 @@ class Limit:
     __slots__ = (
         "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for",
         "_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most",
-        "_slow_since", "_spaced", "_traffic", "_trial", "_unbound", "begun", "evidence", "grown", "held_at",
+        "_slow_since", "_spaced", "_trial", "_unbound", "begun", "evidence", "grown", "held_at",
         "is_draining", "last_ratio", "most", "pace", "part", "returns", "round_trip", "threshold", "timed_out_at",
         "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
         self.evidence = Evidence(traffic)
-        self._traffic = traffic
         self.most = _NEVER
         self.was_chance = False  # the last limit was given up, since attempts fail by chance
         self.returns = False  # held calls return from a cooldown, and nothing has cut the limit since
@@ -137,7 +136,7 @@ class Limit:
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
         if not cooldown and self.last_ratio > SLOW and self._times_out(now):
-            self._spaced = max(_PROBES, self._traffic.rate / 2)
+            self._spaced = max(_PROBES, self.evidence.traffic.rate / 2)
             self.pace.slow_down(self._spaced)
         if cooldown and self._quick_at == now:
             self.pace.resume(now)
@@ -158,7 +157,7 @@ class Limit:
         self._ended_at = now
         self._trial.end()
         self.evidence.skip(now)
-        self._traffic.skip(now)
+        self.evidence.traffic.skip(now)
 
     def is_over(self, in_use: int, now: float) -> bool:
         """Whether the limit has held no call for a while, and does not bind."""
@@ -248,7 +247,7 @@ class Limit:
         room = 1.0 - (max(1.0, slower) - 1.0) / (_MUCH_SLOWER - 1.0)
         by = 1.0 + _MORE * room ** (_STEEP if self._cut_at > self.begun else 2.0)
         by **= min(_MOST_AT_ONCE, max(_LEAST_AT_ONCE, _A_SECOND / pace))
-        more = _MORE_OF_USUAL * max(_PROBES, self._traffic.rate) / 2.0 * room * room
+        more = _MORE_OF_USUAL * max(_PROBES, self.evidence.traffic.rate) / 2.0 * room * room
         self._space_less(pace * by + more / pace)
 
     def _space_more(self, by: float, now: float) -> None:

@@ -237,7 +237,7 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     }
     taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}
     assert set(Lane.__slots__) == own | taken
-    assert set(Limit.__slots__) - set(SHARED[Limit]) == {"_traffic", "evidence", "grown", "part"}
+    assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
     assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost", "_lost_from", "probe"}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in (Spacing, Trial, Cohort))
 
