@@ -44,7 +44,7 @@ class Traffic:
         return self.is_watched or self.ended & 15 == 0
 
     def measure(self, now: float) -> None:
-        """Work out the rate anew, if that was not done within the last second. All is well."""
+        """Measure the rate again, if that was not done within the last second. All is well."""
         seconds = now - self._rated_at
         if seconds < _RATED_EVERY:
             return
