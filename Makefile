@@ -131,6 +131,7 @@ docs: $(DOCS) $(DEV) ## write the generated pages of docs/ again, and build the 
 	@$(BIN)/python tools/app_sees.py --write
 	@$(BIN)/python tools/config_keys.py --write
 	@$(BIN)/python tools/sdk_repeats.py --write
+	@$(BIN)/python tools/survives.py --write
 	@$(BIN)/python tools/command_pages.py --write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # -q would leave the warnings uncounted
 
