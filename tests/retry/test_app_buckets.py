@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.app_buckets import PartedQuota, make_app_bucket
+from proxy.retry.app_buckets import AppBudget, PartedQuota, make_app_bucket
 from proxy.retry.app_parts import AppParts
 from proxy.retry.apps import RANKS, Apps, NamedApp
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
+from proxy.retry.buckets import BudgetBucket
 
 WEB, BATCH = NamedApp("web", 4, RANKS["high"]), NamedApp("batch", 1, RANKS["normal"])
 APPS = Apps(known={"web": WEB, "batch": BATCH})
@@ -141,6 +144,39 @@ def test_a_budget_in_all_refuses_what_an_apps_own_would_grant() -> None:
     assert web.take(1.0, 0.0)
     assert not web.affords(1.0, 0.0)
     assert not batch.affords(1.0, 0.0)
+
+
+def test_an_apps_view_of_a_budget_shows_all_calls_and_spends_of_both() -> None:
+    bucket = make_app_bucket(BudgetSpec(percent=0, min_per_second=3, window=10, apps=APPS.shares))
+    web, batch = bucket.of_app(WEB), bucket.of_app(BATCH)
+    assert web.level(0.0) == bucket.level(0.0) == 3
+    assert web.charge_app_retry(0.0) == 1.0
+    assert web.level(0.0) == batch.level(0.0) == 2
+    assert batch.take(1.0, 0.0)
+    assert web.spendable(0.0) == 1
+    assert web.share(0.0) == bucket.share(0.0)
+    assert web.withheld() == bucket.withheld() == ""
+
+
+def test_a_budget_outside_this_process_answers_the_app_that_asked() -> None:
+    whole, own = Asked(), BudgetBucket(BudgetSpec(percent=0, min_per_second=3, window=10))
+    view = AppBudget(whole, own)
+    answers: list[tuple[float, bool]] = []
+    for granted in (True, False):
+        view.ask(1.0, 0.0, lambda price, granted: answers.append((price, granted)))
+        whole.answer(1.0, granted)
+    assert answers == [(1.0, True), (1.0, False)]
+    assert own.level(0.0) == 2  # what was granted, the app has spent of its own
+
+
+class Asked(BudgetBucket):
+    """A budget that is kept outside this process, as the views of apps see it."""
+
+    def __init__(self) -> None:
+        super().__init__(BudgetSpec(percent=0, min_per_second=3, window=10))
+
+    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        self.answer = answer
 
 
 # -- laws ----------

@@ -1,0 +1,45 @@
+"""The names of a call's callers: which calls share the evidence of a lane."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.caller import ROUTE, Caller, is_credentials, is_paths
+from proxy.retry.facts import MappingFields, Request
+
+GRPC = MappingFields([("content-type", "application/grpc")])
+NO_FIELDS = MappingFields([])
+
+
+def caller(method: str, path: str, fields: MappingFields = NO_FIELDS) -> Caller:
+    request = Request(method, "api.test", path, fields)
+    return Caller(request, fields, "route")
+
+
+def test_calls_of_a_route_and_method_are_lost_together() -> None:
+    assert caller("POST", "/a").lost_route() == caller("POST", "/b").lost_route()
+    assert caller("POST", "/a").lost_route() != caller("GET", "/a").lost_route()
+
+
+def test_calls_of_a_grpc_method_are_lost_together() -> None:
+    assert caller("POST", "/s/A", GRPC).lost_route() != caller("POST", "/s/B", GRPC).lost_route()
+    assert caller("POST", "/s/A", GRPC).lost_route() == caller("POST", "/s/A", GRPC).lost_route()
+    assert caller("GET", "/s/A", GRPC).lost_route() == caller("GET", "/s/B", GRPC).lost_route()  # gRPC is POST alone
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "fields", "has_path"),
+    [("GET", "/a", NO_FIELDS, True), ("POST", "/a", GRPC, False), ("OPTIONS", "*", NO_FIELDS, False)],
+)
+def test_a_path_is_told_apart_where_there_is_one(method: str, path: str, fields: MappingFields, has_path: bool) -> None:
+    one = caller(method, path, fields)
+    assert one.has_path() is has_path
+    assert (one.lost_path() != one.lost_route()) is has_path
+
+
+def test_the_kinds_of_names_are_told_apart() -> None:
+    one = caller("GET", "/a", MappingFields([("authorization", "Bearer x")]))
+    names = {"route": one.lost_route(), "path": one.lost_path(), "credential": one.credential()}
+    assert names["route"].startswith(ROUTE)
+    assert [kind for kind, name in names.items() if is_credentials(("", name))] == ["credential"]
+    assert [kind for kind, name in names.items() if is_paths(("", name))] == ["path"]

@@ -1,0 +1,87 @@
+"""A credential whose value stands in a file: when an attempt is made once more after a 401, and what is put aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from proxy.lab.driver import FixedDraws
+from proxy.retry.actions import Actions, Launch
+from proxy.retry.credentials import ASIDE
+from proxy.retry.dialect import Classify
+from proxy.retry.environment import Env
+from proxy.retry.facts import Class, MappingFields, Reply, Request
+from proxy.retry.key_files import RENEWED
+from proxy.retry.machine import Call
+from proxy.retry.policy import Backoff, Credentials, KeyFile, Policy, Strategy
+from proxy.retry.registry import Registry
+
+CLASSIFY = Classify(statuses={401: Class.FATAL, 503: Class.TRANSIENT})
+REFUSED = Reply(401, MappingFields([]), end=True)
+
+
+@dataclass
+class Play:
+    """One call with a credential in a file. `content`: what the file has; `reads`: how often it was read."""
+
+    content: str | None = "new"
+    reads: int = 0
+    aside: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        file = KeyFile("key", "Bearer {}")
+        self.credentials = Credentials("Authorization", ("Bearer old",), files=(file,))
+        strategy = Strategy("s", "standard", 3, Backoff(1.0, 1.0))
+        policy = Policy("a", "", strategy=strategy, classify=CLASSIFY, bucket=None, credentials=self.credentials)
+        self.env = Env(FixedDraws(1.0), credential_aside=lambda _, key: self.aside.append(key), read_key_file=self.read)
+        self.registry = Registry()
+        request = Request("GET", "api.test", "/")
+        self.call = Call(request, policy, self.registry.scope(policy, request, 0.0), self.env)
+
+    def read(self, path: str) -> str | None:
+        self.reads += 1
+        return self.content
+
+    def refused(self, attempt: int, now: float) -> Actions:
+        return self.call.head(attempt, REFUSED, now)
+
+
+def launches(actions: Actions) -> list[int]:
+    return [each.attempt for each in actions if isinstance(each, Launch)]
+
+
+def test_a_401_is_followed_by_one_attempt_with_the_new_value() -> None:
+    play = Play()
+    play.call.start(0.0)
+    assert launches(play.refused(1, 1.0)) == [2]
+    assert play.credentials.lines == [b"Authorization: Bearer new\r\n"]
+    assert [each.decision for each in play.call.so_far.history] == [RENEWED]
+    assert not play.aside
+
+
+def test_the_attempt_with_the_new_value_is_not_outdated_though_it_is_sent_at_that_instant() -> None:
+    play = Play()
+    play.call.start(0.0)
+    play.refused(1, 1.0)
+    assert not launches(play.refused(2, 2.0))
+    assert play.aside == [1]
+    assert play.call.so_far.upcoming.keys is not None
+    roster = play.registry.roster("a")
+    assert roster.aside_until(play.credentials.digests[0]) == 2.0 + ASIDE
+
+
+@pytest.mark.parametrize("content", ["old", None], ids=["the same value", "no value"])
+def test_without_a_new_value_no_attempt_follows(content: str | None) -> None:
+    play = Play(content)
+    play.call.start(0.0)
+    assert not launches(play.refused(1, 1.0))
+    assert play.reads == 1
+    assert play.aside == [1]
+
+
+def test_the_file_is_not_read_for_another_status() -> None:
+    play = Play()
+    play.call.start(0.0)
+    play.call.head(1, Reply(503, MappingFields([]), end=True), 1.0)
+    assert play.reads == 0
