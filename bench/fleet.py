@@ -2,8 +2,9 @@
 
 Sidecars are the store's own classes (`proxy.stores.redis`), many to a process, each with a connection of its own; Redis is
 a real one, started for the run. For each state the table has the scripts that Redis ran a second and sidecar (`INFO
-commandstats`), the processor time that it took (`INFO cpu`), and what the state is held to. Exits with 1 if a target is
-missed.
+commandstats`), the processor time that it took (`INFO cpu`), the time for which the bench's own loops were not late
+(below some nine tenths the machine has too few processors for the run: the sidecars then say less than they would), the
+connections, and what the state is held to. Exits with 1 if a target is missed.
 
     python bench/fleet.py                         all states, 50 sidecars
     python bench/fleet.py --sidecars 400 --states idle healthy --seconds 20
@@ -11,7 +12,8 @@ missed.
 
 The states: idle (the bucket was used, and no calls come), healthy (calls succeed; a quota, and with `pace` a rate that
 is not used up), failing (every tenth call fails once), scarce (the same, with a quota of 500 for all: no retry is to be
-refused), drained (calls fail, and the quota is empty), waiting (calls wait for a rate, more than it allows), holding (calls are held by a cooldown), places (calls wait for places under `concurrency`,
+refused), drained (calls fail, and the quota is empty), waiting (calls wait for a rate of 50/s), sharing (calls wait for a rate of 5/s
+for each sidecar), holding (calls are held by a cooldown), places (calls wait for places under `concurrency`,
 of which there is one for each sidecar, and end after a tenth of a second), limited (calls are held by a limit that all
 sidecars found at once), outage (calls are held by an outage, whose probes can't connect).
 """
@@ -30,6 +32,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
+from typing import NamedTuple
 
 from measure import free_port
 from redis import Redis
@@ -49,13 +52,17 @@ from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.members import SELDOM
 from proxy.stores.redis.store import RedisStore
 
-#: Calls a second of each sidecar.
+#: Calls a second of each sidecar, unless `--calls` says otherwise.
 CALLS = 10.0
+#: Seconds between two looks of a process at its loop: one that runs late has fewer.
+TICK = 0.05
+#: The part of a core that Redis may use for a thousand sidecars.
+CORES = 0.25
 #: Tokens a second of the rate that calls wait for: in all, and for each sidecar where all share it; and the calls that
 #: wait in each sidecar.
 RATE, RATE_EACH, WAITERS = 50.0, 5.0, 5
-#: Seconds in which a state settles, before anything is counted.
-SETTLES = 4.0
+#: Seconds in which a state settles, before anything is counted: in any fleet, and for each sidecar.
+SETTLES, SETTLES_EACH = 4.0, 0.006
 #: Scripts a second and sidecar, 5 % more at most; for `waiting` scripts a token, beside the reports of the processes.
 TARGETS = {
     "healthy": 1.0,
@@ -85,11 +92,40 @@ STATES = (
 SHARED = ("holding", "places", "limited", "outage")
 #: Seconds for which a call has its place.
 UNDER_WAY = 0.1
+#: The part of the attempts that are refused while a limit holds calls, so that it goes on.
+REFUSALS = 0.2
 RULES = Concurrency(1, 1000, 3600.0)
 REFUSED = AttemptEnding(False, True, False, True, "", "503")
 UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
 STANDARD = Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none"))
 REQUEST = Request("GET", "u.test", "/")
+
+
+class Run(NamedTuple):
+    """One state of a fleet. `settles`: the seconds before anything is counted; `calls`: calls a second and sidecar."""
+
+    url: str
+    state: str
+    sidecars: int
+    seconds: float
+    settles: float
+    calls: float
+
+
+class Figures(NamedTuple):
+    """The figures of one state: scripts a second and sidecar, Redis's processor (cores), microseconds a script, what came
+    of the calls (tokens that calls waited for, granted, refused), the part of the time for which the loops of the bench
+    were not late, and the connections to Redis.
+    """
+
+    scripts: float
+    cores: float
+    micros: float
+    tokens: int
+    granted: int
+    refused: int
+    on_time: float
+    connections: int
 
 
 @dataclass
@@ -162,25 +198,25 @@ class Held:
         """Do nothing: the call is not sent."""
 
 
-def spec_of(state: str, sidecars: int) -> BucketSpec:
+def spec_of(state: str, sidecars: int, calls: float) -> BucketSpec:
     """The bucket that the fleet shares in this state."""
     if state == "waiting":
         return RateSpec(RATE, RATE, store="redis")
     if state == "sharing":
         return RateSpec(RATE_EACH * sidecars, RATE_EACH * sidecars, store="redis")
     if state == "pace":
-        return RateSpec(2 * CALLS * sidecars, 2 * CALLS * sidecars, store="redis")
+        return RateSpec(2 * calls * sidecars, 2 * calls * sidecars, store="redis")
     capacity = {"drained": 10.0, "scarce": 500.0}.get(state, 100.0 * sidecars)
     return QuotaSpec(capacity=capacity, store="redis")
 
 
-async def make(url: str, state: str, sidecars: int) -> Sidecar:
+async def make(run: Run) -> Sidecar:
     """A sidecar that is connected."""
-    clock = asyncio.get_running_loop().time
-    store = RedisStore(url, timeout=1.0, on_outage="share", clock=clock, notify=lambda *_, **__: None)
+    clock, state, sidecars = asyncio.get_running_loop().time, run.state, run.sidecars
+    store = RedisStore(run.url, timeout=1.0, on_outage="share", clock=clock, notify=lambda *_, **__: None)
     factory = RedisFactory(Factory(), store, f"{state}:", clock)
     factory.upstreams = frozenset({"u"}) if state in SHARED else frozenset()
-    spec = spec_of(state, sidecars)
+    spec = spec_of(state, sidecars, run.calls)
     ref = BucketRef(spec, "fleet")
     limit = Concurrency(sidecars) if state == "places" else None
     policy = Policy("u", "", STANDARD, None, rate=ref)
@@ -225,9 +261,9 @@ def call(sidecar: Sidecar, state: str, number: int, now: float) -> None:
         sidecar.refused += 1
 
 
-async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> None:
+async def serve(sidecar: Sidecar, run: Run, offset: float, until: float) -> None:
     """The calls of one sidecar."""
-    loop = asyncio.get_running_loop()
+    loop, state = asyncio.get_running_loop(), run.state
     if state in ("waiting", "sharing"):
         assert sidecar.scope.rate is not None
         for _ in range(WAITERS):
@@ -251,26 +287,26 @@ async def serve(sidecar: Sidecar, state: str, offset: float, until: float) -> No
             factory = sidecar.factory
             factory.listen()
             await factory.listening.wait()
-        await trouble(sidecar, state, until)
+        await trouble(sidecar, run, until)
         return
     if state in ("waiting", "sharing", "holding", "places", "idle"):
         if state == "idle":
             call(sidecar, "failing", 0, loop.time())
         await asyncio.sleep(until - loop.time())
         return
-    await asyncio.sleep(offset / CALLS)
+    await asyncio.sleep(offset / run.calls)
     number = random.randrange(10)  # which of its calls fail is not the same for all
     while loop.time() < until:
         call(sidecar, state, number, loop.time())
         number += 1
-        await asyncio.sleep(1 / CALLS)
+        await asyncio.sleep(1 / run.calls)
 
 
-async def trouble(sidecar: Sidecar, state: str, until: float) -> None:
+async def trouble(sidecar: Sidecar, run: Run, until: float) -> None:
     """Calls that are held by a limit or an outage, and the attempts of those that are let through: they are served, or
     can't connect.
     """
-    loop, governor = asyncio.get_running_loop(), sidecar.scope.governor
+    loop, governor, state = asyncio.get_running_loop(), sidecar.scope.governor, run.state
     ending = UNCONNECTED if state == "outage" else REFUSED
 
     def come() -> Caller:
@@ -299,8 +335,15 @@ async def trouble(sidecar: Sidecar, state: str, until: float) -> None:
                     governor.failed(attempt, caller, ending, now, now, True, False)
                 else:
                     sidecar.granted += 1
-                    loop.call_later(UNDER_WAY, answer, governor, attempt, caller, now)
-        await asyncio.sleep(0.02)
+                    ends = refuse if random.random() < REFUSALS else answer
+                    loop.call_later(UNDER_WAY, ends, governor, attempt, caller, now)
+        await asyncio.sleep(max(0.02, run.sidecars / 5000))
+
+
+def refuse(governor: Governor, attempt: object, caller: Caller, sent: float) -> None:
+    """The attempt is refused: there are too many."""
+    governor.traffic.failed()
+    governor.failed(attempt, caller, REFUSED, sent, asyncio.get_running_loop().time(), False, False)
 
 
 def answer(governor: Governor, attempt: object, caller: Caller, sent: float) -> None:
@@ -310,53 +353,59 @@ def answer(governor: Governor, attempt: object, caller: Caller, sent: float) -> 
     governor.answered_well(attempt, caller, sent, now)
 
 
-async def run_sidecars(
-    url: str, state: str, own: int, sidecars: int, seconds: float, ready: Barrier
-) -> tuple[int, int, int]:
-    """The sidecars of one process: how many tokens calls that waited got, retries granted and refused."""
-    fleet = [await make(url, state, sidecars) for _ in range(own)]
+async def tick(until: float) -> int:
+    """The number of times that the loop came round, of those for which there was time."""
+    loop, count = asyncio.get_running_loop(), 0
+    while loop.time() < until:
+        count += 1
+        await asyncio.sleep(TICK)
+    return count
+
+
+async def run_sidecars(run: Run, own: int, ready: Barrier) -> tuple[int, int, int, float]:
+    """The sidecars of one process: how many tokens calls that waited got, retries granted and refused; and the part of
+    the time for which the loop was not late.
+    """
+    fleet = [await make(run) for _ in range(own)]
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, ready.wait)
-    until = loop.time() + SETTLES + seconds
-    work = [loop.create_task(serve(each, state, number / max(1, own), until)) for number, each in enumerate(fleet)]
-    await asyncio.sleep(SETTLES)
+    until = loop.time() + run.settles + run.seconds
+    work = [loop.create_task(serve(each, run, number / max(1, own), until)) for number, each in enumerate(fleet)]
+    await asyncio.sleep(run.settles)
     before = [(each.tokens, each.granted, each.refused) for each in fleet]
+    ticks = loop.create_task(tick(until))
     await asyncio.gather(*work)
     after = [(each.tokens, each.granted, each.refused) for each in fleet]
     lost = sum(each.store.outages for each in fleet)
     for each in fleet:
         each.store._running = False
     if lost:
-        print(f"{state}: {lost} outages", file=sys.stderr)
+        print(f"{run.state}: {lost} outages", file=sys.stderr)
     sums = [sum(row[place] for row in after) - sum(row[place] for row in before) for place in range(3)]
-    return sums[0], sums[1], sums[2]
+    return sums[0], sums[1], sums[2], await ticks * TICK / run.seconds
 
 
-def run_part(arguments: tuple[str, str, int, int, float], ready: Barrier, results: Callable[..., None]) -> None:
+def run_part(run: Run, own: int, ready: Barrier, results: Callable[..., None]) -> None:
     """Run one process's sidecars, and report what came of them."""
-    results(asyncio.run(run_sidecars(*arguments, ready)))
+    results(asyncio.run(run_sidecars(run, own, ready)))
 
 
-def measure(
-    url: str, state: str, sidecars: int, seconds: float, processes: int
-) -> tuple[float, float, float, tuple[int, ...]]:
-    """Scripts a second and sidecar, Redis's processor (cores), microseconds a script, and what came of the calls."""
+def measure(run: Run, processes: int) -> Figures:
+    """Run one state with so many processes."""
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(processes + 1), context.SimpleQueue()
-    shares = [sidecars // processes + (number < sidecars % processes) for number in range(processes)]
-    work = [
-        context.Process(target=run_part, args=((url, state, own, sidecars, seconds), ready, results.put))
-        for own in shares
-    ]
+    shares = [run.sidecars // processes + (number < run.sidecars % processes) for number in range(processes)]
+    work = [context.Process(target=run_part, args=(run, own, ready, results.put)) for own in shares]
     for each in work:
         each.start()
     ready.wait()
-    redis: Redis = Redis.from_url(url)
-    time.sleep(SETTLES)
+    redis: Redis = Redis.from_url(run.url)
+    time.sleep(run.settles)
     before, began = figures(redis), time.monotonic()
-    time.sleep(seconds - 0.5)
+    time.sleep(run.seconds - 0.5)
     after, took = figures(redis), time.monotonic() - began
-    sums = [0, 0, 0]
+    connections = redis.info("clients")["connected_clients"] - 1
+    sums = [0.0] * 4
     for _ in work:
         for place, value in enumerate(results.get()):
             sums[place] += value
@@ -364,11 +413,16 @@ def measure(
         each.join()
     redis.close()
     scripts, cpu = after[0] - before[0], after[1] - before[1]
-    return (
-        scripts / took / sidecars,
+    tokens, granted, refused = (round(each * took / run.seconds) for each in sums[:3])
+    return Figures(
+        scripts / took / run.sidecars,
         cpu / took,
         cpu / max(1, scripts) * 1e6,
-        tuple(round(each * (took / seconds)) for each in sums),
+        tokens,
+        granted,
+        refused,
+        sums[3] / processes,
+        connections,
     )
 
 
@@ -380,10 +434,29 @@ def figures(redis: Redis) -> tuple[int, float]:
     return scripts, cpu["used_cpu_user"] + cpu["used_cpu_sys"]
 
 
+def judge(run: Run, found: Figures) -> tuple[str, str]:
+    """The scripts of a state as they are shown, and its target, with "missed" if it was."""
+    state, counted = run.state, found.scripts
+    shown, target = f"{counted:.2f}", TARGETS.get(state)
+    if state in ("waiting", "sharing"):
+        tokens = found.tokens / (run.seconds - 0.5)
+        counted = (counted - 1 / SELDOM) * run.sidecars / max(1.0, tokens)
+        shown = f"{shown}: {counted:.2f} a token, of which {tokens:.0f} a second came"
+    elif state in ("pace", "failing", "scarce", "drained"):
+        shown += f" ({found.granted} granted, {found.refused} refused)"
+    if state == "scarce":
+        target, counted = 0.0, float(found.refused)  # retries refused
+    verdict = "" if target is None else f"{target:g}" + ("" if counted <= target * 1.05 else ": missed")
+    if run.sidecars >= 1000:
+        verdict += f", {CORES:g} cores" + ("" if found.cores <= CORES * run.sidecars / 1000 else ": missed")
+    return shown, verdict.removeprefix(", ")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sidecars", type=int, default=50)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--calls", type=float, default=CALLS, help="calls a second of each sidecar")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--states", nargs="*", choices=STATES, default=STATES)
     options = parser.parse_args()
@@ -405,6 +478,8 @@ def main() -> int:
             "no",
             "--dir",
             folder,
+            "--maxclients",
+            "30000",
         ]
         server = subprocess.Popen(command, stdout=subprocess.PIPE)
         try:
@@ -412,27 +487,26 @@ def main() -> int:
             for line in server.stdout:
                 if b"eady to accept" in line:
                     break
-            print(f"{options.sidecars} sidecars, {CALLS:g} calls a second each, {options.seconds:g} s a state\n")
+            settles = SETTLES + SETTLES_EACH * options.sidecars
             print(
-                "| state | scripts a second and sidecar | Redis, cores | us a script | target |\n| --- | --- | --- | --- | --- |"
+                f"{options.sidecars} sidecars, {options.calls:g} calls a second each, {options.seconds:g} s a state\n"
             )
+            print(
+                "| state | scripts a second and sidecar | Redis, cores | us a script | on time | connections | target |"
+            )
+            print("| --- | --- | --- | --- | --- | --- | --- |")
             for state in options.states:
-                each, cores, micros, sums = measure(
-                    f"redis://127.0.0.1:{port}/0", state, options.sidecars, options.seconds, options.processes
+                run = Run(
+                    f"redis://127.0.0.1:{port}/0", state, options.sidecars, options.seconds, settles, options.calls
                 )
-                shown, target = f"{each:.2f}", TARGETS.get(state)
-                counted = each
-                if state in ("waiting", "sharing"):
-                    tokens = sums[0] / (options.seconds - 0.5)
-                    counted = (each - 1 / SELDOM) * options.sidecars / max(1.0, tokens)
-                    shown = f"{each:.2f}: {counted:.2f} a token, of which {tokens:.0f} a second came"
-                elif state in ("pace", "failing", "scarce", "drained"):
-                    shown += f" ({sums[1]} granted, {sums[2]} refused)"
-                if state == "scarce":
-                    target, counted = 0.0, float(sums[2])  # retries refused
-                verdict = "" if target is None else f"{target:g}" + ("" if counted <= target * 1.05 else ": missed")
+                found_here = measure(run, options.processes)
+                shown, verdict = judge(run, found_here)
                 missed |= "missed" in verdict
-                print(f"| {state} | {shown} | {cores:.3f} | {micros:.0f} | {verdict} |", flush=True)
+                print(
+                    f"| {state} | {shown} | {found_here.cores:.3f} | {found_here.micros:.0f} | {found_here.on_time:.0%} "
+                    f"| {found_here.connections} | {verdict} |",
+                    flush=True,
+                )
         finally:
             server.terminate()
             server.wait()

@@ -26,6 +26,9 @@ PROMPT = 0.05
 #: Seconds between reports for each process of the fleet, and the most: so that Redis can serve thousands of processes,
 #: which report less often.
 PAUSE_EACH, LONG_PAUSE = 0.005, 0.25
+#: Seconds between reports of a process that holds calls, for each process of the fleet, and the most: a thousand that
+#: hold calls take no more than a quarter of Redis's processor.
+HOLD_EACH, HOLD_MOST = 0.0005, 0.5
 #: The most calls for which one message asks: the others are asked for with the next.
 ASKED = 100
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
@@ -77,6 +80,11 @@ _DEFINED = {
     "budget": ("percent", "min_per_second", "window"),
     "rate": ("rate", "burst", "when_empty", "initial"),
 }
+
+
+def hold_pause(often: float, crowd: int) -> float:
+    """Seconds between reports of a process that holds calls, in a fleet of so many; `often`: in a small one."""
+    return max(often, min(HOLD_MOST, HOLD_EACH * crowd))
 
 
 def space(prefix: str) -> str:

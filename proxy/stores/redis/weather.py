@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.stores.redis.bucket import RedisBucket, Store
+from proxy.stores.redis.bucket import PAUSE_EACH, RedisBucket, Store, hold_pause
 
-#: Seconds between reports of a process that holds calls or has attempts under way; and of one that does neither.
+#: Seconds between reports of a process that holds calls or has attempts under way (in large fleets: `hold_pause`), and
+#: of one that does neither.
 OFTEN, SELDOM = 0.25, 5.0
 #: Seconds between two reports if something has happened.
 _PROMPT = 0.05
@@ -68,7 +69,7 @@ class RedisWeather(RedisBucket):
         """Report that an attempt sent at `sent` was refused or slow, so that this part of the limit is left."""
         if not self._applies:
             self._news.cut, self._news.cut_sent = self._news.cut * part, sent
-            self._report_news(now)
+            self._report_news(now, max(_PROMPT, min(OFTEN, PAUSE_EACH * self.store.crowd)))
 
     def outage_began(self, now: float) -> None:
         """Report that attempts of this process show an outage."""
@@ -88,7 +89,7 @@ class RedisWeather(RedisBucket):
     def held(self, now: float) -> None:
         """Note that a call is held."""
         if self._knows and not self.store.out:
-            self._soon(max(now, self._sent_at + OFTEN) if self._wanting else now)
+            self._soon(max(now, self._sent_at + hold_pause(OFTEN, self.store.crowd)) if self._wanting else now)
 
     def look(self, now: float) -> None:
         """Ask Redis for the state of the lane, since another process has told of it."""
@@ -113,10 +114,10 @@ class RedisWeather(RedisBucket):
             self._said = None
         super().unheard(now)
 
-    def _report_news(self, now: float) -> None:
+    def _report_news(self, now: float, pause: float = _PROMPT) -> None:
         self._knows = True
         if not self.store.out:
-            self._soon(max(now, self._sent_at + _PROMPT))
+            self._soon(max(now, self._sent_at + pause))
 
     def _wanted(self) -> int:
         lane = self._lane
@@ -184,9 +185,9 @@ class RedisWeather(RedisBucket):
         if self._leaving:
             return
         if self._news.any:
-            self._soon(now + _PROMPT)
+            self._soon(now + (_PROMPT if self._news.turns else max(_PROMPT, min(OFTEN, PAUSE_EACH * self.store.crowd))))
         elif self._limited or self._out or lane.limit.is_on or lane.outage.is_on:
-            self._soon(now + (OFTEN if self._wanted() else SELDOM))
+            self._soon(now + (hold_pause(OFTEN, self.store.crowd) if self._wanted() else SELDOM))
 
 
 class _News:
@@ -201,9 +202,14 @@ class _News:
         self.cut, self.cut_sent = 1.0, -math.inf
 
     @property
+    def turns(self) -> bool:
+        """Whether a limit or an outage began or ended."""
+        return self.limit_began or self.limit_over or self.outage_began or self.outage_over
+
+    @property
     def any(self) -> bool:
         """Whether anything has happened."""
-        return self.limit_began or self.limit_over or self.outage_began or self.outage_over or self.cut < 1
+        return self.turns or self.cut < 1
 
     def add(self, earlier: _News) -> None:
         """Add what has happened earlier, and could not be reported."""
