@@ -65,6 +65,7 @@ class _Parser(argparse.ArgumentParser):
             verbs = re.findall(r"[a-z]+", chosen[2])
             near = difflib.get_close_matches(chosen[1], verbs, 1)
             message = f"there is no verb {chosen[1]}" + (f" (did you mean {near[0]}?)" if near else "")
+        message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
         self.exit(BAD_INPUT, f"redrive: {message}; {self.prog} --help says more\n")
 
 
