@@ -84,7 +84,7 @@ Samples = dict[str, float]
 #: Alerts about what does not happen here; deploy/prometheus/alerts_test.yml has them.
 PLAYED_ALONE = {
     *("RedriveAbsent", "RedriveConcurrencyFull", "RedriveLogLinesLost", "RedriveOutage", "RedriveRedisOut"),
-    "RedriveWorkersDying",
+    *("RedriveWorkersDying", "RedriveLimitUsedUp", "RedriveAppOutOfRetries"),
 }
 
 
