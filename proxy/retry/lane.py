@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.fleet_lane import FleetLane
@@ -345,7 +346,7 @@ class Lane:
                     self.queue,
                     keep_first=self.outage.is_on,
                     now=now,
-                    wait_of=lambda before: left + self.limit.wait_for(before, now, self._own_share),
+                    wait_of=partial(_wait_behind, left, self.limit, now, self._own_share),
                 )
         self.release(now, asking=waiter)
         if waiter in self._admitted:
@@ -611,3 +612,8 @@ class Lane:
     def _forget_places(self) -> None:
         self._taken.clear()
         self._before = 0
+
+
+def _wait_behind(left: float, limit: Limit, now: float, share: float, before: int) -> float:
+    """The seconds that a call waits with `before` others before it, of which `left` until any call is sent."""
+    return left + limit.wait_for(before, now, share)
