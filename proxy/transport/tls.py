@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import ssl
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.retry.routing import Endpoint
@@ -51,6 +52,17 @@ def place_of(endpoint: Endpoint, parent: str | None) -> str:
     return f"{endpoint.host} {endpoint.port} {endpoint.unix or ''} {parent or ''}"
 
 
+@dataclass(slots=True)
+class KeptSession:
+    """A session that is kept for a place. `used`: the number of connections that have resumed it. `once`: the server
+    seems to take each session for one connection only.
+    """
+
+    session: ssl.SSLSession
+    used: int = 0
+    once: bool = False
+
+
 class ResumingContext(ssl.SSLContext):
     """A client context that offers the TLS session kept last for the server ("place", see `place_of`) that is connected
     to.
@@ -61,7 +73,7 @@ class ResumingContext(ssl.SSLContext):
     for.
     """
 
-    sessions: OrderedDict[str, ssl.SSLSession]
+    sessions: OrderedDict[str, KeptSession]
     files: tuple[_File, ...]
     stale: bool
 
@@ -75,18 +87,29 @@ class ResumingContext(ssl.SSLContext):
     ) -> ssl.SSLObject:
         """Wrap a connection, with the session that is kept for this place (see `place_of`); TLS gets the name alone."""
         if isinstance(server_hostname, str):
-            session = session or self.sessions.get(server_hostname)
+            kept = self.sessions.get(server_hostname)
+            session = session or (None if kept is None else kept.session)
             server_hostname = server_hostname.partition(" ")[0]
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def keep(self, place: str, wrapped: ssl.SSLObject) -> None:
-        """Keep the session of the TLS connection `wrapped`, for the next one to this place. With TLS 1.3 the session
+        """Keep the session of the TLS connection `wrapped`, for the next ones to this place. With TLS 1.3 the session
         arrives only with data, so this is to be called after data has arrived.
+
+        Reading a session costs a copy of it, certificates included: half of what a resumed handshake costs here. So a
+        session that was resumed stays, and is offered again (decision 0017), unless the server takes each only once.
         """
+        kept = self.sessions.get(place)
+        if wrapped.session_reused and kept is not None and not kept.once:
+            kept.used += 1
+            self.sessions.move_to_end(place)
+            return
         session = wrapped.session
         if session is not None and session.has_ticket:
-            self.sessions.pop(place, None)
-            self.sessions[place] = session
+            # Refused after one use: the server takes each only once. After more: the session has expired, say.
+            once = kept is not None and (kept.once or kept.used == 1)
+            self.sessions[place] = KeptSession(session, once=once)
+            self.sessions.move_to_end(place)
             if len(self.sessions) > KEPT:
                 self.sessions.popitem(last=False)
 

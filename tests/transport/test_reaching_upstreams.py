@@ -7,7 +7,9 @@ import base64
 import os
 import socket
 import ssl
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,6 +110,63 @@ async def test_a_session_is_used_again(authority: Authority) -> None:
             assert (await app.ask("GET", "/api/")).status == 200
         assert upstream.connections == 3
         assert authority.server.session_stats()["hits"] >= 1
+
+
+async def test_a_session_that_was_resumed_is_not_read_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading one copies it. A server of tickets takes the same one for many connections."""
+    read = []
+    place = Contexts.get
+
+    def noted(*asked: Any) -> Any:
+        context = place(*asked)
+        read.append(context)
+        return context
+
+    monkeypatch.setattr(Contexts, "get", noted)
+    before = authority.server.session_stats()["hits"]
+    async with (
+        Upstream(answer(200, b"ok", "Connection: close"), tls=authority.server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        kept = []
+        for _ in range(6):
+            assert (await app.ask("GET", "/api/")).status == 200
+            kept += [each.session for each in read[-1].sessions.values()]
+    assert authority.server.session_stats()["hits"] - before == 5
+    assert all(each is kept[0] for each in kept)
+
+
+@dataclass
+class Ended:
+    """What a context asks of a connection's TLS when data has arrived."""
+
+    session_reused: bool
+    session: Any = field(default_factory=lambda: SimpleNamespace(has_ticket=True))
+
+
+def test_a_server_that_takes_a_session_once_gets_another_each_time() -> None:
+    """It is found out when it refuses one that was used once; one that was used often has expired."""
+    context: Any = Contexts().get(False, None, "http/1.1")
+
+    def shown(resumed: bool) -> Any:
+        """The session that the next connection offers, after this one."""
+        context.keep("a.test 443", Ended(resumed))
+        return context.sessions["a.test 443"].session
+
+    first = shown(False)
+    assert [shown(True) for _ in range(5)] == [first] * 5
+    second = shown(False)
+    assert second is not first
+    assert [shown(True), shown(True)] == [second] * 2
+    third = shown(False)
+    assert shown(True) is third
+    fourth = shown(False)
+    following = [shown(True) for _ in range(3)]
+    assert fourth is not third
+    assert len({id(each) for each in (fourth, *following)}) == 4
 
 
 async def test_sessions_of_two_ports_of_a_name_are_used_again(tmp_path: Path) -> None:
