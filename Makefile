@@ -58,12 +58,12 @@ FAST_TESTS := tests/retry tests/vectors tests/policy tests/wire tests/config tes
 
 .PHONY: test
 test: $(if $(wildcard $(DEV)),$(DEV),$(FAST)) ## run the fast tests, in a minute or two on any machine (ARGS="-k name" for some)
-	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rs $(FAST_TESTS) $(ARGS)
+	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rsfE $(FAST_TESTS) $(ARGS)
 
 .PHONY: test-all
 test-all: $(DEV) ## run all tests, as CI does; as root with apt it also installs curl, node, chromium, promtool, redis
 	@sh scripts/system-packages
-	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rs $(ARGS)
+	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rsfE $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)

@@ -346,10 +346,10 @@ class ServerProcess:
             await self._step(self._listeners.close("listen"))
         cut = await self._step(self._serving.close(at_once=self._end.at_once.is_set()), 0)
         await self._step(self._listeners.close("admin", "probe"))
-        self._notices.notify("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         if self._figures is not None:
             await self._step(self._send_once(self._figures))
-            self._figures.close()
+            await asyncio.to_thread(self._figures.close)
+        self._notices.notify("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
         if self._notices.also is not None:
             self._notices.also.close()
         self._sink.close()
@@ -423,7 +423,7 @@ class ServerProcess:
 
     async def _send_once(self, sender: MetricSender) -> None:
         gauges = await self._gauges()
-        await asyncio.to_thread(sender.send, await gauge_view.copied(self._metrics), gauges, wall())
+        sender.send(await gauge_view.copied(self._metrics), gauges, wall())
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
         """The metrics as they are now, and their content type; the text is made in a thread, from a copy."""

@@ -44,18 +44,26 @@ class MetricSender:
         self._resource = own_resource()
         self._scope = InstrumentationScope("redrive", __version__)
         self._exporter: OTLPMetricExporter = connected(OTLPMetricExporter)
+        self._thread: threading.Thread | None = None  # the one that sends, or has sent
 
     def send(self, metrics: Metrics, gauges: Gauges, now: float) -> None:
-        """Send the figures as they are at the time `now` (seconds since 1970). The calling thread waits for the
-        collector.
+        """Send the figures as they are at the time `now` (seconds since 1970), in a thread that does not keep the
+        process from its end. Figures that are due while earlier ones still wait for the collector are left out.
         """
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._export, args=(metrics, gauges, now), daemon=True)
+            self._thread.start()
+
+    def _export(self, metrics: Metrics, gauges: Gauges, now: float) -> None:
         at = int(now * 1e9)
         found = [self._metric(family, at) for family in families(metrics, gauges)]
         scope = ScopeMetrics(self._scope, [metric for metric in found if metric.data.data_points], "")
         self._exporter.export(MetricsData([ResourceMetrics(self._resource, [scope], "")]))
 
     def close(self) -> None:
-        """Give up what is being sent, within a bounded time."""
+        """Wait for what is being sent, and then give it up, within a bounded time."""
+        if self._thread is not None:
+            self._thread.join(CLOSING)
         last = threading.Thread(target=self._exporter.shutdown, daemon=True)
         last.start()
         last.join(CLOSING)

@@ -173,10 +173,11 @@ class StagedPool(Pool):
         idempotent: bool | None = None,
         not_on: Collection[object] = (),
         alone: bool = False,
+        app: object = None,
     ) -> Connection:
         return self.stage.connect(origin, tunnel=False)
 
-    async def open_tunnel(self, origin: Any, *, within: float) -> Connection:
+    async def open_tunnel(self, origin: Any, *, within: float, app: object = None) -> Connection:
         return self.stage.connect(origin, tunnel=True)
 
 

@@ -41,10 +41,11 @@ async def hold(running: Redrive, calls: int) -> None:
     await until(are_held)
 
 
-def owner_of(port: int, pids: set[int]) -> int:
-    """The process whose connection comes from this local port."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    (inode,) = {line.split()[9] for line in lines if line.split()[1].endswith(f":{port:04X}")} - {"0"}
+def owner_of(port: int, to: int, pids: set[int]) -> int:
+    """The process whose connection comes from this local port and goes to that one."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ends = f":{port:04X}", f":{to:04X}"
+    (inode,) = {row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1])} - {"0"}
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # a descriptor may be closed between the list and the look
@@ -95,11 +96,11 @@ async def test_another_worker_probes_when_the_one_that_does_is_killed(tmp_path: 
 
         server = await asyncio.start_server(hang, "127.0.0.1", upstream.port)
         async with asyncio.timeout(SECONDS):
-            victim = owner_of(await came.get(), workers_of(running.pid))
+            victim = owner_of(await came.get(), upstream.port, workers_of(running.pid))
             assert came.empty()
             os.kill(victim, signal.SIGKILL)
             await ended({victim})
-            assert owner_of(await came.get(), workers_of(running.pid)) != victim
+            assert owner_of(await came.get(), upstream.port, workers_of(running.pid)) != victim
         server.close()
         silent.set()
         await upstream.start()
@@ -162,7 +163,7 @@ async def test_places_of_a_killed_worker_come_back(tmp_path: Path) -> None:
             while came.qsize() < 2:  # noqa: ASYNC110 - what other processes do sets no event here
                 await asyncio.sleep(0.01)
             came.get_nowait()
-            victim = owner_of(came.get_nowait(), workers_of(running.pid))
+            victim = owner_of(came.get_nowait(), upstream.port, workers_of(running.pid))
             limited = (await metrics(running))("redrive_concurrency_limit", upstream="a")
             assert limited < float("inf")
             os.kill(victim, signal.SIGKILL)

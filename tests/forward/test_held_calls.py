@@ -175,7 +175,7 @@ async def test_from_the_beginning_of_the_end_no_call_is_held() -> None:
 async def test_a_worker_that_another_replaces_holds_its_calls() -> None:
     async with outage() as there:
         app = await there.call()
-        there.front.path.drain(retires=True)
+        there.front.path.drain(replaced=True)
         assert there.governor.held() == 1
         await there.upstream.start()
         assert (await app.read()).status == 200

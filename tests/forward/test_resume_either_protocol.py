@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,21 +201,24 @@ def signed(headers: str, age: float = 0.0, scheme: str = "AWS4-HMAC-SHA256") -> 
         (("Authorization: Digest username=a",), "", False),
         (("Authorization: Hawk id=a",), "", False),
         (("Authorization: Basic a", "Authorization: Basic b"), "", False),
-        (signed("host;x-amz-content-sha256;x-amz-date"), "", True),
-        (signed("host;x-amz-date", 230.0), "", True),
-        (signed("host;x-amz-date", 241.0), "", False),
-        (signed("host;x-amz-date", scheme="AWS4-ECDSA-P256-SHA256"), "", False),
-        (signed("host;range;x-amz-date"), "", False),
-        (signed("host;if-match;x-amz-date"), "", False),
-        (signed("host;if-range;x-amz-date"), "", False),
-        (signed("host;if-modified-since;x-amz-date"), "", False),
+        (partial(signed, "host;x-amz-content-sha256;x-amz-date"), "", True),
+        (partial(signed, "host;x-amz-date", 230.0), "", True),
+        (partial(signed, "host;x-amz-date", 241.0), "", False),
+        (partial(signed, "host;x-amz-date", scheme="AWS4-ECDSA-P256-SHA256"), "", False),
+        (partial(signed, "host;range;x-amz-date"), "", False),
+        (partial(signed, "host;if-match;x-amz-date"), "", False),
+        (partial(signed, "host;if-range;x-amz-date"), "", False),
+        (partial(signed, "host;if-modified-since;x-amz-date"), "", False),
         ((), "?X-Amz-Signature=a&X-Amz-SignedHeaders=host", True),
         ((), "?X-Amz-SignedHeaders=host%3Brange&X-Amz-Signature=a", False),
     ],
 )
-async def test_the_kinds_of_authorization(lines: tuple[str, ...], path: str, goes_on: bool) -> None:
+async def test_the_kinds_of_authorization(
+    lines: tuple[str, ...] | Callable[[], tuple[str, ...]], path: str, goes_on: bool
+) -> None:
     async with playing(1, begun(), rest()) as upstream, Front(to("api", upstream.url, **policy(1))) as front:
-        reply = await asked(front, 1, "GET", f"/api/file{path}", *lines)
+        given = lines() if callable(lines) else lines  # signatures of now, not of when the tests were collected
+        reply = await asked(front, 1, "GET", f"/api/file{path}", *given)
         assert isinstance(reply, Answer if goes_on else CutError)
         assert len(upstream.requests) == 1 + goes_on
 

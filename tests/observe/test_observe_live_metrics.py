@@ -77,6 +77,7 @@ upstreams:
   keys: {url: URL/keys, credentials: {header: x-api-key, values: [a, b]}}
   rejecting: {url: URL/cooling, strategy: none, pushback: {cooldown: reject}}
   rpc: {url: URL/rpc, services: ["*"]}
+  files: {url: URL/files, resume: {max: 1}, answers: off}
   big: {url: URL/big, strategy: {kind: standard, backoff: {base: 60s, max: 60s, jitter: none}}}
 """
 
@@ -95,6 +96,11 @@ async def step(turn: Turn) -> None:
         await turn.write(answer(200))
     elif path.startswith("/keys"):
         await turn.write(answer(401))
+    elif path.startswith("/files") and turn.request.one("range") is None:  # an answer that breaks, and goes on
+        await turn.write(b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Length: 4\r\n\r\nab')
+        turn.reset()
+    elif path.startswith("/files"):
+        await turn.write(answer(206, b"cd", 'ETag: "1"', "Content-Range: bytes 2-3/4"))
     elif path.startswith("/cooling"):
         await turn.write(answer(429, b"", "Retry-After: 50"))
     else:
@@ -132,7 +138,7 @@ async def troubled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tu
         before = await scrape(running)
         await call(running, "/down/x", 60)
         await call(running, "/fine/x", 60)
-        for name in ("ill", "shut", "keys", "rejecting"):
+        for name in ("ill", "shut", "keys", "rejecting", "files"):
             await call(running, f"/{name}/x", 8)
         async with aiohttp.ClientSession() as session:
             grpc = {"Content-Type": "application/grpc", "TE": "trailers"}
