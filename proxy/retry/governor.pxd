@@ -6,6 +6,8 @@ from proxy.retry.caller cimport Caller
 from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.facts cimport Request
 from proxy.retry.lane cimport Lane
+from proxy.retry.lost_paths cimport LostPath, LostPaths
+from proxy.retry.outage cimport Outage
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.usual_times cimport UsualTimes, timed_route
 from proxy.retry.weather_changes cimport WeatherWatch
@@ -26,7 +28,7 @@ cdef class Governor:
     cdef public Lane first
     cdef public object _lanes
     cdef public long _credentials
-    cdef public object _lost_paths
+    cdef public LostPaths _lost_paths
     cdef public long _paths
     cdef public object _ends
     cdef public set _holding
@@ -50,9 +52,13 @@ cdef class Governor:
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
     @cython.locals(base=Lane, lane=Lane)
     cpdef _answered(self, Caller caller, double now, bint own)
+    @cython.locals(lane=Lane)
+    cpdef list _own_answered(self, Caller caller, double now)
+    @cython.locals(lane=Lane, outage=Outage, row=LostPath, of_path=long, was_suspected=bint)
+    cpdef _route_lost(self, Caller caller, AttemptEnding ending, double now, Lane base)
     @cython.locals(base=Lane, lane=Lane, usual=double)
     cpdef _refused(self, object attempt, Caller caller, AttemptEnding ending, double sent, double now, bint cools)
-    @cython.locals(base=Lane, lane=Lane)
+    @cython.locals(base=Lane, outage=Outage)
     cpdef _lost(self, Caller caller, AttemptEnding ending, double now, bint again)
     @cython.locals(lane=Lane)
     cpdef bint _is_lost(self, Caller caller) except -1
@@ -68,6 +74,7 @@ cdef class Governor:
     cpdef Lane _keep(self, tuple name, Lane lane)
     cpdef Lane _make(self, tuple name)
     cpdef bint _tells_credentials_apart(self) except -1
+    cpdef bint _tells_paths_apart(self) except -1
     @cython.locals(lane=Lane, holding=set, watch=WeatherWatch)
     cpdef _look(self, changed, double now)
     cpdef _watch(self)

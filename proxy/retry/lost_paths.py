@@ -52,7 +52,10 @@ class LostPaths:
                 del self._rows[next(iter(self._rows))]
             row = self._rows[path] = LostPath(now)
         row.count += 1
-        row.endings = [*row.endings[1 - _KEPT :], how]
+        endings = row.endings
+        if len(endings) >= _KEPT:
+            del endings[0]
+        endings.append(how)
         return row
 
     def answered(self, path: str, now: float) -> None:
