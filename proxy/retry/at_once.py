@@ -20,8 +20,8 @@ def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
     """Let a call of this app pass all gates of the scope, and take there what its attempt costs; False if any of them
     might hold it: then nothing is taken.
     """
-    if scope.mode != "enforce":
-        return True  # no gate holds it
+    if scope.mode:
+        return True  # no gate holds it: the policy observes, or is off
     if scope.ungated:
         return not scope.governor.holds(now)
     if scope.governor.holds(now) or scope.keys is not None:
@@ -41,7 +41,7 @@ def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
 
 def turn_back(scope: ScopeState, now: float) -> None:
     """Give back what a call took that passed the gates, because its attempt is not sent."""
-    if scope.ungated or scope.mode != "enforce":
+    if scope.ungated or scope.mode:
         return
     for gate in (scope.rate, scope.limiter):
         if gate is not None:
@@ -54,10 +54,10 @@ def began(scope: ScopeState, app: NamedApp | None, now: float) -> Traffic | None
     """Count a call of this app, and its attempt that is sent. Returns the count in which the attempt is under way, if
     any.
     """
-    bucket = scope.used_bucket(app)
+    bucket = scope.used_bucket(app) if scope.mode or app is not None else scope.bucket
     if bucket is not None:
         bucket.begin(now)
-    if scope.mode == "off":
+    if scope.mode == 2:  # off
         return None
     traffic = scope.governor.traffic
     traffic.flying += 1
@@ -68,10 +68,10 @@ def succeeded(scope: ScopeState, lane: ScopeState, app: NamedApp | None, now: fl
     """Report a success of this app to the bucket of the scope, and to the gates of `lane`: the state of the credential
     that the attempt carried, or the scope itself.
     """
-    bucket = scope.used_bucket(app)
+    bucket = scope.used_bucket(app) if scope.mode or app is not None else scope.bucket
     if bucket is not None:
         bucket.succeeded(None, now)
-    if lane.ungated or lane.mode != "enforce":
+    if lane.ungated or lane.mode:
         return
     if lane.pacing is not None:
         lane.pacing.learn(False, now)

@@ -14,7 +14,7 @@ cdef class LookUp:
 
 cdef class ScopeState:
     cdef public str value
-    cdef public str mode
+    cdef public int mode
     cdef public Bucket bucket
     cdef public tuple rates
     cdef public object outputs
