@@ -14,6 +14,8 @@ cdef class GivenUp:
     cdef public bytes digest
     cdef public double at
     cdef public double connected
+    cdef public bint is_usual
+    cdef public bint is_usual_elsewhere
 
     cdef bint is_by(self, str client, method, authority) except -1
 

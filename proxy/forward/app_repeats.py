@@ -53,10 +53,14 @@ class LastCalls(Protocol):
 
 class GivenUp:
     """A call that was given up at time `at` (seconds): its client, request, and the digest of its body. `prefix`: its
-    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent.
+    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent. `is_usual`:
+    its URL was called again as late as it is called anyway, on the same connection; `is_usual_elsewhere`: on another.
     """
 
-    __slots__ = ("agent", "at", "authority", "client", "connected", "digest", "method", "path", "prefix")
+    __slots__ = (
+        "agent", "at", "authority", "client", "connected", "digest", "is_usual", "is_usual_elsewhere", "method", "path",
+        "prefix",
+    )  # fmt: skip
 
     def __init__(self, record: CallRecord, request: Request, digest: bytes, connected: float) -> None:
         client = record.client
@@ -69,6 +73,7 @@ class GivenUp:
         self.path = request.path
         self.digest = digest
         self.at = record.ended
+        self.is_usual = self.is_usual_elsewhere = False
 
     def is_by(self, client: str, method: str, authority: str) -> bool:
         """Whether a new call, already known to have the same path, has this client (`host:port`; the port may differ),
@@ -153,6 +158,8 @@ class AppRepeats:
         if not 0.0 <= gap <= WINDOW:  # below 0 it was sent before the answer to the other was there
             return False
         same = record.client == found.client and connected == found.connected
+        if found.is_usual if same else found.is_usual_elsewhere:
+            return False  # all further calls come later still
         if not same and (gap > SHORT or connected < found.at or found.agent is None):
             return False
         if found.digest != _digest(body):
@@ -162,6 +169,10 @@ class AppRepeats:
             usual = self._usual = UsualCalls(self._last.last_calls())
             self._usual_at = record.ended
         if usual.chance(record, gap, own=same) > CHANCE:
+            if same:
+                found.is_usual = True
+            else:
+                found.is_usual_elsewhere = True
             return False
         return same or first(request.fields, "user-agent") == found.agent  # the field's look-up takes longest
 
