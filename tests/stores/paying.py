@@ -52,7 +52,8 @@ class Calls:
 
 async def live(sidecars: Make, server: RedisServer, count: int, **options: object) -> list[Sidecar]:
     loop = asyncio.get_running_loop()
-    fleet = [sidecars(server, clock=loop.time, timeout=2.0, on_outage="share", **options) for _ in range(count)]
+    options = {"timeout": 2.0, "on_outage": "share", **options}
+    fleet = [sidecars(server, clock=loop.time, **options) for _ in range(count)]
     for each in fleet:
         each.now = loop.time()
         await each.store.open()

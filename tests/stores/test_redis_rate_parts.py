@@ -109,3 +109,25 @@ async def test_without_use_there_is_no_part(own_redis: RedisServer, sidecars: Ma
     rate.gate.leave(call, asyncio.get_running_loop().time())
     await until(lambda: rate.lease.part == 0 and rate.lease.held == 0)
     assert rate.level(asyncio.get_running_loop().time()) > 0
+
+
+async def test_an_outage_after_which_redis_has_its_data_keeps_the_bound(own_redis: RedisServer, sidecars: Make) -> None:
+    """Redis kept its data: each part has come in full meanwhile, and was spent as a share."""
+    sent: list[float] = []
+    fleet = await live(sidecars, own_redis, 4, timeout=0.3)
+    rates = [each.bucket(SPEC) for each in fleet]
+    calls = [Calls(rate, sent) for rate in rates for _ in range(4)]
+    for each in calls:
+        each.ask()
+    await until(lambda: sum(rate.lease.part for rate in rates) > 0.9 * SPEC.rate)
+    await until(lambda: all(each.store.share_now(each.store._clock()).of == 4 for each in fleet))
+    own_redis.stop()
+    await until(lambda: all(each.store.out for each in fleet))
+    before = len(sent)
+    await until(lambda: len(sent) >= before + 300)
+    own_redis.go_on()
+    await until(lambda: not any(each.store.out for each in fleet))
+    await until(lambda: len(sent) >= before + 900)
+    for each in calls:
+        each.stop()
+    check(sent, SPEC.rate, 1.5 * SPEC.burst)

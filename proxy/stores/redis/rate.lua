@@ -161,17 +161,17 @@ if now - scanned >= pause or now < scanned then
 end
 net = math.min(net, capacity - leased - rooms)
 
--- apply what was earned, or was spent while Redis was out
-local change = changed - changed_before
-if change > 0 then
-  net = net + math.min(change, math.max(0, capacity - net - leased - rooms - own))
-else
-  subtract(-change)
-end
-
 -- return what is not kept to the pool
 local lease = math.min(keep, own)
 net = math.min(capacity - leased - rooms - lease, net + own - lease)
+
+-- apply what was earned, or was spent while Redis was out; after an outage the sender's part has just come into the pool
+local change = changed - changed_before
+if change > 0 then
+  net = net + math.min(change, math.max(0, capacity - net - leased - rooms - lease))
+else
+  subtract(-change)
+end
 
 -- the sender's part
 holders = math.max(1, holders)
