@@ -137,3 +137,94 @@ async def test_what_goes_on_and_is_committed_then(
         assert (reply.answer.status, reply.answer.body) == (200, BODY[:50])
         (call,) = await front.observed.until(1)
         assert (call["outcome"], call["attempts"], len(upstream.requests)) == (Outcome.COMMITTED, 1, 1)
+
+
+NEVER_KEPT: dict[str, tuple[str, Played, tuple[str, ...]]] = {
+    "a stream of events": ("GET", Played(BODY, ("Content-Type: text/event-stream",)), ()),
+    "NDJSON": ("GET", Played(BODY, ("Content-Type: application/x-ndjson",)), ()),
+    "a JSON sequence": ("GET", Played(BODY, ("Content-Type: application/json-seq",)), ()),
+    "Amazon's event stream": ("GET", Played(BODY, ("Content-Type: application/vnd.amazon.eventstream",)), ()),
+    "parts that replace each other": (
+        "GET",
+        Played(BODY, ("Content-Type: multipart/x-mixed-replace; boundary=x",)),
+        (),
+    ),
+    "X-Retry-Disable": ("GET", Played(BODY), ("X-Retry-Disable: true",)),
+    "If-Match": ("GET", Played(BODY), ('If-Match: "a"',)),
+    "If-None-Match: *": ("GET", Played(BODY), ("If-None-Match: *",)),
+    "If-Unmodified-Since": ("GET", Played(BODY), ("If-Unmodified-Since: Thu, 01 Jan 2026 00:00:00 GMT",)),
+    "a PUT": ("PUT", Played(BODY), ()),
+    "a DELETE": ("DELETE", Played(BODY), ()),
+    "a POST": ("POST", Played(BODY), ()),
+}
+
+
+@either
+@upstreams
+@pytest.mark.parametrize("name", NEVER_KEPT)
+async def test_what_is_never_kept_is_not_asked_for_again(app: Protocol, spoken: Protocol, name: str) -> None:
+    method, played, lines = NEVER_KEPT[name]
+    broken = Played(played.body, played.fields, come=50, then="breaks")
+    async with (
+        playing(spoken, broken, Played(BODY)) as upstream,
+        Front(to("api", upstream.url, **policy(spoken))) as front,
+    ):
+        reply = await asked(front, app, method, "/api/x", *lines, body=b"x" if method in ("PUT", "POST") else b"")
+        assert isinstance(reply, CutError)
+        assert (reply.answer.status, len(upstream.requests)) == (200, 1)
+        assert front.observed.outcomes == [Outcome.COMMITTED]
+
+
+KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
+    "OPTIONS": ("OPTIONS", ()),
+    "a POST with a key": ("POST", ("Idempotency-Key: a",)),
+    "a PATCH with a key": ("PATCH", ("Idempotency-Key: a",)),
+    "a DELETE with a key": ("DELETE", ("Idempotency-Key: a",)),
+    "a GET with If-None-Match": ("GET", ('If-None-Match: "a"',)),
+    "a GET with If-Modified-Since": ("GET", ("If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT",)),
+}
+
+
+@either
+@upstreams
+@pytest.mark.parametrize("name", KEPT)
+async def test_what_else_is_kept(app: Protocol, spoken: Protocol, name: str) -> None:
+    method, lines = KEPT[name]
+    async with (
+        playing(spoken, Played(BODY, come=50, then="breaks"), Played(BODY)) as upstream,
+        Front(to("api", upstream.url, **policy(spoken))) as front,
+    ):
+        reply = await asked(front, app, method, "/api/x", *lines, body=b"x" if method in ("PATCH", "POST") else b"")
+        assert isinstance(reply, Answer)
+        assert (reply.body, len(upstream.requests)) == (BODY, 2)
+
+
+@either
+@upstreams
+@pytest.mark.parametrize("size", [65536, 65537])
+async def test_the_default_keeps_64_kib(app: Protocol, spoken: Protocol, size: int) -> None:
+    body = bytes(200_000)
+    async with (
+        playing(spoken, Played(body, come=size, then="breaks"), Played(body)) as upstream,
+        Front(to("api", upstream.url, **policy(spoken, answers=WholeAnswers(pause=60.0, wait=60.0)))) as front,
+    ):
+        reply = await asked(front, app, "GET", "/api/x")
+        assert isinstance(reply, Answer if size == 65536 else CutError)
+        assert len(upstream.requests) == (2 if size == 65536 else 1)
+
+
+@either
+@upstreams
+async def test_the_retry_pays_waits_and_counts(app: Protocol, spoken: Protocol) -> None:
+    plays = Played(BODY, come=50, then="breaks"), Played(BODY, sized=False, come=0, then="breaks"), Played(BODY)
+    async with (
+        playing(spoken, *plays) as upstream,
+        Front(to("api", upstream.url, **policy(spoken))) as front,
+    ):
+        reply = await asked(front, app, "GET", "/api/x")
+        assert isinstance(reply, Answer)
+        assert reply.one("x-attempt-count") == "3"
+        assert [each.one("x-attempt-count") for each in upstream.requests] == ["1", "2", "3"]
+        (call,) = await front.observed.until(1)
+        assert [each.price for each in call["history"]] == [0.0, 5.0, 5.0]
+        assert [each.delay is not None and each.delay > 0 for each in call["history"]] == [True, True, False]

@@ -71,6 +71,12 @@ def test_chance_is_met_with_retries(tmp_path: Path) -> None:
     assert post.success_rate == pytest.approx(0.7, abs=0.01)
 
 
+def test_answers_that_break_are_asked_for_again(tmp_path: Path) -> None:
+    text = f"{STEADY}upstream: {{breaking: 30%}}\n"
+    assert best(tmp_path, text, Terms(max_attempts=3)).success_rate == pytest.approx(1 - 0.3**3, abs=0.005)
+    assert best(tmp_path, text, Terms(idempotent=False)).success_rate == pytest.approx(0.7, abs=0.01)
+
+
 def test_endpoints_and_keys_that_fail_alone_are_passed_over(tmp_path: Path) -> None:
     outage = "outages: [{at: 30s, lasts: 1m, endpoint: 1}]\n"
     assert best(tmp_path, f"{STEADY}upstream: {{endpoints: 2}}\n{outage}").success_rate == 1.0

@@ -183,6 +183,17 @@ def test_streams_that_stall_are_made_again_where_their_first_byte_is_bounded(tmp
     assert "attempts_exhausted" in none.outcomes
 
 
+def test_answers_that_break_are_asked_for_again_while_they_are_kept(tmp_path: Path) -> None:
+    text = (
+        "duration: 1m\ncalls: 20/s\nsidecars: 1\nupstream: {breaking: 20%}\npolicy: {bucket: off}\n"
+        "compare: {unkept: {answers: off}}\n"
+    )
+    kept, unkept, none, _ = played(tmp_path, text)
+    assert kept.success_rate > 0.98
+    assert 0.7 < unkept.success_rate < 0.9 and 0.7 < none.success_rate < 0.9
+    assert "committed" in unkept.outcomes
+
+
 def test_what_is_measured_does_not_run_away(tmp_path: Path) -> None:
     """Were a hedge's own time measured in the place of the one that it was sent for, the percentile would fall minute
     by minute, and with no bound to speak of more and more calls would be hedged.

@@ -233,6 +233,8 @@ class _Scheduler:
             silence = self._silence("attempt_timeout")
             if latency > silence:
                 return "attempt_timeout", silence
+        if scenario.breaking and chance.random() < scenario.breaking:
+            return "reset", latency
         return None, latency
 
     def _silence(self, kind: Kind) -> float:

@@ -271,7 +271,7 @@ class _Run:
 def _alone(scenario: Scenario, said: Other) -> Scenario:
     """The scenario of another upstream (a fallback), as `said` describes it, without outages and limits."""
     can = {name: getattr(said, name) for name in ("latency", "failing", "capacity", "queue", "overload", "retry_after")}
-    return replace(scenario, **can, slow=0.0, limit=None, tokens=None, endpoints=1, outages=(), routes=())
+    return replace(scenario, **can, slow=0.0, breaking=0.0, limit=None, tokens=None, endpoints=1, outages=(), routes=())
 
 
 def _requests(column: Column, scenario: Scenario) -> list[list[Request]]:

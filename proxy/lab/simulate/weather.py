@@ -98,6 +98,7 @@ class Scenario:
     slow: float = 0.0
     slow_latency: float = 1.0
     failing: float
+    breaking: float = 0.0
     capacity: float | None
     queue: float
     overload: Kind

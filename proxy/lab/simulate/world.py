@@ -89,7 +89,10 @@ class World:
             latency = max(latency, scenario.slow_latency)
         if scenario.routes:
             latency *= scenario.routes[route].slower
-        return Sending(wait + latency * math.exp(SIGMA * rng.gauss(0.0, 1.0)), _FINE)
+        takes = wait + latency * math.exp(SIGMA * rng.gauss(0.0, 1.0))
+        if scenario.breaking and rng.random() < scenario.breaking:
+            return Sending(takes, Reply(200, NoFields()), cut=0.0)
+        return Sending(takes, _FINE)
 
     def neighbour(self, now: float) -> None:
         """Take a request of another client, at any endpoint, and do not count it."""
