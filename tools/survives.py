@@ -28,13 +28,13 @@ from support.scripted import Step, Turn, Upstream, answer, hang, reset  # noqa: 
 
 PAGE = ROOT / "docs" / "guides" / "what-survives-what.md"
 CONFIG = """\
-defaults: {{strategy: {{backoff: {{base: 0s}}}}, timeouts: {{attempt: 300ms, idle: 400ms}}, bucket: off}}
+defaults: {{strategy: {{backoff: {{base: 0s}}}}, timeouts: {{attempt: 1s, idle: 1s}}, bucket: off}}
 upstreams:
   api: {{url: "{url}"}}
   model:
     url: "{url}"
     dialects: [http, openai]
-    timeouts: {{first_byte: 300ms}}
+    timeouts: {{first_byte: 1s}}
     streams: {{unfinished: event}}
   files: {{url: "{url}", resume: {{}}}}
 """

@@ -282,7 +282,7 @@ async def test_a_hundred_are_made_in_all() -> None:
 async def test_the_silence_that_the_app_sees_is_bounded_though_an_attempt_is_in_flight(spoken: Protocol) -> None:
     async with (
         playing(spoken, begun(), Played(then="silent")) as upstream,
-        Front(to("api", upstream.url, **policy(spoken, resume=Resume(wait=0.05)))) as front,
+        Front(to("api", upstream.url, **policy(spoken, resume=Resume(wait=0.8)))) as front,
     ):
         assert isinstance(await asked(front, 1, "GET", "/api/file"), CutError)
         (call,) = await front.observed.until(1)
@@ -357,7 +357,7 @@ async def test_an_endpoint_whose_circuit_breaker_is_open_is_not_asked() -> None:
         changes = policy(1, endpoints=shares, circuit_breaker=breaker, strategy=once, answers=None)
         slow = Played(SMALL, (TAG,), come=20, then="stalls")
         one.plays[:] = [slow, Played(status=500)]
-        async with Front(to("api", one.url, other.url, **changes, timeouts=Timeouts(idle=0.3))) as front:
+        async with Front(to("api", one.url, other.url, **changes, timeouts=Timeouts(idle=2.0))) as front:
             breaking = asyncio.create_task(asked(front, 1, "GET", "/api/file"))
             await one.stalled.wait()
             for _ in range(2):
