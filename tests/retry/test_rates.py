@@ -108,3 +108,15 @@ def test_tokens_are_conserved(calls: list[tuple[float, float, float]]) -> None:
         used -= min(unused, price)
         used = max(used, rate * now)  # what would overflow the bucket is lost
         now += pause
+
+
+def test_who_leaves_makes_room_at_every_bucket() -> None:
+    rates, (requests, tokens) = made(RateSpec(1.0, 1.0), RateSpec(10.0, 100.0, unit="tokens"))
+    assert rates.ask(Call(95.0), 0.0) == 0.0
+    first, second = Call(100.0), Call(1.0)
+    rates.ask(first, 0.0)
+    rates.ask(second, 0.0)
+    assert [*requests.gate.queue] == [*tokens.gate.queue] == [first, second]
+    rates.leave(first, 1.0)
+    assert [*requests.gate.queue] == [*tokens.gate.queue] == [second]
+    assert rates.ask(second, 1.0) == 1.0

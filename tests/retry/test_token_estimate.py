@@ -57,6 +57,7 @@ def test_the_output_is_the_maximum_that_the_request_names(pack: str, document: A
 def test_the_prompt_is_the_body() -> None:
     body = b'{"model": "m", "max_tokens": 0}'
     assert estimate(rules("openai", bytes=2), (body,), len(body), None, 0.0) == Estimate(len(body) / 2, 0, "m")
+    assert Estimate(30.0, 12.0).price == 42.0
     assert estimate(rules("openai"), None, 400, None, 0.0) == Estimate(100, 1024)
     assert estimate(rules("openai"), (b"no json",), 7, None, 0.0) == Estimate(7 / 4, 1024)
 

@@ -1,0 +1,72 @@
+"""The pace at which sendings are spaced: what a refusal takes, what is remembered, when most of it is used."""
+
+from __future__ import annotations
+
+from proxy.retry.spacing import Spacing
+
+#: Enough attempts that were served at a pace to prove it.
+PROVEN = 20
+
+
+def sent(spacing: Spacing, gap: float, count: int, now: float) -> float:
+    """Send so many attempts, one after each `gap`, while no call waits; the time after them."""
+    for _ in range(count):
+        now += gap
+        spacing.sent(now, 0)
+    return now
+
+
+def test_a_refusal_takes_a_little_from_a_pace_at_which_many_were_served() -> None:
+    spacing = Spacing()
+    spacing.cut(10.0, PROVEN, 1.0)
+    assert 8.0 < spacing.rate < 10.0
+
+
+def test_the_same_pace_refused_again_is_cut_less() -> None:
+    once, twice = Spacing(), Spacing()
+    once.cut(10.0, PROVEN, 1.0)
+    for now in (1.0, 20.0):
+        twice.cut(10.0, PROVEN, now)
+    assert once.rate < twice.rate < 10.0
+    twice.cut(20.0, PROVEN, 40.0)  # another pace: nothing is sure of it
+    assert twice.rate == 2 * once.rate
+
+
+def test_a_proven_pace_is_taken_up_again_before_long() -> None:
+    spacing = Spacing()
+    spacing.cut(10.0, PROVEN, 1.0)
+    before = spacing.rate
+    spacing.end()
+    spacing.resume(60.0)
+    assert spacing.rate == before
+    spacing.end()
+    spacing.resume(1000.0)
+    assert spacing.rate == 0
+
+
+def test_a_pace_that_was_never_proven_is_not_taken_up() -> None:
+    spacing = Spacing()
+    spacing.cut(10.0, 0, 1.0)
+    spacing.end()
+    spacing.resume(2.0)
+    assert spacing.rate == 0
+
+
+def test_a_pace_binds_where_most_of_it_is_used() -> None:
+    used, unused = Spacing(), Spacing()
+    for spacing in (used, unused):
+        spacing.slow_down(10.0)
+    sent(used, 0.1, 20, 0.0)
+    sent(unused, 1.0, 20, 0.0)
+    assert used.binds
+    assert not unused.binds
+    assert not Spacing().binds
+
+
+def test_an_attempt_follows_at_the_pace() -> None:
+    spacing = Spacing()
+    spacing.slow_down(4.0)
+    spacing.sent(1.0, 0)
+    assert spacing.next_at == 1.25
+    spacing.sent(1.25, 0)
+    assert spacing.next_at == 1.5
