@@ -118,7 +118,7 @@ def envoy(port: int, urls: list[str], folder: Path) -> list[str]:
     binary = envoy_binary()
     assert binary is not None  # the contender takes part only then
     endpoints = "".join(
-        f"\n      - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {url.rpartition(':')[2]}}}}}}}"
+        f"\n        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {url.rpartition(':')[2]}}}}}}}"
         for url in urls
     )
     file = folder / f"envoy-{port}.yaml"

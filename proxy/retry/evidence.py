@@ -16,6 +16,8 @@ LATEST, FEW = 10, 3
 #: The most improbable that refusals by chance have to be to count as want of capacity: before there is a limit, and
 #: before the limit that there is is cut.
 BEGINS, CUTS = 1e-3, 0.02
+#: The most attempts for which the probability is computed exactly.
+_EXACT = 200
 #: Seconds over which the usual share of refusals is measured.
 _MINUTE = 60.0
 
@@ -101,6 +103,9 @@ def tail(count: int, least: int, share: float) -> float:
     """
     if share >= 1.0:
         return 1.0
+    if count > _EXACT:  # the normal distribution is as good then, and its terms do not overflow
+        deviation = math.sqrt(max(count * share * (1.0 - share), 1e-9))
+        return 0.5 * math.erfc((least - 0.5 - count * share) / (deviation * math.sqrt(2.0)))
     below = 0.0
     for k in range(min(least, count + 1)):
         below += math.comb(count, k) * share**k * (1.0 - share) ** (count - k)

@@ -57,13 +57,19 @@ def test_failures_by_chance_rarely_look_like_want_of_capacity(seed: int) -> None
     assert begun <= 10
 
 
-@given(st.integers(1, 30), st.integers(0, 30), st.floats(0.0, 1.0))
+@given(st.one_of(st.integers(1, 30), st.integers(190, 1_000_000)), st.integers(0, 2000), st.floats(0.0, 1.0))
 def test_the_tail_is_a_probability_and_falls(count: int, least: int, share: float) -> None:
     assert -1e-9 <= tail(count, least + 1, share) <= tail(count, least, share) + 1e-9 <= 1.0 + 2e-9
 
 
 def test_the_tail_of_a_known_case() -> None:
     assert math.isclose(tail(10, 3, 0.05), 0.0115, abs_tol=1e-4)  # any table of the binomial distribution
+
+
+def test_the_tail_of_many_attempts_is_about_that_of_the_normal_distribution() -> None:
+    assert math.isclose(tail(200, 30, 0.1), tail(201, 30, 0.1), rel_tol=0.3)
+    assert tail(100_000, 10_500, 0.1) < 1e-6
+    assert tail(100_000, 9_500, 0.1) > 0.999
 
 
 def test_attempts_that_were_sent_before_the_last_cut_do_not_cut_again() -> None:
