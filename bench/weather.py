@@ -217,7 +217,7 @@ async def call(number: int, port: int, patience: float, result: Result) -> None:
             writer.transport.abort()
 
 
-async def compete(name: str, scene: Scene, folder: Path, begins: asyncio.Event) -> Result:
+async def compete(name: str, scene: Scene, folder: Path, ready: asyncio.Barrier) -> Result:
     """Play a scene for one contender."""
     make, result = CONTENDERS[name], Result()
     async with AsyncExitStack() as kept:
@@ -231,7 +231,7 @@ async def compete(name: str, scene: Scene, folder: Path, begins: asyncio.Event) 
             running = await asyncio.to_thread(Running, command, port, b"", "0-1", folder / f"{name}.log")
             kept.callback(running.stop)
             ports = [port]
-        await begins.wait()
+        await ready.wait()
         weather = asyncio.create_task(play(scene, servers))
         counting = asyncio.create_task(count(scene, servers, result))
         begun, calls = time.perf_counter(), []
@@ -264,10 +264,9 @@ async def count(scene: Scene, servers: list[CapacityServer], result: Result) -> 
 
 async def compare(scene: Scene, names: list[str]) -> dict[str, Result]:
     """Play a scene for all contenders in the same seconds."""
-    begins = asyncio.Event()
+    ready = asyncio.Barrier(len(names))  # all processes have started
     with tempfile.TemporaryDirectory() as folder:
-        playing = [asyncio.create_task(compete(name, scene, Path(folder), begins)) for name in names]
-        asyncio.get_running_loop().call_later(3.0, begins.set)  # all processes have started by then
+        playing = [asyncio.create_task(compete(name, scene, Path(folder), ready)) for name in names]
         return dict(zip(names, await asyncio.gather(*playing), strict=True))
 
 

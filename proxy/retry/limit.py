@@ -301,6 +301,10 @@ class Limit:
         if sent < self._cut_at or self.is_draining:
             return
         self._refused += 1
+        if quick and not self.pace.rate and self._trial.is_first and self._trial.shows_no_queue:
+            # a refusal frees its place so soon that places alone would not send less
+            self.pace.explore(self._trial.pace / 2)
+            self._trial.restart(now)
         if self._trial.is_careful:
             return
         if self._spaced and silent:

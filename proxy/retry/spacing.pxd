@@ -21,6 +21,7 @@ cdef class Spacing:
     cpdef end(self)
     cpdef cut(self, double pace, long served, double now)
     cpdef resume(self, double now)
+    cpdef explore(self, double pace)
     cpdef slow_down(self, double to)
     cpdef _begin(self, double base, double stays)
     cpdef sent(self, double now, long waiting)

@@ -107,6 +107,10 @@ class Spacing:
         if self._proven and now - self._cut_at < _KNOWN:
             self._begin(self._proven * (1.0 - _CUT / self._sure), _STAYS * self._sure)
 
+    def explore(self, pace: float) -> None:
+        """Space sendings at this pace, of which it is not known how far it is from what the upstream takes."""
+        self._begin(pace, 0.0)
+
     def slow_down(self, to: float) -> None:
         """Space sendings at this pace, until it is changed again: answers tell how much is too much."""
         self._begin(to, _STAYS)

@@ -23,5 +23,6 @@ cdef class Trial:
 
     cpdef count(self, double ratio, bint before, bint refused, bint silent=*)
     cpdef begin(self, double pace, double now)
+    cpdef restart(self, double now)
     cpdef end(self)
     cpdef double chance(self, double now) except -1

@@ -89,9 +89,24 @@ class Trial:
         self.first.clear()
         self.second.clear()
 
+    def restart(self, now: float) -> None:
+        """Forget the attempts that were sent under the limit so far, since it limits them otherwise from now on."""
+        self._since = now
+        self.second.clear()
+
     def end(self) -> None:
         """End the trial."""
         self.is_on = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there has been no comparison yet."""
+        return self.is_on and self._is_first
+
+    @property
+    def shows_no_queue(self) -> bool:
+        """Whether some answers came, and nearly all of them about as fast as usual."""
+        return self.first.quick + self.second.quick > 0 and self.first.is_fast and self.second.is_fast
 
     @property
     def is_careful(self) -> bool:

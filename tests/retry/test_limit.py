@@ -146,6 +146,33 @@ def test_it_is_kept_if_fewer_fail_at_half_the_load() -> None:
     assert limit.is_on
 
 
+def test_quick_refusals_beside_quick_answers_space_sendings_at_half_the_pace_at_most() -> None:
+    limit, _ = limited(4)
+    pace = limit.evidence.pace
+    limit.served(1.01, 1.05, 1.0)
+    assert limit.pace.rate == 0.0
+    limit.refused(1.06, 1.061, 2, quick=True)
+    assert 0.0 < limit.pace.rate <= pace / 2
+
+
+def test_quick_refusals_beside_slow_answers_do_not_since_there_is_a_queue() -> None:
+    limit, _ = limited(4)
+    limit.served(1.01, 2.05, 20.0)
+    limit.refused(2.06, 2.061, 2, quick=True)
+    assert limit.pace.rate == 0.0
+
+
+def test_refusals_before_sendings_were_spaced_do_not_show_that_load_was_not_the_reason() -> None:
+    limit, _ = limited(4)
+    limit.served(1.01, 1.05, 1.0)
+    limit.refused(1.06, 1.061, 2, quick=True)
+    for number in range(30):
+        at = 1.1 + number / 10
+        limit.served(at, at + 0.05, 1.0)
+        assert not limit.judge(at + 0.05)
+    assert limit.is_on
+
+
 def returning(rate: float = 8.0) -> Limit:
     """A limit of calls that return from an outage of attempts that timed out, at 100 s, while the probe's answer took
     five times the usual time; before it, `rate` attempts were made a second.
