@@ -106,10 +106,13 @@ async def _print_spells(console: Console, play: DemoRun, seconds: float | None) 
 
     def show(last: bool) -> None:
         nonlocal before, spell
-        if spell and (last or play.skies[-1] != spell):
+        if not play.skies:
+            return
+        spell = spell or play.skies[-1]
+        if last or play.skies[-1] != spell:
             console.print(line(spell, play, before), soft_wrap=True, highlight=False)
             before = [app.counts - Counts() for app in play.apps]
-        spell = play.skies[-1] if play.skies else ""
+        spell = play.skies[-1]
 
     try:
         await _follow(play, seconds, show)
