@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support.process import Redrive
+from support.scripted import Upstream
 
 from proxy.wire.http1.compiled import CORE
 
@@ -32,3 +36,31 @@ print(before - held())
 def test_a_process_that_has_begun_holds_nothing_that_it_freed() -> None:
     told = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True).stdout
     assert int(told) > 30_000
+
+
+def faults_of(pid: int) -> int:
+    """The page faults of a process so far."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[7])
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another libc has other thresholds")
+async def test_the_pieces_of_a_body_use_the_memory_of_those_before(tmp_path: Path) -> None:
+    """By glibc's own thresholds each MiB of chunked bodies takes hundreds of page faults."""
+    piece = b"4000\r\n" + bytes(0x4000) + b"\r\n"
+    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + 64 * piece + b"0\r\n\r\n"
+
+    async def get(running: Redrive) -> None:
+        reader, writer = await asyncio.open_connection(*running.authority.rsplit(":", 1))
+        writer.write(b"GET /a/x HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert len(await reader.read()) > 64 * 0x4000
+        writer.close()
+
+    async with (
+        Upstream(whole) as upstream,
+        Redrive(tmp_path, f"upstreams: {{a: {{url: '{upstream.url}'}}}}\n") as running,
+    ):
+        await get(running)
+        before = faults_of(running.pid)
+        for _ in range(20):
+            await get(running)
+        assert faults_of(running.pid) - before < 20 * 100
