@@ -34,7 +34,7 @@ async def test_figures_of_a_short_run() -> None:
     assert none["success_rate"] < ours["success_rate"]
     assert 1 < at_once["attempts_per_call"] < 3
     bucket = figures["bucket"]
-    assert 0 <= bucket["lowest"] < bucket["capacity"] == 500
+    assert 0 <= bucket["lowest"] <= bucket["capacity"] == 500
     share = f"{ours['success_rate']:.1%}"
     assert figures["verdict"].startswith("verdict: ") and share[:-3] in figures["verdict"]
     assert len(figures["verdict"].splitlines()) == 1

@@ -116,8 +116,8 @@ def test_so_many_attempts_at_a_time_keep_an_upstream_from_work_that_nobody_waits
     found, problems = read_scenario(str(ROOT / "config/examples/scenarios/too_much_at_a_time.yaml"))
     assert found is not None, problems
     ours, limited, none, naive = compared(found)
-    assert limited.success_rate > ours.success_rate  # a limit that fits is better than one that has to be found
-    assert limited.success_rate > none.success_rate + 0.15 > naive.success_rate
+    assert min(ours.success_rate, limited.success_rate) > none.success_rate + 0.15 > naive.success_rate
+    assert abs(limited.success_rate - ours.success_rate) < 0.02  # a limit that is found is as good as one that fits
     assert limited.outcomes["overloaded"] == limited.calls - limited.succeeded
     assert limited.amplification < ours.amplification
     shares = f"({none.success_rate:.1%} of the calls succeed, with `concurrency` {limited.success_rate:.1%})"
