@@ -42,6 +42,9 @@ _CANDIDATES = 8
 _NOTED_EVERY = 0.1
 #: The wait at an endpoint that holds calls, if no estimate says more.
 _LEAST_WAIT = 1e-3
+#: A call that would wait elsewhere for longer (seconds) probes an endpoint that is out, if no other call does: as long
+#: as the first probe of an outage waits.
+_PROBED_AFTER = 0.1
 
 
 class Governor:
@@ -156,9 +159,11 @@ class Governor:
         for _, lane in self._lanes_of(caller):
             holds = lane.holds(now)
             if holds and self._applies(holds, caller) and not lane.admits(waiter) and not lane.passes(now):
-                wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
-                if holds == "outage":
-                    wait = _NEVER
+                if holds != "outage":
+                    wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
+                else:
+                    is_probe = lane.may_probe and not lane.queue and now >= lane.until and lane.outage.is_due(now)
+                    wait = max(wait, _PROBED_AFTER if is_probe else _NEVER)
         if self.ahead is not None and caller.ahead:
             wait = max(wait, self.ahead.wait((endpoint, caller.credential()), waiter, now))
         caller.endpoint = before

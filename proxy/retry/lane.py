@@ -520,7 +520,7 @@ class Lane:
     def _probe(self, now: float, asking: Waiter | None) -> None:
         """Send the first call in the queue as a probe, if one is due."""
         outage = self.outage
-        if outage.probe is None and self.may_probe and now >= outage.probe_at:
+        if self.may_probe and outage.is_due(now):
             first = next(iter(self.queue))
             outage.probes(first)
             self._admit(first, now, asking)

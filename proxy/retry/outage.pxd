@@ -26,6 +26,7 @@ cdef class Outage:
     cpdef begin(self, double now, double since, long row, double answered_at)
     cpdef probe_ended(self, double now, bint lost)
     cpdef bint answered(self, double now) except -1
+    cpdef bint is_due(self, double now) except -1
     cpdef probes(self, probe)
     cpdef held_in_vain(self)
     cpdef goes_on(self, double since, double probed_at, double now)

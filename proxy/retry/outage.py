@@ -140,6 +140,10 @@ class Outage:
         self._tried_at = self._probed_at = now
         self.probe_at = now + _FIRST
 
+    def is_due(self, now: float) -> bool:
+        """Whether a probe may be sent."""
+        return self.probe is None and now >= self.probe_at
+
     def probes(self, probe: object) -> None:
         """Note that this attempt is sent as the probe."""
         self.probe = probe

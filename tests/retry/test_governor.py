@@ -98,3 +98,21 @@ def test_a_route_to_which_few_calls_go_is_known_to_answer() -> None:
     assert (governor.usual.of(" GET /rare"), governor.usual.count) == (usual, count)  # its time was not measured
     answers("/rare", 1000.05)
     assert governor.usual.last(" GET /rare") == 1000.0  # noted ten times a second at most
+
+
+def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_elsewhere() -> None:
+    governor, waiter, attempt = Governor(), Waiting(), object()
+    request = Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = caller.outages = True
+    governor.lane("out:80").begin_outage(1.0, 0.9, 5, 0.5)
+    assert governor.wait_at(waiter, caller, "out:80", 1.05) == float("inf")  # the first probe waits for 100 ms
+    assert governor.wait_at(waiter, caller, "out:80", 1.1) == 0.1
+    governor.move(waiter, caller, "out:80", 1.1)
+    assert governor.ask(waiter, caller, 1.1) == (1.1, "")
+    governor.sent(waiter, attempt, 1.1)
+    assert governor.is_probe(attempt)
+    assert governor.wait_at(Waiting(), caller, "out:80", 1.2) == float("inf")  # one probe at a time
+    assert governor.probe_lost(attempt, 1.3)
+    assert governor.wait_at(Waiting(), caller, "out:80", 1.4) == float("inf")
+    assert governor.wait_at(Waiting(), caller, "out:80", 1.5) == 0.1
