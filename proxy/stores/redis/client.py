@@ -120,6 +120,8 @@ class RedisClient:
         except ResponseError as error:
             if "HELLO" not in str(error).upper() and not isinstance(error, NoPermissionError):
                 raise
+            if self._line is not None:
+                await self._line.close()
             await self._client.aclose()
             self._client = self._library(2)  # an older server, or a user that may not choose the protocol
             await self._connect(2)
