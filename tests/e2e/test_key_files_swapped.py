@@ -61,6 +61,8 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(tmp_path: Path) -> None:
                 mount.swap(f"key-{version}")  # the file is new before the old key is refused
                 accepted.clear()
                 accepted.add(f"key-{version}")
+                while f"key-{version}" not in seen:
+                    await upstream.until(len(upstream.requests) + 1)
                 until = time.monotonic() + 1.1  # a file is read again after a 401 at most once a second
                 while seen.count(f"key-{version}") < 20 or time.monotonic() < until:
                     await upstream.until(len(upstream.requests) + 1)
