@@ -75,7 +75,7 @@ class Plan:
     `answered`: the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it;
     `ends`: trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that
     may take over (`proxy.forward.fallback.Ways`). `naming`: what names its app, if fields of the request may. `keyed`:
-    like `prepared`, for each of the policy's credentials.
+    like `prepared`, for each of the policy's credentials, with the line that it carries: a value in a file changes.
     """
 
     #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
@@ -132,7 +132,7 @@ class Plan:
         self.ways: Any = None
         self.naming: Naming | None = None
         self.prepared: PreparedRequest | None = None  # as a first attempt sends it to the only origin
-        self.keyed: list[PreparedRequest | None] | None = None
+        self.keyed: list[tuple[bytes, PreparedRequest] | None] | None = None
         self.answered: ResponseHead | None = None
         self.answer_lines = b""
         self.ends: dict[Trailers, tuple[Trailers | None, int | None]] = {}
@@ -350,14 +350,17 @@ class Plan:
         assert credentials is not None  # it has a number
         if self.keyed is None:
             self.keyed = [None] * len(credentials.values)
-        prepared, head = self.keyed[key], self.head
+        line, head = credentials.lines[key], self.head
+        carried, prepared = self.keyed[key] or (line, None)
+        if carried is not line:  # its file has another value by now
+            prepared = None
         if prepared is not None and prepared.head is head:
             return prepared
         if prepared is None or self.destination.only is None:
             prepared = self.edited_request(origin, via)
             prepared.drop, prepared.add = self.with_credential(key, prepared.drop, prepared.add)
             if self.destination.only is not None:
-                self.keyed[key] = prepared
+                self.keyed[key] = line, prepared
             return prepared
         plain = self.edited_request(origin, via)
         prepared.drop, prepared.add = self.with_credential(key, plain.drop, plain.add)

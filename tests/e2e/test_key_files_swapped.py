@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import aiohttp
-import pytest
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer
 
@@ -35,7 +34,6 @@ class Mount:
         (self._folder / "..data_tmp").rename(self._folder / "..data")
 
 
-@pytest.mark.xfail(reason="compiled, a 401 reached the app after a swap: not explained yet", strict=False)
 async def test_no_app_sees_a_401_while_keys_are_swapped(tmp_path: Path) -> None:
     accepted, seen = {"key-0"}, list[str]()
 

@@ -66,6 +66,15 @@ async def test_a_401_is_answered_with_the_new_value(key: Path) -> None:
         assert [each.decision for each in records[0]["history"]] == ["key renewed", "delivered"]
 
 
+async def test_a_request_that_is_repeated_carries_the_new_value_from_then_on(key: Path) -> None:
+    """The compiled core finds the same head again, and keeps the request that it was sent as."""
+    async with calling(key, FINE, FINE, REFUSED, FINE) as (upstream, _front, app):
+        for content in ("old", "old", "new", "new"):
+            put(key, content)
+            assert (await app.ask("GET", "/api/x")).status == 200
+        assert carried(upstream) == ["Bearer old"] * 3 + ["Bearer new"] * 2
+
+
 async def test_it_does_not_count_among_the_attempts_of_the_policy(key: Path) -> None:
     async with calling(key, REFUSED, FINE, strategy=NONE) as (_upstream, _front, app):
         put(key, "new")
