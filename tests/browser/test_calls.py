@@ -62,10 +62,10 @@ async def test_calls_can_be_linked_sorted_and_taken_away(tmp_path: Path, open_pa
         await slow
         page = await open_page(running.admin, quiet=("404",), permissions=["clipboard-read", "clipboard-write"])
 
-        # Outcome counts lead to their calls.
+        # Outcome counts lead to their calls. (The latest calls, which are drawn sooner, name their outcome too.)
         await page.locator("#upstream-grid .sheet .row").filter(has=page.locator("b:text-is('payments')")).click()
         await expect(page).to_have_url(f"{running.admin}/#upstreams?upstream=payments")
-        await page.locator("aside").get_by_role("button", name="attempts_exhausted").first.click()
+        await page.locator("aside").get_by_role("button", name="attempts_exhausted", exact=True).click()
         await expect(page.locator("#call-upstream")).to_contain_text("upstream: payments, outcome: attempts_exhausted")
         paths = page.locator("li > button.call .path")
         await expect(paths).to_have_text(["/payments/down?card=***&a=***"])
