@@ -233,7 +233,9 @@ def apps_balance(
 
 @dataclass(frozen=True)
 class Quota:
-    """AWS's retry quota, where neither end is met."""
+    """AWS's retry quota, where neither end is met. The price of an outage's probe that was not processed pays for the
+    attempt after it (contract, section 14).
+    """
 
     initial: float
     costs: dict[str, float]
@@ -245,10 +247,11 @@ class Quota:
         records = sent(line)
         for before, record in pairwise(records):
             assert record["attempt"] == before["attempt"] + 1
-            paid.append(self.costs[price_class(before)])
+            if before["decision"] != "probed":
+                paid.append(self.costs[price_class(before)])
         back = 0.0
         if line["outcome"] == "success":
-            back = paid[-1] if line["attempts"] > 1 else self.refund
+            back = paid[-1] if len(paid) > 1 else self.refund
         return back - sum(paid)
 
 
@@ -280,8 +283,8 @@ class Throttle:
 
 
 def retries_of(lines: Iterable[Line]) -> int:
-    """Retries sent."""
-    return sum(each["attempt"] > 1 for line in lines for each in sent(line))
+    """Retries sent that were paid for; the price of an outage's probe pays for the attempt after it as well."""
+    return sum(before["decision"] != "probed" for line in lines for before, _ in pairwise(sent(line)))
 
 
 def budget(lines: list[Line], percent: float) -> float:

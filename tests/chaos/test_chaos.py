@@ -41,6 +41,8 @@ def test_what_does_not_balance_is_seen() -> None:
         ("success", [("timeout", "retried"), ("transient", "retried"), ("success", "delivered")], -10.0, -1.9),
         ("attempts_exhausted", [("transient", "retried"), ("timeout", "attempts_exhausted")], -5.0, -2.0),
         ("not_retryable", [("unnamed", "not_retryable")], 0.0, 0.0),
+        ("success", [("transient", "probed"), ("success", "delivered")], 1.0, -0.9),
+        ("success", [("throttling", "retried"), ("transient", "probed"), ("success", "delivered")], 0.0, -1.9),
     ],
 )
 def test_the_rules_of_the_buckets(outcome: str, records: list[tuple[str, str]], quota: float, throttle: float) -> None:
