@@ -441,6 +441,7 @@ class ServerProcess:
             monotonic(),
             room=serving.room,
             weather=serving.weather,
+            by_app=None if self.settings.apps is None else serving.held_apps.now(),
             begun=serving.cooldowns.counts,
             descriptors=self._descriptors,
             wires=serving.wires,

@@ -26,6 +26,7 @@ from proxy.forward.timers import Watch
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
 from proxy.observe.cooldown_log import CooldownLog
+from proxy.observe.held_apps import HeldApps, held_by_app
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -202,6 +203,9 @@ class DataPath:
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
         self.env = Env(rng, wall() - monotonic(), self.room, self._notify_circuit, self._notify_credential)
+        self.held_apps = HeldApps(
+            lambda: held_by_app(self.room, self.registry.governors(), self.registry.under_way(), monotonic())
+        )
         self.env.cooldown_began = self.cooldowns.note
         self.env.tokens_used = observer.tokens_used
         self.env.read_key_file = current_key

@@ -12,6 +12,7 @@ from proxy.admin.turns import in_turns
 from proxy.admin.upstream_view import provisions
 from proxy.config.settings import Settings
 from proxy.observe.exposition import Gauges
+from proxy.observe.held_apps import HeldByApp
 from proxy.observe.metrics import Metrics
 from proxy.observe.weather_log import WeatherLog
 from proxy.resources import Usage, enough_for, processes
@@ -36,13 +37,15 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
     *,
     room: WaitingRoom,
     weather: WeatherLog,
+    by_app: HeldByApp | None,
     begun: Mapping[str, int],
     descriptors: int,
     workers: list[tuple[str, float]],
     **of_process: Any,
 ) -> Gauges:
     """The values for `/metrics` that are not counters: levels, how much of each limit is used, and the limits
-    themselves. `room` is where held calls wait, `weather` the log of limits and outages, `begun` the number of
+    themselves. `room` is where held calls wait, `weather` the log of limits and outages, `by_app` the held calls
+    by app if the configuration names apps, `begun` the number of
     cooldowns that each upstream began, `descriptors` the number of file descriptors that each process may have,
     `workers` the processes by state, `of_process` gauges that the caller already has.
     """
@@ -69,6 +72,7 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         cooldowns=list(left.items()),
         begun=[(label, begun.get(label, 0)) for label in {**left, **begun}],
         held=[((label, by), count) for label, of in held.items() for by, count in of.items()],
+        held_by_app=by_app,
         places=weather_view.limits(lanes, settings.router),
         outages=weather_view.outages(lanes, settings.router),
         remaining=weather_view.remaining(lanes),

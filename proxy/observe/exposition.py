@@ -13,7 +13,9 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from proxy.observe.held_apps import HeldByApp
 from proxy.observe.metrics import BOUNDS, GE, RATIOS, Durations, Metrics, Series, Wires
+from proxy.retry.apps import OTHERS
 from proxy.retry.facts import Outcome
 from proxy.wire.first_bytes import HTTP1, HTTP2
 
@@ -27,8 +29,9 @@ class Gauges:
 
     `levels` and `capacities` are by bucket label, `paid_by` (1) by bucket label and upstream. By upstream: `cooldowns`
     (seconds left), the number of cooldowns that have `begun`, and, for upstreams that limit them, the attempts
-    `under_way` and the calls `waiting_for_place`. The calls that are `held` are by upstream and cause, and what is
-    `remaining` of the upstream's own limits by upstream and limit. `circuits` (1: open), `places` (the limit that was
+    `under_way` and the calls `waiting_for_place`. The calls that are `held` are by upstream and cause, those
+    `held_by_app` by upstream, app and cause if the configuration names apps, and what is `remaining` of the upstream's
+    own limits by upstream and limit. `circuits` (1: open), `places` (the limit that was
     found; infinity: none) and `outages` (1: there is one) are by upstream and endpoint, `credentials` (1: usable) by
     upstream and number.
     """
@@ -39,6 +42,7 @@ class Gauges:
     cooldowns: Sequence[tuple[str, float]] = ()
     begun: Sequence[tuple[str, float]] = ()
     held: Sequence[tuple[tuple[str, str], float]] = ()
+    held_by_app: HeldByApp | None = None
     places: Sequence[tuple[tuple[str, str], float]] = ()
     outages: Sequence[tuple[tuple[str, str], float]] = ()
     remaining: Sequence[tuple[tuple[str, str], float]] = ()
@@ -98,6 +102,7 @@ class _Collector:
         reloads, lost = self._metrics.reloads.items(), self._metrics.lines_lost
         yield _counter("redrive_config_reloads", "Configurations loaded after start.", "result", reloads)
         yield _counter("redrive_log_lines_lost", "Lines that could not be written to the log.", "", lost)
+        yield _held(every, self._gauges)
         yield from _gauges(self._gauges)
 
 
@@ -112,7 +117,7 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         """A family like those of `made`; with a label `app` too, if the configuration names apps."""
         if not any(s.apps for s in every):
             return made(name, help_, read, *labels)
-        split = ((s.upstream, s.route, app, own) for s in every for app, own in (s.apps or {"": s}).items())
+        split = ((s.upstream, s.route, app, own) for s in every for app, own in _by_app(s))
         samples = (((up, route, app, *_several(of)), n) for up, route, app, own in split for of, n in read(own))
         return _counter(name, help_, (*LABELS, "app", *labels), samples)
 
@@ -160,12 +165,17 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
     )
 
 
+def _by_app(series: Series) -> Iterable[tuple[str, Series]]:
+    """A series by app. Requests that no policy applied to have none, and count as those of apps without a name."""
+    return (series.apps or {OTHERS: series}).items()
+
+
 def _denied(every: list[Series]) -> Any:
     """The failures that were not retried, by upstream and reason, and by app if the configuration names apps."""
     named = any(series.apps for series in every)
     counts: Counter[tuple[str, ...]] = Counter()
     for series in every:
-        for app, own in series.apps.items() if named else [("", series)]:
+        for app, own in _by_app(series) if named else [("", series)]:
             for why, count in own.denied.items():
                 counts[(series.upstream, app, why.value) if named else (series.upstream, why.value)] += count
     labels = ("upstream", "app", "why") if named else ("upstream", "why")
@@ -187,6 +197,21 @@ def _estimates(every: list[Series]) -> Any:
     return family
 
 
+def _held(every: list[Series], gauges: Gauges) -> Any:
+    """The calls that are held, by upstream and cause, and by app if the configuration names apps: of each upstream the
+    apps that called it, or whose calls it holds.
+    """
+    help_ = "Calls that are held now, by what holds them; rate: also the adaptive limiter."
+    held = gauges.held_by_app
+    if held is None:
+        return _gauge("redrive_held_calls", help_, ("upstream", "by"), gauges.held)
+    apps = {(series.upstream, app) for series in every for app in series.apps}
+    apps |= {(upstream, app) for upstream, app, _ in held}
+    causes = dict.fromkeys(by for (_, by), _ in gauges.held)
+    samples = (((upstream, app, by), held[upstream, app, by]) for upstream, app in sorted(apps) for by in causes)
+    return _gauge("redrive_held_calls", help_, ("upstream", "app", "by"), samples)
+
+
 def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_bucket_level", "Tokens left; the lowest of a bucket's scopes.", "bucket", gauges.levels)
     yield _gauge("redrive_bucket_capacity", "The most tokens that a bucket can hold.", "bucket", gauges.capacities)
@@ -194,8 +219,6 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_bucket_paid_by", paid, ("bucket", "upstream"), gauges.paid_by)
     yield _gauge("redrive_cooldown_seconds", "Seconds that calls are still held.", "upstream", gauges.cooldowns)
     yield _counter("redrive_cooldowns", "Cooldowns that answers began.", "upstream", gauges.begun)
-    holding = "Calls that are held now, by what holds them; rate: also the adaptive limiter."
-    yield _gauge("redrive_held_calls", holding, ("upstream", "by"), gauges.held)
     found = (
         "The attempts that may be under way to an endpoint in trouble, as found by redrive; +Inf: there is no limit."
     )

@@ -294,6 +294,8 @@ class Metrics:
         for (upstream, route), group in groupby(call.history, lambda each: (each.upstream, each.route)):
             there, records = self.labelled(upstream, route) if upstream else series, list(group)
             _count_history(there, call, records, is_over=records[-1] is last)
+            if call.app:
+                _count_history(_of_app(there, call.app), call, records, is_over=records[-1] is last)
 
     def lost(self, lines: int) -> None:
         """Count lines of the log that will never be written."""
@@ -306,12 +308,18 @@ class Metrics:
 
 def _count_app(series: Series, call: CallRecord) -> None:
     """Count a call, its retries and what was denied to it under the name of its app."""
-    own = series.apps.get(call.app)
-    if own is None:
-        own = series.apps[call.app] = Series(series.upstream, series.route)
+    own = _of_app(series, call.app)
     own.outcomes[call.outcome, call.status // 100] += 1
     if not call.was_sent_once and not call.fallbacks:
         _count_history(own, call, call.history)
+
+
+def _of_app(series: Series, app: str) -> Series:
+    """What the series counts of this app."""
+    own = series.apps.get(app)
+    if own is None:
+        own = series.apps[app] = Series(series.upstream, series.route)
+    return own
 
 
 def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True) -> None:

@@ -77,18 +77,34 @@ def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Itera
                 yield seen
 
 
+def causes(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterator[tuple[str, str, Lane]]:
+    """The lanes that hold calls, each with its upstream and the cause, a key of HOLDS."""
+    for upstream, scope, governor in governors:
+        for lane in governor.lanes():
+            if lane.queue and not scope.endswith(OBSERVED):
+                yield upstream, _cause(lane, now), lane
+
+
+def _cause(lane: Lane, now: float) -> str:
+    """The cause for which a lane holds calls, or would: a key of HOLDS, "" for none."""
+    if lane.is_ahead:
+        return lane.holds(now)
+    if lane.outage.is_on and lane.outage.is_known(now):
+        return "outage"
+    if limit_of(lane) < NO_LIMIT and not lane.is_over(now) and now >= lane.until:
+        return "limit"
+    return "cooling" if lane.queue else ""
+
+
 def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
     is_out = lane.outage.is_on and lane.outage.is_known(now)
     limit = NO_LIMIT if limit_of(lane) == NO_LIMIT or lane.is_over(now) else float(max(1, int(lane.limit.most)))
-    by = "outage" if is_out else "limit" if limit < NO_LIMIT and now >= lane.until else "cooling" if lane.queue else ""
-    if lane.is_ahead:
-        by = lane.holds(now)
     return LaneWeather(
         upstream=upstream,
         scope=scope,
         endpoint=lane.name[0],
         group=lane.name[1],
-        by="" if scope.endswith(OBSERVED) else by,
+        by="" if scope.endswith(OBSERVED) else _cause(lane, now),
         held=len(lane.queue),
         limit=limit,
         pace=lane.limit.pace.rate if limit < NO_LIMIT else 0.0,

@@ -5,6 +5,9 @@ from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.waiting_room cimport WaitingRoom
 
 
+cdef class Admission
+
+
 cdef class Payment:
     cdef public Bucket bucket
     cdef public WaitingRoom room
@@ -22,8 +25,10 @@ cdef class Payment:
     cdef public object estimate
     cdef public object _under_way
     cdef public object _place
+    cdef public object app
+    cdef public Admission waiter
 
-    cpdef bint wait(self, place) except -1
+    cpdef bint wait(self, place, Admission waiter=*) except -1
     cpdef leave_room(self)
     cpdef bint take(self, price, double now) except -1
     cpdef bint owe(self, price, double limit, double now) except -1
@@ -48,6 +53,7 @@ cdef class Admission:
     cdef public bint cooled
     cdef public tuple cooling
     cdef public bint found_no_place
+    cdef public bint ousted
     cdef public object estimate
     cdef public object _deadline
     cdef public object _held_since

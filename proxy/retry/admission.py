@@ -28,7 +28,7 @@ from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.policy import AutoLimit, Concurrency, Policy
 from proxy.retry.rates import Rates
-from proxy.retry.reasons import TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
+from proxy.retry.reasons import GAVE_UP_ITS_PLACE, TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import REJECTED, TokenGate
 from proxy.retry.token_estimate import Estimate
@@ -51,18 +51,21 @@ class Payment:
     """The payment for one attempt: everything that is taken for it. `price`: tokens that were taken from the bucket,
     None if none were due; `owed`: tokens that have still to be taken from the bucket, None for none; `asked`: the
     bucket was asked for them and has not answered; `limit`: the time (seconds) from which a missing answer of the
-    bucket counts as a refusal. `choice`: the attempt's endpoint, if the core chooses it.
+    bucket counts as a refusal. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call
+    belongs to, None if the configuration names no apps; `waiter`: the call as gates know it, once one holds it.
     """
 
     __slots__ = (
-        "_hedged_at", "_hedges", "_load", "_place", "_taken_at", "_tokens", "_under_way", "asked", "bucket", "choice",
-        "estimate", "limit", "owed", "price", "room", "upstream",
+        "_hedged_at", "_hedges", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "asked", "bucket",
+        "choice", "estimate", "limit", "owed", "price", "room", "upstream", "waiter",
     )  # fmt: skip
 
-    def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str) -> None:
+    def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None = None) -> None:
         self.bucket = bucket
         self.room = room
         self.upstream = upstream
+        self.app = app
+        self.waiter: Admission | None = None
         self.price: float | None = None
         self.owed: float | None = None
         self.asked = False
@@ -79,13 +82,14 @@ class Payment:
         self._load: Places | None = None  # the count in which the attempt is under way to its endpoint
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
-    def wait(self, place: str) -> bool:
+    def wait(self, place: str, waiter: Admission | None = None) -> bool:
         """Take a place in the waiting room, in exchange for the place that the call has there, if any; False if there
-        is none. `place`: "backoff" or "held", the reason for the wait.
+        is none. `place`: "backoff" or "held", the reason for the wait; `waiter`: the call that a gate holds.
         """
         if self._place != place:
             self.leave_room()
-            if not self.room.enter(self.upstream, place == "held"):
+            self.waiter = waiter
+            if not self.room.enter(self.upstream, place == "held", self):
                 return False
             self._place = place
         return True
@@ -93,8 +97,24 @@ class Payment:
     def leave_room(self) -> None:
         """Free the place in the waiting room, since nothing is waited for any more."""
         if self._place:
-            self.room.leave(self.upstream, self._place == "held")
+            self.room.leave(self.upstream, self._place == "held", self)
             self._place = ""
+
+    @property
+    def may_be_ousted(self) -> bool:
+        """Whether the call, which a gate holds, may lose its place in the waiting room; one that was the probe of an
+        outage keeps it.
+        """
+        return self.waiter is not None and not self.waiter.was_probe
+
+    def ousted(self) -> None:
+        """Note that the waiting room gave the call's place to a call of a better priority; the call, when it asks
+        again, is refused.
+        """
+        self._place = ""
+        if self.waiter is not None:
+            self.waiter.ousted = True
+            self.waiter.retime(-NEVER)
 
     def take(self, price: float, now: float) -> bool:
         """Take the price of a retry from the bucket; False if the bucket refuses."""
@@ -269,8 +289,9 @@ class Admission:
     holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
     `held_attempt`. `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown,
     or has a place of it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status
-    that began it. `found_no_place`: no place among the attempts under way became free for it. `estimate`: what
-    an attempt costs at rate buckets that count tokens, None if there are none.
+    that began it. `found_no_place`: no place among the attempts under way became free for it. `ousted`: its place in
+    the waiting room went to a call of a better priority. `estimate`: what an attempt costs at rate buckets that count
+    tokens, None if there are none.
     """
 
     __slots__ = (
@@ -292,6 +313,7 @@ class Admission:
         "held",
         "held_attempt",
         "held_by",
+        "ousted",
         "policy",
         "request",
         "scope",
@@ -316,7 +338,7 @@ class Admission:
         self.held_by = ""
         self.held = 0.0
         self.held_attempt = 0
-        self.cooled = False
+        self.cooled = self.ousted = False
         self.cooling: tuple[float, int] = (0.0, 503)
         self.found_no_place = False
         self._deadline: float | None = None
@@ -381,6 +403,11 @@ class Admission:
         and places that the gates grant go into the payment. `first`: the attempt is the call's first; `waits`: it may
         wait for a place.
         """
+        if self.ousted:
+            if self.held_by != "ahead":
+                return REJECTED, Outcome.OVERLOADED, GAVE_UP_ITS_PLACE
+            self.ousted = False
+            self.forgo_ahead(now)
         self._deadline = deadline
         self.caller.retries = not first
         scope = self.scope

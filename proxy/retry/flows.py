@@ -260,7 +260,7 @@ class SequentialFlow:
         """
         if not call.flies():
             call.state = planned
-            if not call.upcoming.payable().wait(place):
+            if not call.upcoming.payable().wait(place, call.upcoming.admission):
                 return self.withdraw(call, Outcome.OVERLOADED, now)
         payment = call.upcoming.payment
         return (WakeAt(planned.due if payment is None or payment.owed is None else payment.limit),)

@@ -95,8 +95,11 @@ class NextAttempt:
     def payable(self) -> Payment:
         """The payment for the attempt, made when it is needed."""
         if self.payment is None:
-            self.payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+            self.payment = self._new_payment()
         return self.payment
+
+    def _new_payment(self) -> Payment:
+        return Payment(self.bucket, self.env.waiting, self.policy.upstream, self.request.app)
 
     def gates(self) -> Admission:
         """The call as gates know it, made when it is needed."""
@@ -210,7 +213,7 @@ class NextAttempt:
             return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
         if no is not None:
             return at, no, why
-        if gate == "ahead" and not payment.wait("held"):
+        if gate == "ahead" and not payment.wait("held", self.admission):
             self.gates().forgo_ahead(now)
             return self.ask(planned, state, now, deadline, first=first)
         return self._hold(payment, gate, at, now, deadline)
@@ -231,7 +234,7 @@ class NextAttempt:
         """
         if deadline is not None and at > deadline + EPSILON:
             return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
-        if not payment.wait("held"):
+        if not payment.wait("held", self.admission):
             return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         self.gates().hold(gate, now)
         return at, None, gate
@@ -240,7 +243,7 @@ class NextAttempt:
         """Take the price of a retry that the plan grants (`planned`), and a place in the waiting room for its wait.
         Returns the retry, or the outcome if either is refused.
         """
-        payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        payment = self._new_payment()
         if planned.due > now and not payment.wait("backoff"):
             return Outcome.OVERLOADED
         if not payment.take(planned.price, now):
@@ -354,7 +357,7 @@ class NextAttempt:
         """Put the call first into the queue of the outage whose probe this attempt was. Its price pays for the next
         attempt. Returns that price.
         """
-        payment = self.payment = Payment(self.bucket, self.env.waiting, self.policy.upstream)
+        payment = self.payment = self._new_payment()
         if flight.payment is not None:
             payment.take_over(flight.payment)
             self.paid = None  # until the next attempt is sent with it

@@ -3,28 +3,56 @@
 Law: whatever gate holds them (a cooldown, a rate bucket, the adaptive limiter), one upstream's held calls take at most
 half of `limits.waiting`, so that one slow provider, or one slow rate, does not fill the room for the others. A call's
 own backoff is not a hold: it has been paid for, and takes a place of the whole room (contract, sections 4 and 5).
+
+Where apps have names, a newcomer that finds the room full takes the place of the newest held call of the lowest
+priority, if that is below its own (contract, section 17, "Queues"). Only calls of this process give up their places.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+from proxy.retry.apps import NamedApp
+
+
+class Guest(Protocol):
+    """A call's wait, as the room knows it."""
+
+    upstream: str
+    app: NamedApp | None
+
+    @property
+    def may_be_ousted(self) -> bool:
+        """Whether the call may lose its place to one of a better priority."""
+
+    def ousted(self) -> None:
+        """Note that the room gave the place to a call of a better priority."""
 
 
 class WaitingRoom:
     """Counts the calls that wait. `capacity` is `limits.waiting`; `waiting` is how many of this process wait now."""
 
-    __slots__ = ("_held", "capacity", "waiting")
+    __slots__ = ("_guests", "_held", "capacity", "waiting")
 
     def __init__(self, capacity: int = 2000) -> None:
         self.capacity = capacity
         self.waiting = 0
         self._held: dict[str, int] = {}
+        self._guests: dict[int, dict[Guest, None]] = {}  # held calls that have an app, by rank, in order of arrival
 
-    def enter(self, upstream: str, held: bool = False) -> bool:
+    def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
         """Take a place; False if the room is full. `held`: a gate holds the call, so that the upstream's share counts
-        too.
+        too. `guest`: the wait, for which a held call of a lower priority gives up its place.
         """
-        return self._enter(upstream, held, 0, 0)
+        if not self._enter(upstream, held, 0, 0):
+            if self._oust(upstream, held, guest, 0, 0) is None:
+                return False
+            self._enter(upstream, held, 0, 0)
+        self._sit(held, guest)
+        return True
 
-    def leave(self, upstream: str, held: bool = False) -> None:
+    def leave(self, upstream: str, held: bool = False, guest: Guest | None = None) -> None:
         """Free a place that `enter` took with the same arguments."""
         self.waiting -= 1
         if held:
@@ -33,10 +61,16 @@ class WaitingRoom:
                 self._held[upstream] = left
             else:
                 del self._held[upstream]
+            if guest is not None and guest.app is not None:
+                self._guests[guest.app.rank].pop(guest, None)
 
     def held_for(self, upstream: str) -> int:
         """The number of this upstream's calls that a gate holds now."""
         return self._held.get(upstream, 0)
+
+    def held_by_app(self) -> Counter[tuple[str, str]]:
+        """The numbers of calls of this process that gates hold now, by upstream and app, if apps have names."""
+        return Counter((each.upstream, each.app.name) for line in self._guests.values() for each in line if each.app)
 
     def _enter(self, upstream: str, held: bool, waiting: int, holding: int) -> bool:
         """Take a place as `enter` does, given that other processes use `waiting` places of the room, `holding` of them
@@ -46,8 +80,37 @@ class WaitingRoom:
             return False
         if held:
             mine = self._held.get(upstream, 0)
-            if mine + holding >= max(1, self.capacity // 2):
+            if mine + holding >= self._share:
                 return False
             self._held[upstream] = mine + 1
         self.waiting += 1
         return True
+
+    @property
+    def _share(self) -> int:
+        """The most places that one upstream's held calls take."""
+        return max(1, self.capacity // 2)
+
+    def _sit(self, held: bool, guest: Guest | None) -> None:
+        """Note the call that has a place now, if it may have to give it up."""
+        if held and guest is not None and guest.app is not None:
+            self._guests.setdefault(guest.app.rank, {})[guest] = None
+
+    def _oust(self, upstream: str, held: bool, guest: Guest | None, waiting: int, holding: int) -> Guest | None:
+        """Take its place from the newest held call of the lowest priority, if that is below the newcomer's, and if one
+        place is all that the newcomer lacks. Returns the call, None if there is none. The arguments are those of
+        `_enter`.
+        """
+        mine = self._held.get(upstream, 0) + holding if held else 0
+        if guest is None or guest.app is None or self.waiting + waiting > self.capacity or mine > self._share:
+            return None
+        only = upstream if held and mine == self._share else None
+        for rank in sorted(self._guests, reverse=True):
+            if rank <= guest.app.rank:
+                return None
+            for each in reversed(self._guests[rank]):
+                if only in (None, each.upstream) and each.may_be_ousted:
+                    WaitingRoom.leave(self, each.upstream, True, each)
+                    each.ousted()
+                    return each
+        return None

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
+from proxy.observe.held_apps import HeldByApp
 from proxy.observe.weather import LaneWeather
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.factory import Key
@@ -235,7 +236,8 @@ class Left(NamedTuple):
 class Counted(NamedTuple):
     """The worker's answer to Gather. `made` are the keys of the shared state (such as buckets) that the worker has
     begun to use, in the configuration's `generation`; `cooldowns` are those that its calls began since its previous
-    answer, `changes` the limits and outages that began or were over since; `weather` are its lanes as they are now.
+    answer, `changes` the limits and outages that began or were over since; `weather` are its lanes as they are now,
+    `held` its held calls by app.
     """
 
     number: int
@@ -245,6 +247,7 @@ class Counted(NamedTuple):
     cooldowns: Sequence[CooldownBegan] = ()
     changes: Sequence[WeatherChanged] = ()
     weather: Sequence[LaneWeather] = ()
+    held: HeldByApp | None = None
 
 
 class Ended(NamedTuple):

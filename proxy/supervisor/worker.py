@@ -215,7 +215,8 @@ class Worker:
             return Counted(number, self._factory.generation, report, made)
         self._path.settle_weather()
         cooldowns, weather = self._path.cooldowns.news(), self._path.weather
-        return Counted(number, self._factory.generation, report, made, cooldowns, weather.news(), weather.lanes())
+        news, lanes, held = weather.news(), weather.lanes(), self._path.held_apps.now()
+        return Counted(number, self._factory.generation, report, made, cooldowns, news, lanes, held)
 
     def _look(self) -> None:
         """Publish what this worker uses of the limits, and lower its own share by what the other workers use. A

@@ -117,6 +117,7 @@ RATE = """
 buckets: {fifty: {kind: rate, rate: 50/s, burst: 1}}
 upstreams: {api: {url: "https://api.example", rate: fifty}}
 """
+SMALL_ROOM = "limits: {waiting: 20}\n" + RATE
 PLACES = 'upstreams: {api: {url: "https://api.example", concurrency: {max: 40, queue: 2000}}}\n'
 PLAIN = 'upstreams: {api: {url: "https://api.example", timeouts: {attempt: 2s}}}\n'
 LOW = """
@@ -127,8 +128,8 @@ upstreams: {api: {url: "https://api.example", bucket: low, concurrency: off, out
 
 @pytest.mark.parametrize(
     ("config", "web", "upstream"),
-    [(RATE, 5, served), (PLACES, 8, served), (PLAIN, 5, away), (LOW, 5, by_chance)],
-    ids=["rate", "concurrency", "outage", "bucket_low"],
+    [(RATE, 5, served), (SMALL_ROOM, 5, served), (PLACES, 8, served), (PLAIN, 5, away), (LOW, 5, by_chance)],
+    ids=["rate", "small_room", "concurrency", "outage", "bucket_low"],
 )
 def test_the_web_does_not_feel_a_batch(config: str, web: float, upstream: Callable[..., Sending]) -> None:
     alone = play(config, {"web": web}, upstream)["web"]

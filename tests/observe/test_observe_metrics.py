@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 
 import pytest
 from observed import POLICY, STANDARD, WALL, ended, retried
@@ -233,6 +234,13 @@ def test_attempts_count_where_they_went_and_all_else_where_the_call_began() -> N
     metrics.add([call])
     assert {(each.upstream, each.route) for each in metrics.moved(told)} == {("payments", ""), ("other", "r")}
     assert metrics.moved(told) == []
+    call.app = "web"
+    named = Metrics()
+    named.add([call])
+    seen = Samples(named)
+    for reason in ("fallback", "transient"):
+        assert seen.value("redrive_retries_total", **other, app="web", reason=reason) == 1
+    assert seen.value("redrive_retries_denied_total", upstream="other", app="web", why="attempts_exhausted") == 1
     seen = Samples(metrics)
     ends = {"outcome": "attempts_exhausted"}
     assert seen.value("redrive_calls_total", **first, **ends, code_class="5xx") == 1
@@ -275,7 +283,25 @@ def test_apps_are_told_apart_if_they_have_names() -> None:
     assert seen.value("redrive_calls_total", **PLACE, **told) == 0
     assert seen.value("redrive_retries_total", **PLACE, app="batch", reason="transient") == 1
     assert seen.value("redrive_attempts_total", **PLACE, result="success") == 3
+    metrics.add([refused(WALL, "app", 407, Outcome.DENIED, "no name")])
+    unnamed = {"upstream": "", "route": "", "outcome": "denied", "code_class": "4xx"}
+    assert Samples(metrics).value("redrive_calls_total", **unnamed, app="others") == 1
     twice = series.copy()
     twice.add(series)
     assert twice.apps["batch"].outcomes[Outcome.SUCCESS, 2] == 4
     assert series.apps["batch"].outcomes[Outcome.SUCCESS, 2] == 2
+
+
+def test_held_calls_by_app_are_shown_for_every_app_that_called() -> None:
+    metrics, call = Metrics(), ended()
+    call.app = "web"
+    metrics.add([call])
+    held = Counter({("payments", "batch", "rate"): 2})
+    causes = [(("payments", by), 0.0) for by in ("outage", "rate")]
+    seen = Samples(metrics, Gauges(held=causes, held_by_app=held)).families["redrive_held_calls"].samples
+    assert {(each.labels["upstream"], each.labels["app"], each.labels["by"]): each.value for each in seen} == {
+        ("payments", "batch", "outage"): 0,
+        ("payments", "batch", "rate"): 2,
+        ("payments", "web", "outage"): 0,
+        ("payments", "web", "rate"): 0,
+    }

@@ -11,7 +11,7 @@ pair whose count is 0 stays as a bridge until the pair after it is empty.
 
 from __future__ import annotations
 
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.waiting_room import Guest, WaitingRoom
 from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 
@@ -26,35 +26,45 @@ class SharedWaitingRoom(WaitingRoom):
         self._row = row
         self._page = memory.page(row)
 
-    def enter(self, upstream: str, held: bool = False) -> bool:
+    def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
         """Take a place for a waiting call, if the limits allow one more over all workers; whether a place was taken.
-        `held`: a gate of the upstream holds the call, so the upstream's share is checked besides `limits.waiting`.
+        `held`: a gate of the upstream holds the call, so the upstream's share is checked besides `limits.waiting`;
+        `guest`: the wait, for which a held call of this worker, of a lower priority, gives up its place.
         """
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
-        pair = -1
         with memory.waiting_lock:
-            if held:
-                pair = _place(memory, self._page, key)
-                if pair < 0:  # the table is full: calls of PAGE_PAIRS upstreams are held here already
+            if held and _place(memory, self._page, key) < 0:
+                return False  # the table is full: calls of PAGE_PAIRS upstreams are held here already
+            elsewhere = self._elsewhere(key)
+            if not self._enter(upstream, held, *elsewhere):
+                ousted = self._oust(upstream, held, guest, *elsewhere)
+                if ousted is None:
                     return False
-            if not self._enter(upstream, held, *self._elsewhere(key)):
-                return False
+                self._publish(ousted.upstream, digest("waiting", ousted.upstream))
+                self._enter(upstream, held, *elsewhere)
+            self._sit(held, guest)
             if held:
-                memory.words[pair + 1] = self._held[upstream]
-                memory.words[pair] = key
+                self._publish(upstream, key)
             memory.words[self._page] = self.waiting
             return True
 
-    def leave(self, upstream: str, held: bool = False) -> None:
+    def leave(self, upstream: str, held: bool = False, guest: Guest | None = None) -> None:
         memory = self._memory
         with memory.waiting_lock:
-            super().leave(upstream, held=held)
+            super().leave(upstream, held, guest)
             memory.words[self._page] = self.waiting
             if held:
-                pair = _place(memory, self._page, digest("waiting", upstream))
-                memory.words[pair + 1] = self._held.get(upstream, 0)
-                _sweep(memory, self._page, pair)
+                self._publish(upstream, digest("waiting", upstream))
+
+    def _publish(self, upstream: str, key: int) -> None:
+        """Write the number of this upstream's held calls to the worker's page, which has a place for its `key`."""
+        memory, pair = self._memory, _place(self._memory, self._page, key)
+        memory.words[pair + 1] = count = self._held.get(upstream, 0)
+        if count:
+            memory.words[pair] = key
+        else:
+            _sweep(memory, self._page, pair)
 
     def held_for(self, upstream: str) -> int:
         """The number of this upstream's calls that a gate holds now, in all workers."""

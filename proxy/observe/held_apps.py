@@ -1,0 +1,75 @@
+"""The calls that are held now, by upstream, app and cause (contract, section 17: the label `app` of
+redrive_held_calls).
+
+Without workers they are read from the state of this process; a worker sends its own counts, and the parent adds them
+up. Reading changes nothing. Where apps have no names, nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from proxy.observe.weather import causes
+from proxy.retry.concurrency import Places
+from proxy.retry.factory import Key
+from proxy.retry.fair_order import app_of
+from proxy.retry.governor import Governor
+from proxy.retry.waiter import Waiter
+from proxy.retry.waiting_room import WaitingRoom
+
+#: Numbers of held calls by upstream, app and cause.
+HeldByApp = Counter[tuple[str, str, str]]
+
+
+def held_by_app(
+    room: WaitingRoom,
+    governors: Iterable[tuple[str, str, Governor]],
+    places: Iterable[tuple[Key, Places]],
+    now: float,
+) -> HeldByApp:
+    """The calls that are held in this process. `room` knows all of them; what neither a lane of the `governors` nor the
+    queue for `places` holds waits for a rate bucket or the adaptive limiter.
+    """
+    found: HeldByApp = Counter()
+    every = room.held_by_app()
+    if not every:
+        return found
+
+    def count(upstream: str, by: str, queue: Iterable[Waiter]) -> None:
+        for waiter in queue:
+            app = app_of(waiter)
+            if app is not None and every[upstream, app.name]:
+                every[upstream, app.name] -= 1
+                found[upstream, app.name, by] += 1
+
+    for upstream, by, lane in causes(governors, now):
+        count(upstream, by, lane.queue)
+    for key, each in places:
+        count(str(key[0]), "concurrency", each.queue)
+    for (upstream, app), rest in every.items():
+        if rest:
+            found[upstream, app, "rate"] += rest
+    return found
+
+
+class HeldApps:
+    """The held calls by app. `look` counts those of this process; without it they are those that workers have sent."""
+
+    def __init__(self, look: Callable[[], HeldByApp] | None = None) -> None:
+        self._look = look
+        self._of_workers: dict[int, HeldByApp] = {}
+
+    def now(self) -> HeldByApp:
+        """The calls that are held now."""
+        if self._look is not None:
+            return self._look()
+        return sum(self._of_workers.values(), HeldByApp())
+
+    def heard(self, worker: int, held: HeldByApp) -> None:
+        """Take the held calls of the worker with this number as they are now."""
+        self._of_workers[worker] = held
+
+    def ended(self, worker: int) -> None:
+        """Forget the calls of a worker that has ended."""
+        self._of_workers.pop(worker, None)
