@@ -441,7 +441,7 @@ class ServerProcess:
             monotonic(),
             room=serving.room,
             weather=serving.weather,
-            by_app=None if self.settings.apps is None else serving.held_apps.now(),
+            by_app=None if self.settings.apps is None else serving.weather.held_by_app(),
             begun=serving.cooldowns.counts,
             descriptors=self._descriptors,
             wires=serving.wires,

@@ -26,7 +26,7 @@ from proxy.forward.timers import Watch
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
 from proxy.observe.cooldown_log import CooldownLog
-from proxy.observe.held_apps import HeldApps, held_by_app
+from proxy.observe.held_apps import held_by_app
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -198,14 +198,14 @@ class DataPath:
         self.fleet = Fleet(factory, settings, notify, met=met, heard=self.cooldowns.note)
         self.registry = Registry(self.fleet)
         self.registry.weather_changed = self._weather_changed
-        self.weather = WeatherLog(lambda: weather(self.registry.governors(), monotonic()))
+        self.weather = WeatherLog(
+            lambda: weather(self.registry.governors(), monotonic()),
+            lambda: held_by_app(self.room, self.registry.governors(), self.registry.under_way(), monotonic()),
+        )
         self.registry.forget_policies(policies_of(settings), settings.buckets)
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
         self.env = Env(rng, wall() - monotonic(), self.room, self._notify_circuit, self._notify_credential)
-        self.held_apps = HeldApps(
-            lambda: held_by_app(self.room, self.registry.governors(), self.registry.under_way(), monotonic())
-        )
         self.env.cooldown_began = self.cooldowns.note
         self.env.tokens_used = observer.tokens_used
         self.env.read_key_file = current_key

@@ -8,7 +8,7 @@ up. Reading changes nothing. Where apps have no names, nothing is counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from proxy.observe.weather import causes
 from proxy.retry.concurrency import Places
@@ -51,25 +51,3 @@ def held_by_app(
         if rest:
             found[upstream, app, "rate"] += rest
     return found
-
-
-class HeldApps:
-    """The held calls by app. `look` counts those of this process; without it they are those that workers have sent."""
-
-    def __init__(self, look: Callable[[], HeldByApp] | None = None) -> None:
-        self._look = look
-        self._of_workers: dict[int, HeldByApp] = {}
-
-    def now(self) -> HeldByApp:
-        """The calls that are held now."""
-        if self._look is not None:
-            return self._look()
-        return sum(self._of_workers.values(), HeldByApp())
-
-    def heard(self, worker: int, held: HeldByApp) -> None:
-        """Take the held calls of the worker with this number as they are now."""
-        self._of_workers[worker] = held
-
-    def ended(self, worker: int) -> None:
-        """Forget the calls of a worker that has ended."""
-        self._of_workers.pop(worker, None)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from proxy.observe.held_apps import HeldByApp
 from proxy.observe.weather import LaneWeather, added_up
 from proxy.retry.weather_changes import WeatherChanged
 
@@ -33,12 +34,18 @@ class Noted(NamedTuple):
 
 class WeatherLog:
     """The log of the last changes, in one process, and the weather now. `look` gives the lanes of this process's
-    governors; without it they are those that workers have sent. `troubled`: the scopes (upstream, scope value) of this
-    process in which there may be a limit or an outage.
+    governors, and `count` its held calls by app; without them they are those that workers have sent. `troubled`: the
+    scopes (upstream, scope value) of this process in which there may be a limit or an outage.
     """
 
-    def __init__(self, look: Callable[[], Iterable[LaneWeather]] | None = None) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Iterable[LaneWeather]] | None = None,
+        count: Callable[[], HeldByApp] | None = None,
+    ) -> None:
         self._look = look
+        self._count = count
+        self._held_by_workers: dict[int, HeldByApp] = {}
         self.troubled: set[tuple[str, str]] = set()
         self._of_workers: dict[int, Sequence[LaneWeather]] = {}
         self._of: OrderedDict[str, deque[Noted]] = OrderedDict()
@@ -62,13 +69,19 @@ class WeatherLog:
         """The lanes with a limit, an outage or held calls now."""
         return added_up(chain(*self._of_workers.values())) if self._look is None else list(self._look())
 
-    def heard(self, worker: int, lanes: Sequence[LaneWeather]) -> None:
-        """Take the lanes of the worker with this number as they are now."""
+    def held_by_app(self) -> HeldByApp:
+        """The calls that are held now, by upstream, app and cause, if apps have names."""
+        return sum(self._held_by_workers.values(), HeldByApp()) if self._count is None else self._count()
+
+    def heard(self, worker: int, lanes: Sequence[LaneWeather], held: HeldByApp) -> None:
+        """Take the lanes, and the held calls by app, of the worker with this number as they are now."""
         self._of_workers[worker] = lanes
+        self._held_by_workers[worker] = held
 
     def ended(self, worker: int) -> None:
-        """Forget the lanes of a worker that has ended."""
+        """Forget the lanes and the held calls of a worker that has ended."""
         self._of_workers.pop(worker, None)
+        self._held_by_workers.pop(worker, None)
 
     def news(self) -> Sequence[WeatherChanged]:
         """The changes that were noticed in this process since this method was last called."""

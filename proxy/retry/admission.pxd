@@ -53,7 +53,6 @@ cdef class Admission:
     cdef public bint cooled
     cdef public tuple cooling
     cdef public bint found_no_place
-    cdef public bint ousted
     cdef public object estimate
     cdef public object _deadline
     cdef public object _held_since

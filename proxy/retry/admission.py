@@ -113,7 +113,7 @@ class Payment:
         """
         self._place = ""
         if self.waiter is not None:
-            self.waiter.ousted = True
+            self.waiter.caller.ousted = "room"
             self.waiter.retime(-NEVER)
 
     def take(self, price: float, now: float) -> bool:
@@ -289,9 +289,8 @@ class Admission:
     holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
     `held_attempt`. `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown,
     or has a place of it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status
-    that began it. `found_no_place`: no place among the attempts under way became free for it. `ousted`: its place in
-    the waiting room went to a call of a better priority. `estimate`: what an attempt costs at rate buckets that count
-    tokens, None if there are none.
+    that began it. `found_no_place`: no place among the attempts under way became free for it. `estimate`: what
+    an attempt costs at rate buckets that count tokens, None if there are none.
     """
 
     __slots__ = (
@@ -313,7 +312,6 @@ class Admission:
         "held",
         "held_attempt",
         "held_by",
-        "ousted",
         "policy",
         "request",
         "scope",
@@ -338,7 +336,7 @@ class Admission:
         self.held_by = ""
         self.held = 0.0
         self.held_attempt = 0
-        self.cooled = self.ousted = False
+        self.cooled = False
         self.cooling: tuple[float, int] = (0.0, 503)
         self.found_no_place = False
         self._deadline: float | None = None
@@ -403,10 +401,10 @@ class Admission:
         and places that the gates grant go into the payment. `first`: the attempt is the call's first; `waits`: it may
         wait for a place.
         """
-        if self.ousted:
+        if self.caller.ousted == "room":
             if self.held_by != "ahead":
                 return REJECTED, Outcome.OVERLOADED, GAVE_UP_ITS_PLACE
-            self.ousted = False
+            self.caller.ousted = ""
             self.forgo_ahead(now)
         self._deadline = deadline
         self.caller.retries = not first
@@ -497,7 +495,7 @@ class Admission:
         of a better priority. If the newest call of the lowest priority there is of a lower one than this, that is
         answered instead.
         """
-        if self.caller.ousted:
+        if self.caller.ousted == "limit":
             return True
         if not came or self.scope.governor.held() <= auto.queue:
             return False
@@ -507,7 +505,7 @@ class Admission:
         newest = newest_below({each: came for lane in lanes for each, came in lane.queue.items()}, self.app.rank)
         if not isinstance(newest, Admission):
             return True
-        newest.caller.ousted = True
+        newest.caller.ousted = "limit"
         newest.retime(-NEVER)
         return False
 

@@ -21,7 +21,7 @@ cdef class Caller:
     cdef public bytes _lost_path
     cdef public bytes _lost_route
     cdef public bint ahead
-    cdef public bint ousted
+    cdef public object ousted
     cdef public bint was_probe
     cdef public bint cools
     cdef public bint limits

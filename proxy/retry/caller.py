@@ -45,8 +45,9 @@ def is_paths(name: Name) -> bool:
 class Caller:
     """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
     the upstream has only one; `cools`, `limits`, `outages` and `ahead`: whether cooldowns, limits, outages and what
-    answers say is left of limits hold it; `retries`: it has made an attempt; `ousted`: a call of a
-    better priority took its place in a full queue; `was_probe`: its attempt was the probe of an outage.
+    answers say is left of limits hold it; `retries`: it has made an attempt; `ousted`: the full queue ("limit", or
+    "room" for the waiting room) in which a call of a better priority took its place; `was_probe`: its attempt was the
+    probe of an outage.
     """
 
     __slots__ = (
@@ -62,7 +63,8 @@ class Caller:
         self._timed_route = ""
         self._credential = self._lost_path = self._lost_route = b""
         self.ahead = self.cools = self.limits = self.outages = self.retries = False
-        self.ousted = self.was_probe = False
+        self.was_probe = False
+        self.ousted = ""
 
     def lost_route(self) -> bytes:
         """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins

@@ -215,7 +215,7 @@ class Worker:
             return Counted(number, self._factory.generation, report, made)
         self._path.settle_weather()
         cooldowns, weather = self._path.cooldowns.news(), self._path.weather
-        news, lanes, held = weather.news(), weather.lanes(), self._path.held_apps.now()
+        news, lanes, held = weather.news(), weather.lanes(), weather.held_by_app()
         return Counted(number, self._factory.generation, report, made, cooldowns, news, lanes, held)
 
     def _look(self) -> None:

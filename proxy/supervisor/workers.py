@@ -21,7 +21,7 @@ from typing import Any
 from proxy.config.settings import Address, Settings, pack
 from proxy.observe.aggregate import Aggregate
 from proxy.observe.cooldown_log import CooldownLog
-from proxy.observe.held_apps import HeldApps
+from proxy.observe.held_apps import HeldByApp
 from proxy.observe.metrics import Wires
 from proxy.observe.notices import LogTrouble
 from proxy.observe.weather_log import EVENTS, FirstAndLast, WeatherLog
@@ -76,7 +76,7 @@ class Workers:
         self._packed = pack(settings)
         self._numbers = 0
         self._slots = Slots(processes(settings.workers))
-        self.cooldowns, self.weather, self.held_apps = CooldownLog(), WeatherLog(), HeldApps()
+        self.cooldowns, self.weather = CooldownLog(), WeatherLog()
         self._noticed = FirstAndLast()
         self._all: dict[int, WorkerProcess] = {}
         self._own: list[Address] = []
@@ -191,9 +191,7 @@ class Workers:
         """
         if worker.number in self._all:
             self._gathered.keep(worker.number, counted.report)
-            self.weather.heard(worker.number, counted.weather)
-            if counted.held is not None:
-                self.held_apps.heard(worker.number, counted.held)
+            self.weather.heard(worker.number, counted.weather, counted.held or HeldByApp())
         for began in counted.cooldowns:
             self.cooldowns.note(began, worker.pid)
         for change in counted.changes:
@@ -212,7 +210,6 @@ class Workers:
         self._trouble.ended(worker.pid)
         self._gathered.ended(worker.number)
         self.weather.ended(worker.number)
-        self.held_apps.ended(worker.number)
         self._noticed.ended(worker.pid)
         self._rows.free(worker.row)
         self._slots.forget(worker)
