@@ -315,7 +315,7 @@ def _count_app(series: Series, call: CallRecord) -> None:
 
 
 def _of_app(series: Series, app: str) -> Series:
-    """What the series counts of this app."""
+    """The part of a series that counts one app's calls, made if there is none."""
     own = series.apps.get(app)
     if own is None:
         own = series.apps[app] = Series(series.upstream, series.route)
