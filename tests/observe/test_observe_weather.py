@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -174,11 +175,13 @@ def test_of_the_workers_that_notice_an_outage_the_one_with_evidence_counts() -> 
 
 def test_the_lanes_of_a_worker_go_with_it() -> None:
     log = WeatherLog()
-    log.heard(1, [LANE._replace(held=1)])
-    log.heard(2, [LANE._replace(held=2)])
+    log.heard(1, [LANE._replace(held=1)], Counter({("u", "web", "outage"): 1}))
+    log.heard(2, [LANE._replace(held=2)], Counter({("u", "web", "outage"): 1, ("u", "batch", "rate"): 1}))
     assert [lane.held for lane in log.lanes()] == [3]
+    assert log.held_by_app() == {("u", "web", "outage"): 2, ("u", "batch", "rate"): 1}
     log.ended(2)
     assert [lane.held for lane in log.lanes()] == [1]
+    assert log.held_by_app() == {("u", "web", "outage"): 1}
 
 
 def test_only_the_first_worker_to_notice_and_the_last_are_news() -> None:
