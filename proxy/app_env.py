@@ -86,14 +86,16 @@ def before(environ: Mapping[str, str], name: str, ours: str = "") -> str | None:
 
 
 def saved(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables in which the values are kept that `values` replace, for `restored`."""
+    """The variables, beside those of `values`, in which an environment keeps the values that `values` replace in
+    `environ`, so that `restored` can bring them back.
+    """
     kept = {name: before(environ, name, value) for name, value in values.items()}
     return {f"{SAVED}{name}": value for name, value in kept.items() if value is not None}
 
 
 def restored(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables that unset `values`: each with the value that was saved, or None to remove it; the variables in
-    which values were saved are removed too.
+    """The changes of `environ` that undo `values`: each variable gets the value that was saved before, or None, which
+    removes it; the variables in which values were saved are removed too.
     """
     kept = {name: environ.get(f"{SAVED}{name}") for name in values}
     return {**kept, **{f"{SAVED}{name}": None for name, value in kept.items() if value is not None}}

@@ -129,8 +129,10 @@ def run(config: str | None, command: Sequence[str], *, intercept: bool, quiet: b
 
 
 def _settled(file: str | None, folder: str, *, intercept: bool) -> tuple[Settings, str]:
-    """Return the settings that the command's redrive will have, and the folder of the CA that was made for it, "" if it
-    needs none or has its own.
+    """Return the settings for the redrive that `redrive exec` starts for its command, read from `file` (None: the
+    defaults), and the folder of the CA that was made for it, "" if none was. If these settings intercept the TLS of any
+    upstream, a CA is made in `folder`, unless they name one that exists and `intercept`, which asks to intercept all
+    upstreams, is false.
     """
     settings = _loaded(file, _Edit(file, "", intercept=intercept))
     if not intercepts(settings) or (not intercept and Path(settings.ca.cert).exists()):

@@ -69,8 +69,8 @@ def serve(
 ) -> NoReturn:
     """Run a process until a signal ends it, and end it with its exit status. `loaded` is called once, and returns a
     result that has settings; `edit` changes the file again whenever it is loaded again (see `proxy.config.load.load`).
-    `listeners` are those that the process gets from others, and says how it gives its own to a successor; without it,
-    it does neither.
+    `listeners`: the sockets that the process inherits, and the names on which it offers its own to a successor; None:
+    it neither inherits nor offers any.
     """
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     leave(runner.run(_serve(file, loaded, edit, Handover() if listeners is None else listeners)))
@@ -314,7 +314,9 @@ class ServerProcess:
     # -- ending ---------------------------------------------------------------------------------------------------
 
     async def _may_leave(self) -> bool:
-        """Whether a successor may have the listeners, once no reload opens any."""
+        """Wait until no reload is under way; return whether a successor may have the listeners then, which it may not
+        while this process drains.
+        """
         await self._taken.wait()
         return not self._draining
 

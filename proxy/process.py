@@ -72,7 +72,7 @@ def failure_notifier(notify: Callable[..., None]) -> Failed:
 
 
 class EndOfProcess:
-    """The end of a process: an event for that it is `wanted`, and one for that it is to come `at_once`."""
+    """The signals that end a process, as two events: `wanted` is set by the first, `at_once` by the second."""
 
     def __init__(self) -> None:
         self.wanted, self.at_once = asyncio.Event(), asyncio.Event()

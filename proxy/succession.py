@@ -19,9 +19,10 @@ _SETTINGS = ("listen", "admin", "probe")
 
 
 class Succession:
-    """A process between the one before it and the one after it. `may_leave` is awaited before the listeners are
-    given away: whether this process serves, with no reload in progress. `replaced` is called when the successor serves;
-    `load` is called with a configuration that came meanwhile, if the successor ended before that.
+    """The process between its predecessor, from which it may have taken its listeners over, and its successor, which
+    may take them over from it. `may_leave` is awaited before the listeners are given away, and returns whether they may
+    be. `replaced` is called when the successor serves; `load` is called with a configuration that was loaded while a
+    successor started, if that ended before it served.
     """
 
     def __init__(
@@ -49,9 +50,7 @@ class Succession:
         return self._offer.is_taken
 
     async def begin(self) -> None:
-        """Tell the process before this one, if there is any, that this one serves; then offer the listeners to the next
-        one.
-        """
+        """Tell the predecessor, if there is any, that this process serves; then offer the listeners to a successor."""
         before, unused = self._handover.predecessor, self._listeners.close_inherited()
         if before is not None:
             line = f"took over from process {before.pid}, redrive {before.release}, which lets its calls finish"
@@ -67,8 +66,9 @@ class Succession:
             self._notify("failed", [line], error=line)
 
     def defers(self, loaded: LoadResult, why: str) -> bool:
-        """Whether a configuration that was loaded again has to wait, because a successor starts. It has the addresses
-        that are in force, and once it serves, it has the new configuration too.
+        """Whether a configuration that was loaded again has to wait, because a successor starts: that has been given
+        the addresses in force. Once it serves, it has the new configuration too; if it ends before that, the
+        configuration is loaded then. `why`: the cause of the reload.
         """
         if self._offer.is_asked:
             self._deferred = loaded, why

@@ -87,8 +87,9 @@ class Handover:
 
 
 def handover(path: str | None, file: str | None, settings: Settings, environment: MutableMapping[str, str]) -> Handover:
-    """Return the listeners for a process that starts. With `path`, it takes over from the one that serves, if any does
-    (see `names`). Raises TakeOverError.
+    """Return the listeners for a process that starts: those that a service manager passes in `environment`, and, if
+    `path` is not None, those of the process that serves now, if one does. `path`: the socket on which that process
+    offers them, "" for the names that `file` and `settings` lead to (see `names`). Raises TakeOverError.
     """
     passed = from_service_manager(environment, os.getpid())
     offered = names(path or "", file, settings)
@@ -162,9 +163,9 @@ def _asked(sock: socket.socket, name: str) -> Predecessor:
 
 
 class Offer:
-    """The offer of this process's listeners. `listeners` is awaited for them, and returns None if they are not to be
-    had. `replaced` is called with the successor's process id and release once it serves; `kept` is called with the
-    process id if it ended before that. `is_asked`: a successor starts; `is_taken`: it serves.
+    """The offer of this process's listeners. `listeners` is awaited for them, and returns None if they can't be given
+    away. `replaced` is called with the successor's process id and release once it serves; `kept` is called with the
+    process id of a successor that ended before it served. `is_asked`: a successor starts; `is_taken`: it serves.
     """
 
     def __init__(

@@ -5,12 +5,13 @@ A call that was given up is remembered for a few seconds. A later call is taken 
 - it has the same client address, method, URL and body, and began after the other had ended;
 - it came on the same connection; or it has the same User-Agent, came within a short time, and its connection was opened
   after the other call had ended, as by an app that opens one for each request;
-- it came sooner than the rate explains at which this URL is called anyway: an app that polls a URL calls it again,
-  whatever the answer to the last call was.
+- it came sooner than the app's usual pace explains: an app that polls a URL calls it again in any case, whatever the
+  answer to the last call was.
 
-Some calls pass all three by chance, so each call that is given up lowers the count by the chance that was allowed.
-This is a guess, which is only counted and reported. Each worker remembers the calls that it gave up itself. If no call
-was given up recently, a call only checks a flag.
+All of this is a guess, which is only counted and reported. Some calls meet all three conditions by chance, at most
+CHANCE of them; so each app has a count to which a guess adds 1 and from which each call that is given up subtracts a
+little more than chance would add, and a retry is reported each time the count reaches 1. Each worker remembers the
+calls that it gave up itself. If no call was given up recently, a call only checks a flag.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class LastCalls(Protocol):
 
 class GivenUp:
     """A call that was given up at time `at` (seconds): its client, request, and the digest of its body. `prefix`: its
-    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent. `is_usual`:
-    its URL was called again as late as it is called anyway, on the same connection; `is_usual_elsewhere`: on another.
+    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent. `is_usual`: a
+    call of the same URL has come on the same connection that was late enough to be no retry, so that none that comes
+    later still is one; `is_usual_elsewhere`: the same of other connections.
     """
 
     __slots__ = (
@@ -86,7 +88,7 @@ class GivenUp:
 
 class AppRepeats:
     """The calls that the proxy gave up recently, by client, method, authority and path. `last`: the source of the last
-    calls, which say how often a URL is called anyway.
+    calls, which show how often a URL is called in any case.
 
     For some seconds after a call was given up, every call is looked up here. Most have another path, and a few equal
     the latest call of their path, so a key is built for neither.
@@ -177,7 +179,10 @@ class AppRepeats:
         return same or first(request.fields, "user-agent") == found.agent  # the field's look-up takes longest
 
     def _count(self, record: CallRecord, request: Request, repeated: bool, given_up: bool) -> bool:
-        """Add a call to the count of its app: return whether the count says that one more retry is to be reported."""
+        """Add a call to the count of its app, which is kept by upstream and User-Agent: return whether a retry is to be
+        reported, since the count has reached 1 (see the module). `repeated`: the call is taken for a retry; `given_up`:
+        it was given up.
+        """
         app = record.policy.upstream, first(request.fields, "user-agent")
         count = self._counts.get(app, _FIRST) + repeated - _COST * given_up
         report = count >= 1.0

@@ -43,8 +43,8 @@ FLYING, PEEKING, HOLDING, DELIVERING, GONE = State
 
 
 class AttemptOwner:
-    """The owner of attempts, which gets their events: the exchange of a call. It is a base class for the same reason as
-    `proxy.transport.streams.Listener`.
+    """The owner of attempts, which gets their events: the exchange of a call. It is a base class, and no protocol,
+    because compiled code calls its methods without the interpreter.
 
     `moved`: the time at which bytes last came or were sent. `flights`: the attempts whose answers are still of
     interest, by number.
@@ -102,11 +102,12 @@ class Attempt(Listener):
     """A sending of a request.
 
     `body_wait`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
-    `watch`: the reader of the delivered answer. `cursor`: bytes of the request's body that were given to
-    the stream; `sent_at`: the time at which the last of them was given. `ended`, `fault`: how the answer ended, if it
-    ended before it was delivered. `task`: the dial, while it lasts. `sent_on`: the stream that the attempt was sent on,
-    set once that stream is over or has failed. `protocol`: the protocol of the attempt, if the call began without a
-    `Call` that decides. `key`: the number of the credential that the attempt carries, None for none.
+    `watch`: the reader that looks for errors and token counts in the delivered answer, None if there is none. `cursor`:
+    bytes of the request's body that were given to the stream; `sent_at`: the time at which the last of them was given.
+    `ended`, `fault`: how the answer ended, if it ended before it was delivered. `task`: the dial, while it lasts.
+    `sent_on`: the stream that the attempt was sent on, set once that stream is over or has failed. `protocol`: the
+    version of HTTP that the attempt was sent in, if the call began without a `Call` that decides. `key`: the number of
+    the credential that the attempt carries, None for none.
     """
 
     __slots__ = (
@@ -315,7 +316,9 @@ class Attempt(Listener):
             self._peeked()
 
     def tire(self, now: float) -> None:
-        """Report an answer that was kept until it is whole, if it is not to be kept for longer than until `now`."""
+        """Report an answer whose head is kept for its body (`waits`), if it has been kept for long enough at time
+        `now`, as `body_wait` says.
+        """
         if self.waits and self.body_wait is not None and self.body_wait.tire(now):
             self._peeked()
 

@@ -1,6 +1,6 @@
-"""A delivered answer that broke, and goes on: what is done with its call's parts (contract, section 15, "Resume").
+"""An answer that broke while it was delivered to the app, and its resumption (contract, section 15, "Resume").
 
-`proxy.forward.resume` says which answers can go on, and `proxy.retry.resumption` decides whether this one does.
+`proxy.forward.resume` says which answers can be resumed, and `proxy.retry.resumption` decides whether this one is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from proxy.retry.resumption import would_resume
 
 
 class BrokenAnswer:
-    """The delivered answer of a call, which broke; made for one event from the parts of the call."""
+    """An answer that broke while it was delivered. The exchange makes this object for one event, from the plan, sender,
+    delivery and `Call` of the call, and drops it afterwards.
+    """
 
     __slots__ = ("_call", "_delivery", "_plan", "_sender")
 
@@ -28,8 +30,8 @@ class BrokenAnswer:
         self._call = call
 
     def go_on(self, attempt: Attempt, fault: Fault, moved: float, now: float) -> Actions | None:
-        """Ask for the rest of the answer, which this attempt broke off with `fault`. `moved`: when bytes last moved.
-        Returns the call's actions; None if nothing was done, since the answer can't go on.
+        """Ask for the rest of the answer, which this attempt broke off with `fault`. `moved`: when bytes last moved
+        (seconds). Returns the call's actions; None if nothing was done, since the answer can't be resumed.
         """
         delivery, policy, call = self._delivery, self._plan.policy, self._call
         observer, sender = delivery.context.observer, self._sender
@@ -57,8 +59,8 @@ class BrokenAnswer:
         return actions
 
     def take_rest(self, attempt: Attempt, now: float) -> tuple[bool, Actions]:
-        """Go on with the answer if this attempt's head begins its rest, else drop the attempt. Returns whether it does,
-        and the call's actions.
+        """Continue the delivered answer with the body of this attempt if its head says that it is the rest; else drop
+        the attempt and break the answer off. Returns whether it is the rest, and the call's actions.
         """
         delivery, policy = self._delivery, self._plan.policy
         resumer, spec = delivery.resumer, policy.resume

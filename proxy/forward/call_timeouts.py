@@ -17,8 +17,8 @@ _NEVER = float("inf")
 
 
 class CallTimeouts:
-    """The timeouts of a call in its present state; made for one check. `moved`: the time at which bytes last
-    moved.
+    """The timeouts of a call in its present state; made for one check of the call. `moved`: the time at which bytes
+    last moved.
     """
 
     __slots__ = ("_call", "_delivery", "_flights", "_moved", "_plan", "_stall", "_timeouts", "_upload")
@@ -81,7 +81,9 @@ class CallTimeouts:
         return None
 
     def _stalls(self, attempt: Attempt, now: float) -> bool:
-        """Whether the delivered answer has been silent for too long, and can go on."""
+        """Whether the delivered answer has been silent for longer than `resume.stall`, though the app takes bytes, and
+        could be resumed by a request for the rest.
+        """
         if self._stall is None or attempt.state is not DELIVERING or attempt.stream is None:
             return False
         if now < self._moved + self._stall or self._delivery.app.blocked:

@@ -34,10 +34,10 @@ _NO_APP = cast(AppStream, None)
 class Delivery:
     """The delivery of one call's answer to its app, and the figures of what was sent.
 
-    `direct`: the app's stream if it is a whole connection. `client`: the app's address. `status`: the status that the
-    app got, 0 for none; `grpc_status`: the status with which a gRPC call ended for the app. `bytes_out`: bytes of the
-    answer's body. `detail`: what went wrong, for the record. `pipe`: the tunnel, if there is one. `resumer`: the
-    way in which an answer that broke goes on, None if none has.
+    `app`: the stream to write to; `direct`: the same stream if it is a whole connection (HTTP/1), else None. `client`:
+    the app's address. `status`: the status that the app got, 0 for none; `grpc_status`: the status with which a gRPC
+    call ended for the app. `bytes_out`: bytes of the answer's body. `detail`: what went wrong, for the record. `pipe`:
+    the tunnel, None if there is none. `resumer`: the resumption of the answer, None if it has not broken.
     """
 
     __slots__ = (
@@ -196,13 +196,17 @@ class Delivery:
         self.app.answer(self.status, lines, body)
 
     def lacks_grpc_status(self, head: ResponseHead, plan: Plan, call: CallState, outcome: Outcome) -> bool:
-        """Whether a gRPC call on HTTP/2 is given up with an answer that has no grpc-status."""
+        """Whether a gRPC call on HTTP/2 is given up with an answer that has no grpc-status, so that `give_up` must add
+        one. `head`: the answer's.
+        """
         if not plan.head.is_http2 or head.get(b"grpc-status") is not None:
             return False
         return gave_up(plan.policy, outcome, call.attempts, no_place=call.found_no_place)
 
     def give_up(self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome) -> None:
-        """Answer a gRPC call with the status that the HTTP error of this attempt maps to, as its last answer."""
+        """Answer a gRPC call that is given up: not with the HTTP error of this attempt, but with the grpc-status that
+        it maps to.
+        """
         head, via = attempt.head, self._via(attempt, plan, journey)
         self.status = 200
         self.grpc_status = grpc_status_of_http(head.status)

@@ -1,7 +1,7 @@
-"""The changes of header fields that a policy asks for, made ready once for each policy.
+"""Edits: the changes of header fields that a policy asks for, made once for each policy.
 
-They are those of a call that succeeds with its first attempt, for which nothing has to be decided: all such calls of a
-policy get the same ones (`proxy.forward.headers` works them out), whatever their own fields.
+They serve calls that succeed with their first attempt, for which nothing has to be decided: all such calls of a policy
+get the same changes, whatever their own fields. `proxy.forward.headers` computes the changes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _MOST = 256
 
 
 class Edits:
-    """The field lines that a policy adds to a request and to an answer, the count of attempts among them and Via not,
-    and the names of the fields that it takes out first.
+    """The field lines that a policy adds to a request and to an answer, including the count of attempts but not Via,
+    and the names of the fields that it removes first.
     """
 
     __slots__ = ("_from_answers", "_from_requests", "to_answers", "to_requests")
@@ -32,16 +32,16 @@ class Edits:
         self._from_answers = _marks(answer.names())
 
     def from_request(self, head: FieldBlock) -> frozenset[bytes]:
-        """The lower-case names of those fields of a request with this head that are taken out."""
+        """The lower-case names of the fields to remove from a request with this head."""
         return _found(self._from_requests, head)
 
     def from_answer(self, head: FieldBlock) -> frozenset[bytes]:
-        """The same of an answer."""
+        """The lower-case names of the fields to remove from an answer with this head."""
         return _found(self._from_answers, head)
 
 
 def edits_of(policy: Policy) -> Edits | None:
-    """The edits of this policy; None if it adds nothing but the count and Via, and takes nothing out."""
+    """The edits of this policy; None if it adds nothing but the count of attempts and Via, and removes nothing."""
     if is_plain(policy) and answers_plainly(policy):
         return None
     edits = _OF.get(policy)
@@ -53,7 +53,9 @@ def edits_of(policy: Policy) -> Edits | None:
 
 
 def _marks(names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """The name of each of these fields, after the bytes with which its line begins in a lower-cased head."""
+    """A pair for each of these lower-case field names: the bytes to search a lower-cased head for, with which a line of
+    that field begins, and the name.
+    """
     return [(needle(name.decode("latin-1")), name) for name in sorted(names)]
 
 

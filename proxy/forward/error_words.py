@@ -73,8 +73,8 @@ def _service(authorization: str) -> str:
 
 
 def with_words(words: ErrorWords, members: dict[str, Any], values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Add to `members`, those of problem+json, the provider's; return the fields that go with them. A member that
-    problem+json has already stays as it is.
+    """Add the members of the provider's own error format to `members`, which are those of problem+json and stay as they
+    are; return the further header fields that the format has, as (name, value). `values`: what its templates may use.
     """
     for path, template in words.json:
         place = members

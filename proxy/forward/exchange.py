@@ -82,9 +82,10 @@ _NO_BODY = Answer(
 class Exchange(AttemptOwner):
     """A call of an app, from its request's head to the last byte of its answer.
 
-    The app connection reports the request to it, and the watch attends to it (`proxy.forward.timers.Timed`). Its parts:
-    `delivery` writes to the app, `sender` sends the attempts, `upload` is the request's body. `call` and `sender` exist
-    once something had to be `decided`. `journey`: the way over several upstreams, None if the policy names no other.
+    The app connection reports the request to it, and the watch, the timer of all calls, has it check its timeouts
+    (`proxy.forward.timers.Timed`). Its parts: `delivery` writes to the app, `sender` sends the attempts, `upload` is
+    the request's body, None if it has none. `decided`: whether anything had to be decided, so that `call` and `sender`
+    exist. `journey`: the course over several upstreams, None if the policy names no other.
     """
 
     __slots__ = (
@@ -288,7 +289,9 @@ class Exchange(AttemptOwner):
     def forward_success(
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
-        """Forward an answer for which nothing has to be decided; False if it is none of these."""
+        """Forward an answer for which nothing has to be decided, and return True; for any other answer do nothing and
+        return False.
+        """
         delivery, plan = self.delivery, self.plan
         grpc = plan.is_grpc
         if self.decided or (end and grpc and trailers is None):  # no success of gRPC ends with its head but a status
@@ -390,7 +393,9 @@ class Exchange(AttemptOwner):
             self.notify(self.moved, Call.failed, (attempt.number, NOT_THE_REST, self.moved), self.call)
 
     def _goes_on(self, attempt: Attempt, fault: Fault, now: float) -> bool:
-        """Ask for the rest of the delivered answer, which broke; False if nothing was done, since it can't go on."""
+        """Ask for the rest of the delivered answer, which broke; False if nothing was done, since it can't be
+        resumed.
+        """
         broken = BrokenAnswer(self.plan, self.sender, self.delivery, self.call)
         try:
             actions = broken.go_on(attempt, fault, self.moved, now)
@@ -404,7 +409,7 @@ class Exchange(AttemptOwner):
         return True
 
     def _take_rest(self, attempt: Attempt, now: float) -> None:
-        """Go on with the delivered answer, if the head that came begins its rest; else break it off."""
+        """Continue the delivered answer, which broke, if the head that came begins its rest; else break it off."""
         broken = BrokenAnswer(self.plan, self.sender, self.delivery, self.call)
         try:
             accepted, actions = broken.take_rest(attempt, now)
@@ -801,14 +806,18 @@ def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool
 
 
 def _answer(exchange: Exchange, action: Answer, now: float) -> None:
-    """Write the proxy's own answer, unless an upstream's, which broke, was to go on."""
+    """Write the proxy's own answer; nothing if the app has already got the beginning of an upstream's answer that broke
+    and was to be resumed.
+    """
     if exchange.delivery.resumer is not None:
         return
     exchange.delivery.answer(action, exchange.call.so_far, exchange.journey)
 
 
 def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
-    """Set the call's one alarm, and let its body count as that of a call that waits, unless an attempt is in flight."""
+    """Set the call's one alarm. Unless an attempt is in flight, the call now waits, so that less of its request's body
+    may be kept: pause the app if need be.
+    """
     exchange.wake_at(action.at)
     if exchange.upload is not None and not exchange.over:
         exchange.upload.settle(exchange.flights.values())

@@ -46,8 +46,9 @@ class StaysError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """The ways from one upstream to the other upstreams of the same configuration. `strict`: whether loopback addresses
-    that no upstream's `url` names are denied; `traced`: whether attempts are spans of a trace.
+    """The objects that are needed to build a plan for another upstream of the same configuration, to which a call falls
+    back. `strict`: whether loopback addresses that no upstream's `url` names are denied; `traced`: whether attempts are
+    spans of a trace.
     """
 
     router: Router
@@ -57,8 +58,9 @@ class Ways:
 
 @dataclass(slots=True)
 class Leg:
-    """Another upstream to which a call goes on, and what is sent there. `body`: the body, if it differs from what the
-    app sent; `left`: the fields to leave out; `edits`: whether the fallback entry changed the body.
+    """Another upstream to which a call goes on, and what is sent there. `body`: the request's body with the members
+    that the fallback entry sets, None if it is sent as the app did; `left`: the fields and the parts of the path to
+    leave out; `edits`: whether the fallback entry changed the body.
     """
 
     plan: Plan
@@ -69,9 +71,10 @@ class Leg:
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """The way of a call over several upstreams. `first`: the plan for the first upstream; `policies`: the policy of
-    each further upstream; `since`: for each of these, the number of attempts that the call had made before it went
-    there.
+    """The course of a call over several upstreams, which it falls back to one after the other. `first`: the plan for
+    the first upstream; `ahead`, `leg`: the upstream that is prepared next, and the present one, each None if there is
+    none; `policies`: the policy of each upstream after the first; `since`: for each of these, the number of attempts
+    that the call had made before it went there.
     """
 
     context: Context

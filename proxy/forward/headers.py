@@ -122,8 +122,8 @@ class CallEnd:
     `status`: the upstream's status, if its answer is forwarded; `error`: the RFC 9209 error type, if the answer is the
     proxy's own; `detail`: the text of the parameter `details` of Proxy-Status. `held`: seconds for which the proxy has
     held the answer. `cooling`: seconds that are left of the cooldown which ended the call; `named`: seconds of the
-    delay that the upstream's answer asked for when it arrived. `no_place`: the call found no place among the attempts
-    that may be under way.
+    delay that the upstream's answer asked for when it arrived. `no_place`: the call ended because too many attempts
+    were under way (`concurrency`).
     """
 
     outcome: Outcome
@@ -209,9 +209,9 @@ def refusal_fields(outcome: Outcome, error: str, detail: str) -> Changes:
 
 
 def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = False) -> bool:
-    """Whether the answer asks the app not to retry on top. One attempt under a policy that allows only one is not
-    giving up; one at each of several upstreams is. `no_place`: the call found no place among the attempts that may be
-    under way, the only overload that counts as giving up.
+    """Whether the answer of a call that ended so asks the app not to retry on top: the proxy has retried as often as it
+    may. One attempt under a policy that allows only one is not giving up; one at each of several upstreams is.
+    `no_place`: the call ended because too many attempts were under way, the only overload that counts as giving up.
     """
     if outcome is _SUCCESS:
         return False
@@ -260,8 +260,8 @@ def _details(call: CallState, head: ResponseHead) -> str:
 
 
 def _attempt(record: AttemptRecord) -> str:
-    """Return how `details=` calls an attempt: `attempt 2`, or `llm attempt 2` with its upstream's name if the call went
-    over several upstreams.
+    """Return the name of an attempt in `details=`: `attempt 2`, or `llm attempt 2` with its upstream's name if the call
+    went over several upstreams.
     """
     return f"{record.upstream} attempt {record.attempt}" if record.upstream else f"attempt {record.attempt}"
 
@@ -322,7 +322,9 @@ def via_line(name: str, version: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def way_line(name: str, version: str, via: bool) -> bytes:
-    """Return the line by which a request's loop is detected: Via, or without it a field that no server acts upon."""
+    """Return the line by which a loop of requests is detected: Via, or, if `via` is false, a field of our own that no
+    server acts upon.
+    """
     return via_line(name, version) if via else f"X-Redrive-Loop: {name}\r\n".encode("ascii")
 
 

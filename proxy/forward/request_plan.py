@@ -37,8 +37,8 @@ _ENDS = 16
 def destination_of(
     head: RequestHead, target: Target, pool: Pool, *, scheme: str, place: str, strict: bool
 ) -> Destination:
-    """Return the destination of a request. `scheme` and `place`, host[:port], are what it asks for, if the target has
-    no endpoints; `strict`: loopback addresses are denied.
+    """Return the destination of a request. `scheme` and `place` (host[:port]): the address that the request itself
+    names, which is used if the target has no endpoints; `strict`: loopback addresses are denied.
     """
     wanted = target.protocol
     return pool.destination(
@@ -67,15 +67,23 @@ class Naming:
 class Plan:
     """A request, its policy and its destination. An app connection keeps it for as long as its app sends the same head.
 
-    `rest`: the path after the prefix in prefix use, else None. `plain`: a call of it may start undecided. `edits`:
-    what both heads get beside the count and Via, None for nothing. `upstream`: the upstream, if other requests may
-    `follow` this one. `router`: the router by which the last request was checked; `begins`: the upstream's prefix if no
-    other upstream's lies below it; `routed`: whether the upstream has routes. `looks`: any field may decide what an
-    answer is. `traced`: its attempts are spans of a trace. `protocol`: what the app spoke (`wire.first_bytes`).
-    `answered`: the head of an answer for which nothing had to be decided, and `answer_lines`, the lines added to it;
-    `ends`: trailers for which nothing had to be decided. `ways`: to other upstreams, if the policy names some that
-    may take over (`proxy.forward.fallback.Ways`). `naming`: what names its app, if fields of the request may. `keyed`:
-    like `prepared`, for each of the policy's credentials, with the line that it carries: a value in a file changes.
+    `rest`: the path after the prefix by which the request was routed, else None. `plain`: a call of it may start
+    without a `Call` (`proxy.forward.undecided`). `edits`: the field changes of both heads beside the attempt count and
+    Via, None for none. `by_service`: its gRPC service led to the upstream.
+
+    To serve the connection's next request (`follow`): `upstream`, None if none may follow; `router`, by which the last
+    request was checked; `begins`, the upstream's prefix if no other upstream's lies below it; `routed`, whether the
+    upstream has routes; `naming`, the fields that name the app, None if none do.
+
+    For answers: `looks`, whether one with a status below 400 may be a failure; `answered`, the last head for which
+    nothing had to be decided, and `answer_lines`, the lines added to it; `ends`, the trailers for which nothing had to
+    be decided.
+
+    Also: `patience`, the seconds until the first timeout of a call can end. `traced`: its attempts are spans of a
+    trace. `protocol`: the version of HTTP that the app spoke (`wire.first_bytes`). `ways`: what is needed to send it to
+    other upstreams, None if the policy names none (`proxy.forward.fallback.Ways`). `prepared`: the request as a first
+    attempt sends it to the only origin; `keyed`: the same for each of the policy's credentials, each with the field
+    line of the credential for which it was made, since a credential that is read from a file changes.
     """
 
     #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
@@ -145,7 +153,7 @@ class Plan:
         self.plain = self._is_plain(head, policy)
 
     def _is_plain(self, head: RequestHead, policy: Policy) -> bool:
-        """Whether calls with such a head and this policy are `plain`."""
+        """Whether a call with this head and policy may start without a `Call` (`plain`)."""
         return (
             not self.traced
             and head.method != "CONNECT"
@@ -158,7 +166,7 @@ class Plan:
         )
 
     def follow(self, head: RequestHead, router: Router) -> bool:
-        """Make this plan that of another request of the same connection, with this head, if all that was decided for
+        """Use this plan for another request of the same connection, which has this head, if all that was decided for
         its present request holds for that one too; return whether it does.
 
         All of it holds if method, form, authority and every field that decides anything are the same, and the path
@@ -209,8 +217,8 @@ class Plan:
         return True
 
     def _turn_to(self, policy: Policy, head: RequestHead) -> bool:
-        """Make this plan that of another route of its upstream, if only the policies differ and not where they lead;
-        return whether it does.
+        """Use this plan for another route of its upstream, whose policy is `policy`, if the two policies have the same
+        endpoints and no fallback; return whether they do. `head`: the request's.
         """
         old = self.policy
         if policy.target is not old.target or policy.fallback or old.fallback:
@@ -281,7 +289,8 @@ class Plan:
 
     def first_request(self, origin: Origin, via: str) -> PreparedRequest:
         """Return the request as the first attempt of a `plain` plan sends it. If there is only one origin, the object
-        of the previous request is used again with the new head, since streams keep none after `send`.
+        made for the previous request is reused with the new head, since streams keep no reference to it after `send`.
+        `via`: the name in our Via line.
         """
         prepared = self.prepared
         if prepared is None or self.destination.only is None:
@@ -297,8 +306,8 @@ class Plan:
         return prepared
 
     def edited_request(self, origin: Origin, via: str) -> PreparedRequest:
-        """Return the request as the first attempt of a `plain` plan sends it to this origin. `via` is as in
-        `plain_request`.
+        """Return the request as the first attempt of a `plain` plan, with its `edits`, sends it to this origin. `via`:
+        the name in our Via line.
         """
         prepared = self.plain_request(origin, 1, via)
         if self.edits is not None:

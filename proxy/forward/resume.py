@@ -39,9 +39,9 @@ _AWS_DATE = "%Y%m%dT%H%M%S%z"
 
 
 class Resumer:
-    """The way in which one answer goes on. `origin`: the endpoint that it came from; `asked`: the Range that is asked
-    for; `is_sent`: an attempt asks for it; `taken`: the bytes that the app has got; `since`: when it got the last of
-    them (seconds); `progress`: the bytes since the last resumption.
+    """The resumption of one answer that broke. `origin`: the endpoint that the answer came from; `asked`: the Range
+    that is asked for; `is_sent`: whether an attempt is under way that asks for it; `taken`: the bytes that the app has
+    got; `since`: when it got the last of them (seconds); `progress`: the bytes since the last resumption.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Resumer:
         return self._first + self.taken == self._end
 
     def ask(self) -> None:
-        """Ask for the rest from now on."""
+        """Compute the Range of the bytes that are missing now, which the next attempt asks for."""
         self.at_last = self.taken
         last = f"{self._end - 1}" if self._first or self._end != self._total else ""
         self.asked = f"bytes={self._first + self.taken}-{last}"
@@ -82,8 +82,9 @@ class Resumer:
         return b"Range: %b\r\nIf-Range: %b\r\n" % (self.asked.encode(), self._etag)
 
     def accepts(self, head: ResponseHead, discard: int) -> bool:
-        """Whether this head begins the rest: a 206 that begins exactly there, or a 200 of which at most `discard` bytes
-        have to be read over; of the same entity in either case. A 206 may end sooner: then it breaks there again.
+        """Whether an answer with this head begins the missing rest of the same entity: a 206 that begins exactly there,
+        or a 200 of which at most `discard` bytes have to be skipped. A 206 that ends too soon is accepted: the answer
+        then breaks again, further on.
         """
         at, length = self._first + self.taken, head.content_length
         if head.get(b"etag") != self._etag or head.get(b"content-encoding") != self._coding:
@@ -116,7 +117,9 @@ class Resumer:
 
 
 def resumer_of(plan: Plan, attempt: Attempt, wall: float) -> Resumer | None:
-    """Return the way in which a broken answer goes on; None if it can't. `wall`: seconds since the epoch."""
+    """Return the resumption of this attempt's answer, which broke; None if it can't be resumed. `wall`: seconds since
+    the epoch.
+    """
     head, request = attempt.head, plan.request
     if request.method != "GET" or request.body is not None or plan.head.login_bound or head.login_bound:
         return None

@@ -30,9 +30,9 @@ _NO_OWNER = AttemptOwner()
 class Sender:
     """The sender of the attempts of one call.
 
-    `owner` owns the attempts, and gets their events. `replay`: the body that they send. `started`: when the call began.
-    `endpoint`: where the last attempt went, `host:port`. `resumer`: the way in which an answer that broke goes on, None
-    if none did.
+    `owner` owns the attempts, and gets their events. `replay`: the request's body, which attempts send, None if there
+    is none. `started`: when the call began. `endpoint`: where the last attempt went, `host:port`. `resumer`: the
+    resumption of the delivered answer, None if it has not broken.
     """
 
     __slots__ = (
@@ -65,8 +65,8 @@ class Sender:
         self._key: str | None = None  # the idempotency key that was made for this call
 
     def go_elsewhere(self, plan: Plan, call: Call, replay: Replay | None) -> None:
-        """Send further attempts to the upstream of this plan, for the `Call` that continues there, with the body
-        `replay`.
+        """Send further attempts to the upstream of this plan, to which the call falls back: for `call`, the `Call` that
+        continues there, with the body `replay`.
         """
         self.plan, self.call, self.replay = plan, call, replay
         self._elsewhere = True

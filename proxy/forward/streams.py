@@ -18,8 +18,8 @@ class AppStream(Protocol):
     """The stream of one call to its app. After `done` or `reset` the exchange does not use it again.
 
     `blocked`: whether writing should wait for the exchange's `app_writable`. `exchange`: the call in progress.
-    `watched`: whether the watch checks the times of its call (`enter`). `has_pinned`: whether `pinned` may return a
-    stream. If the app leaves, or its stream is reset, `exchange.app_gone` is called.
+    `watched`: whether the timer of all calls already checks the timeouts of its call (`enter`). `has_pinned`: whether
+    `pinned` may return a stream. If the app leaves, or its stream is reset, `exchange.app_gone` is called.
     """
 
     blocked: bool
@@ -38,7 +38,7 @@ class AppStream(Protocol):
         ...
 
     def enter(self, now: float) -> None:
-        """Have the watch check the deadlines and timeouts of the stream's calls from `now` on
+        """Have the timer of all calls check the deadlines and timeouts of the stream's calls from `now` on
         (`proxy.forward.timers`).
         """
         ...
@@ -72,9 +72,9 @@ class AppStream(Protocol):
         trailers: Trailers | None,
     ) -> None:
         """Forward the upstream's answer: its head without the fields `drop` (lower-case names) and with the lines `add`
-        (each with its CRLF), and the body so far; all of it if `end`, with its trailers.
+        (each with its CRLF), and `data`, the body so far; all of it if `end`, with its trailers.
 
-        The rendered head is worth keeping: the next answer often has the same head and lines.
+        A stream may keep the rendered head for the next answer, which often has the same head and lines.
         """
         ...
 
@@ -105,12 +105,14 @@ class AppStream(Protocol):
     # -- what belongs to one app connection -----------------------------------------------------------------------
 
     def pinned(self, origin: Origin) -> UpstreamStream | None:
-        """Take an idle connection to this origin that belongs to the app's connection alone (NTLM, Negotiate)."""
+        """Take an idle upstream connection to this origin that only this app connection may use, since the app has
+        logged in on it (NTLM, Negotiate); None if there is none.
+        """
         ...
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
-        """Make the stream's connection the app connection's own: it is kept there when idle, and closed with it. HTTP/2
-        has no such connections, on either side.
+        """Reserve the upstream connection of `stream`, on which the app logs in, for this app connection: it is kept
+        here when idle, and closed with it. HTTP/2 has no such connections, on either side.
         """
         ...
 

@@ -4,8 +4,8 @@ A call that succeeds at once allocates no timer. Every 50 ms the calls in flight
 due before the next check gets an exact alarm then, so that timeouts are as exact as if each had its own. The timer
 stops when nothing is in flight.
 
-The watch holds app connections, not calls: a connection stays entered from call to call until a check finds it idle, so
-that a call on a busy connection costs nothing here.
+The watch (the object that has the timer) holds app connections, not calls: a connection stays in it from call to call
+until a check finds the connection idle, so that a call on a busy connection costs nothing here.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Alarm:
 
 
 class Timed(Protocol):
-    """A call that the watch attends to at time `due`. `due` may be earlier than the call's first deadline or timeout,
-    never later.
+    """A call whose deadlines and timeouts the watch checks at time `due`. `due` may be earlier than the first of them
+    ends, never later.
     """
 
     due: float
@@ -77,7 +77,7 @@ class Timed(Protocol):
 
 
 class Busy(Protocol):
-    """A connection that has calls. `watched` is set by the watch."""
+    """A connection that has calls. `watched`: whether the watch holds it, set by the watch."""
 
     watched: bool
 
@@ -86,15 +86,15 @@ class Busy(Protocol):
         ...
 
     def glance(self, *, closely: bool) -> None:
-        """Look for changes that no event reports, such as that the app has left. Called at every tick after
-        `Watch.glance_at`. `closely`: also make the checks that are costly.
+        """Look for changes that no event reports, such as that the app has left. Called at every tick of the watch
+        after `Watch.glance_at`. `closely`: also make the checks that are costly.
         """
         ...
 
 
 class Watch:
-    """The watch over the calls in progress. `next_tick`: the time of the next tick; `alarms`: the alarms of calls that
-    have one.
+    """The watch over the calls in progress: the timer that checks them all. `next_tick`: the time of the next check;
+    `alarms`: the alarms of calls that have one.
     """
 
     __slots__ = ("_glanced", "_loop", "_timer", "alarms", "busy", "next_tick")

@@ -1,8 +1,8 @@
-"""The price of a call's attempts in a language model's tokens, as the driver of the call sees it.
+"""The price of a call's attempts in the tokens of a language model (contract, section 16), as the driver of the call
+estimates and settles it.
 
-Contract, section 16. The estimate needs the request's body, so the call begins when the body is whole, or when no more
-of it is kept; an app that waits for 100 Continue sends none before. What the answer says that it cost is read as it
-passes.
+The estimate needs the request's body, so the call begins when the body is whole, or when no more of it is kept; an app
+that waits for 100 Continue sends none before. The tokens that an answer says it cost are read as its body passes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def awaits_body(plan: Plan, upload: Upload) -> bool:
 def expect_price(
     call: Call, plan: Plan, scope: ScopeState | None, replay: Replay | None, upload: Upload | None, now: float
 ) -> None:
-    """Estimate what each attempt of the call costs, and note it in the call before it begins."""
+    """Estimate how many tokens of a language model each attempt costs, and note it in the call before it begins. The
+    call's policy must count them. `scope`: the state that the call shares with others, which knows how large answers
+    have been; `replay`: the request's body as kept, None if it is not kept; `upload`: the same body as it comes, None
+    if the request has none.
+    """
     rules = plan.policy.tokens
     assert rules is not None and scope is not None  # the policy counts tokens, and the call has a scope
     size = 0 if upload is None else upload.size
@@ -45,19 +49,25 @@ def expect_price(
 def begin(
     call: Call, plan: Plan, scope: ScopeState | None, replay: Replay | None, upload: Upload | None, now: float
 ) -> Actions:
-    """Begin the call, with an estimate of what its attempts cost if its policy counts tokens; return its actions."""
+    """Begin the call; return its actions. If its policy counts the tokens of a language model, their estimate for an
+    attempt is noted first (see `expect_price`, which has the same parameters).
+    """
     if plan.policy.tokens is not None:
         expect_price(call, plan, scope, replay, upload, now)
     return call.start(now)
 
 
 def read_usage(policy: Policy, reply: Reply, watch: StreamWatch | None) -> StreamWatch | UsageReader | None:
-    """A reader of an answer that goes to the app, for the tokens that it cost; `watch` if tokens are not counted."""
+    """The reader of an answer that goes to the app. If the policy counts the tokens of a language model, it finds out
+    how many the answer cost, beside what `watch` reads; else it is `watch` itself, None if nothing is read.
+    """
     return watch if policy.tokens is None else UsageReader(policy.tokens, reply, watch)
 
 
 def settle_price(call: Call, flights: Mapping[int, Attempt], outcome: Outcome, now: float) -> None:
-    """Settle what the attempt whose answer went to the app has paid."""
+    """Correct the price that was paid for the attempt whose answer went to the app, from the estimate to the tokens
+    that the answer says it cost. `flights`: the call's attempts by number; `outcome`: how the call ended.
+    """
     for attempt in flights.values():
         reader = attempt.watch
         if isinstance(reader, UsageReader):

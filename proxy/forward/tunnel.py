@@ -86,16 +86,17 @@ class AnsweredDelivery(Delivery):
 
 
 class AutoTunnel(Exchange):
-    """A tunnel that turns into calls if cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`).
+    """A tunnel that turns into calls if cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`); any other
+    tunnel is *blind*: its bytes are forwarded unread.
 
-    Node's fetch tunnels plain `http://` so, and gRPC's insecure channels do under a proxy variable. The app's very
-    first bytes decide: while they could still become a preface or a request line they are held, for a moment at most.
-    An upstream that speaks first makes the tunnel blind, unless it greets as HTTP/2's do. Any other bytes make it blind
-    for good.
+    Node's fetch sends plain `http://` through a tunnel, and gRPC's insecure channels do under a proxy variable. The
+    app's very first bytes decide: while they could still become a preface or a request line they are held, for a moment
+    at most. An upstream that speaks first makes the tunnel blind, unless it greets as HTTP/2 servers do. Any other
+    bytes make it blind for good.
 
     If the plan says `at_once`, the CONNECT is answered before anything is dialled: calls need no tunnel, and their own
-    policies handle an unreachable upstream. A blind tunnel is dialled once it is known to be blind; so is one after a
-    moment of silence.
+    policies handle an unreachable upstream. A tunnel is dialled once it is known to be blind, or after a moment of
+    silence.
     """
 
     __slots__ = ("_ended", "_greeting", "_listens", "_report_blind", "_said", "_timer")

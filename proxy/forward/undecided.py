@@ -25,8 +25,9 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 class Undecided:
     """The part of an exchange that sends calls without a `Call`; kept with it from one call to the next.
 
-    `first`: the only attempt of such a call. `body`: the whole body of its request. `keys`: the credential that it
-    carries, None if its policy has none. `traffic`: the count in which it is under way, None once its answer came.
+    `first`: the only attempt of such a call. `body`: the whole body of its request. `keys`: the choice of the
+    credential that it carries, None if its policy has none. `traffic`: the count of attempts under way that includes
+    it, None once its answer came.
     """
 
     __slots__ = ("body", "first", "keys", "traffic")
@@ -58,8 +59,8 @@ class Undecided:
         body: bytes,
         now: float,
     ) -> None:
-        """Begin the call of this app: count it, and make its attempt, whose events `owner` gets, for this stream to
-        `origin`.
+        """Begin the call of this app (None if it has no name): count it, and make its attempt for this stream to
+        `origin`. `owner`: gets the attempt's events; `body`: the request's whole body.
         """
         self.traffic = began(scope, app, now)
         first = self.first
@@ -83,14 +84,18 @@ class Undecided:
             stream.send(first, prepared, self.body, True, None)
 
     def answered_well(self, plan: Plan, scope: ScopeState, started: float, now: float) -> None:
-        """Report the attempt's answer to the governor: its head has come, and it is no failure."""
+        """Report the head of the attempt's answer, which is no failure, to the governor: the object that finds out the
+        limits and outages of the upstream. `started`: when the call began.
+        """
         traffic, self.traffic = self.traffic, None
         if traffic is not None and traffic.went_well(now):
             request = plan.request
             scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), started, now)
 
     def succeeded(self, scope: ScopeState, app: NamedApp | None, now: float) -> None:
-        """Report the call's success to everything that learns from it."""
+        """Report the call's success to the objects that calls share and that learn from it: its buckets, limiters and
+        breakers.
+        """
         succeeded(scope, scope if self.keys is None else self.keys.lane, app, now)
 
     def report(self, plan: Plan, delivery: Delivery, started: float, now: float) -> None:
@@ -105,16 +110,22 @@ class Undecided:
         context.observer.call_ended(record)
 
     def take_traffic(self) -> Traffic | None:
-        """Give up the count in which the attempt is under way; the `Call` reports its end."""
+        """Return the count of attempts under way that includes this attempt, None if there is none, and forget it: from
+        now on the call's new `Call` reports the attempt's end to it.
+        """
         traffic, self.traffic = self.traffic, None
         return traffic
 
     def take_keys(self) -> CallKeys[ScopeState] | None:
-        """Give up the choice of a credential; the `Call` carries it. At another upstream, the call gets other keys."""
+        """Return the choice of the call's credential, None if there is none, and forget it: from now on the call's new
+        `Call` has it. If the call goes on at another upstream, it gets other credentials there.
+        """
         keys, self.keys = self.keys, None
         return keys
 
     def release(self) -> None:
-        """Forget the attempt and its body: the call is decided, so that a `Sender` has its attempts."""
+        """Forget the attempt and its body: the call now has a `Call` that decides, and a `Sender` that has its
+        attempts.
+        """
         self.first = None
         self.body = b""

@@ -26,8 +26,8 @@ _STARTED = attrgetter("started")
 
 
 class Pace:
-    """The successes after which a URL might have been called again, and the sorted times after which it was (seconds):
-    on the same connection (`own`), or on a new one of the same host (`others`).
+    """The successes (`calls` is their number) after which a URL might have been called again, and the sorted times
+    after which it was (seconds): on the same connection (`own`), or on a new one of the same host (`others`).
     """
 
     __slots__ = ("calls", "others", "own")
@@ -38,7 +38,10 @@ class Pace:
         self.others: list[float] = []
 
     def add(self, own: float | None, other: float | None, ended: float) -> None:
-        """Add a success that ended at `ended`, and when a call followed it (seconds), None for none."""
+        """Add a success that ended at `ended`. `own`: when the next call of the same URL began on the same connection;
+        `other`: when the next began on a new connection of the same host; None if none did. All are seconds of one
+        clock.
+        """
         self.calls += 1
         if own is not None:
             self.own.append(own - ended)
@@ -51,12 +54,16 @@ class Pace:
         self.others.sort()
 
     def followed(self, gap: float, *, own: bool) -> int:
-        """Return how many of the calls were followed by another within `gap` seconds."""
+        """Return how many of the successes were followed within `gap` seconds by a call of the same URL, on the same
+        connection (`own`) or on a new one.
+        """
         return bisect_right(self.own if own else self.others, gap)
 
 
 class UsualCalls:
-    """The paces of the URLs of `calls`, the last calls of a process."""
+    """How soon URLs are called again after a success, from `calls`, the last calls of a process: a `Pace` for each
+    client and URL.
+    """
 
     __slots__ = ("_all", "_paces", "_seconds")
 

@@ -208,7 +208,7 @@ class Driver:
             self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
 
     def _seen(self, attempt: int) -> None:
-        """Report an answer of which enough has come."""
+        """Report to the call an answer whose head was kept, because enough of its body has come to judge it."""
         del self._body_waits[attempt]
         body = self._flying[attempt][1].come
         self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], self.clock.now))
@@ -216,7 +216,9 @@ class Driver:
         self.ended(attempt)
 
     def _go_on(self, attempt: int, number: int) -> None:
-        """Let an answer go on that was kept for long enough, if sending `number` is still under way."""
+        """Stop keeping an answer's head for its body, if it has been kept for as long as the policy allows, and sending
+        `number` of the attempt is still under way.
+        """
         flying, body_wait = self._flying.get(attempt), self._body_waits.get(attempt)
         if flying is None or flying[0] != number or body_wait is None:
             return

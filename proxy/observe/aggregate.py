@@ -56,7 +56,7 @@ class Aggregate:
         return sum(self._wires.values(), self._wires_ended)
 
     def seen(self, worker: int) -> int:
-        """The number of the last call of a worker that has been shown here."""
+        """The number of the last call of a worker that has been added to `recent`."""
         return self._shown.get(worker, 0)
 
     def keep(self, worker: int, report: Report) -> None:
@@ -69,7 +69,9 @@ class Aggregate:
         self._kept[worker] = report
 
     def take(self) -> None:
-        """Count the calls of the reports that were kept, and show their last calls."""
+        """Add the reports that were kept to the totals in `metrics`, and their calls, in order of time, to the last
+        calls in `recent`; keep them no longer.
+        """
         reports, self._kept = self._kept, {}
         news, passed = [], 0
         for worker, report in reports.items():
@@ -98,7 +100,7 @@ class Aggregate:
         return total
 
     def ended(self, worker: int) -> None:
-        """Keep the counts of a worker that has ended."""
+        """Add a worker that has ended to the counts that are kept for good, after its last report."""
         self.take()
         self._shown.pop(worker, None)
         self._lines_lost.pop(worker, None)

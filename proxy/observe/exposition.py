@@ -114,7 +114,9 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
         return _counter(name, help_, (*LABELS, *labels), samples)
 
     def made_by_app(name: str, help_: str, read: Callable[[Series], Iterable[tuple[Any, float]]], *labels: str) -> Any:
-        """A family like those of `made`; with a label `app` too, if the configuration names apps."""
+        """A metric family labelled by upstream, route and `labels`, and also by app if the configuration names apps.
+        `read` gives the values of a series, each with its labels.
+        """
         if not any(s.apps for s in every):
             return made(name, help_, read, *labels)
         split = ((s.upstream, s.route, app, own) for s in every for app, own in _by_app(s))

@@ -25,7 +25,9 @@ def own_resource() -> Resource:
 
 
 def connected(exporter: Callable[..., Any]) -> Any:
-    """An exporter of the SDK's own, which ignores HTTP_PROXY here: the proxy named there may be this process."""
+    """Make one of the SDK's exporters (`exporter` is its class) that connects to its collector directly: the proxy that
+    HTTP_PROXY names may be this very process.
+    """
     try:
         import requests
     except ImportError:

@@ -219,8 +219,9 @@ class LineSink:
         return not rest
 
     def _upto(self, sent: int) -> int:
-        """The index in the queued bytes up to which the next write goes, which begins at index `sent`: the end of a
-        line if there is one, so that a kill leaves no line half written.
+        """The index at which the next write ends, if it begins at index `sent` of the queued bytes: after the last
+        whole line that fits into one write, so that a kill leaves no line half written. A line that is longer than a
+        write is cut.
         """
         end = sent + self._chunk
         if end >= len(self._rest):

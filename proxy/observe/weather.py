@@ -1,7 +1,8 @@
-"""The weather of upstreams as the admin port shows it: where there is a limit or an outage, and which calls are held.
+"""The weather of upstreams, which is where there is a limit or an outage and which calls are held, as the admin port
+shows it.
 
-Contract, section 14, "Watching it". Without workers it is read from the governors of this process; a worker sends its
-own with its counts, and the parent adds them up. Reading changes nothing.
+Contract, section 14, "Watching it". Without workers it is read from the governors of this process, the objects that
+find limits and outages; a worker sends its own with its counts, and the parent adds them up. Reading changes nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "
 
 
 class LaneWeather(NamedTuple):
-    """A lane in which calls are held, or might be. `upstream`, `scope`, `endpoint` and `group` are as in
-    WeatherChanged. `held`: the calls that are held, and `by` what: a key of HOLDS, "" for nothing. `limit`: how many
-    attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that is not limited;
-    `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of all workers.
-    `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock), infinity for
-    none. `left`: what is left of the upstream's own limits, by name, as answers said (`pushback.ahead`).
+    """The weather of one lane: of the calls that one group of callers sends to one endpoint. It names the lane as
+    `WeatherChanged` does: `upstream`, `scope` (the scope value), `endpoint` ("" for the upstream as a whole) and
+    `group` (the callers). `held`: the number of calls that are held, and `by` the cause: a key of HOLDS, "" for none.
+    `limit`: how many attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that
+    is not limited; `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of
+    all workers. `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock),
+    infinity for none. `left`: what is left of the upstream's own limits, by name, as answers said (`pushback.ahead`).
     """
 
     upstream: str
@@ -61,7 +63,7 @@ class LaneWeather(NamedTuple):
         return self.scope.endswith(OBSERVED)
 
     def is_of(self, change: WeatherChanged) -> bool:
-        """Whether this is the lane that has changed."""
+        """Whether this is the lane in which this change happened."""
         return self[:4] == (change.upstream, change.scope, change.endpoint, change.group)
 
 
@@ -117,8 +119,8 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
 
 
 def added_up(every: Iterable[LaneWeather]) -> list[LaneWeather]:
-    """The lanes of several workers, those of the same calls as one: limits are added up, unless the workers share
-    one.
+    """The weather of several workers added up: the lanes of the same calls become one. Their limits are summed, unless
+    the workers share one limit.
     """
     found: dict[tuple[str, str, str, bytes, bool], LaneWeather] = {}
     for lane in every:
@@ -146,7 +148,7 @@ def _together(one: LaneWeather, other: LaneWeather) -> LaneWeather:
 
 
 def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The least that is left of each limit, by name."""
+    """The least that is left of each of the upstream's own limits, by name, of several reports (name, what is left)."""
     found: dict[str, float] = {}
     for name, rest in left:
         found[name] = min(rest, found.get(name, rest))
@@ -157,7 +159,9 @@ def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def callers(group: bytes) -> str:
-    """A group of callers, in words."""
+    """The callers that `group` stands for (`proxy.retry.caller`), in words: everybody, those with a credential or
+    without one, or those of a route.
+    """
     if group == ALL_CALLERS:
         return "everybody"
     if group == NO_CREDENTIAL:
@@ -177,7 +181,7 @@ def counted(ended: Iterable[tuple[str, int]]) -> str:
 
 
 def line(change: WeatherChanged) -> str:
-    """A change in words, for people."""
+    """A change of weather in words, for people: where it happened, what happened, and why."""
     where = change.upstream
     if change.endpoint:
         where += f": {change.endpoint}"
@@ -187,7 +191,7 @@ def line(change: WeatherChanged) -> str:
 
 
 def what(change: WeatherChanged) -> str:
-    """A change and its evidence in words, without the place."""
+    """A change of weather and its evidence in words, without the place where it happened."""
     places = f"{change.limit:.0f} {'attempt' if change.limit < 2 else 'attempts'} at a time"
     lasted, why = f"{change.seconds:.1f} s", evidence(change)
     match change.event:
@@ -201,7 +205,7 @@ def what(change: WeatherChanged) -> str:
 
 
 def evidence(change: WeatherChanged) -> str:
-    """Why something changed, in words."""
+    """The reason for which a limit or an outage began or is over, in words."""
     match change.why if change.of else "":
         case "refused":
             refused = sum(count for _, count in change.ended)
@@ -214,7 +218,7 @@ def evidence(change: WeatherChanged) -> str:
 
 
 def facts(change: WeatherChanged) -> dict[str, object]:
-    """A change for machines."""
+    """A change of weather as data for machines."""
     return {
         "upstream": change.upstream,
         "endpoint": change.endpoint or None,

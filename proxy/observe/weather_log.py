@@ -26,16 +26,19 @@ _NEWS = 200
 
 
 class Noted(NamedTuple):
-    """A change, and the process id of the worker that noticed it (0 if there are no workers)."""
+    """A limit or an outage that began or is over, and the process id of the worker that noticed it (0 if there are no
+    workers).
+    """
 
     change: WeatherChanged
     worker: int
 
 
 class WeatherLog:
-    """The log of the last changes, in one process, and the weather now. `look` gives the lanes of this process's
-    governors, and `count` its held calls by app; without them they are those that workers have sent. `troubled`: the
-    scopes (upstream, scope value) of this process in which there may be a limit or an outage.
+    """The log of the last changes of weather (limits and outages that began or are over) in one process, and the
+    weather now. `look` gives the lanes of this process's governors, and `count` its held calls by app; without them
+    they are those that workers have sent. `troubled`: the scopes (upstream, scope value) of this process in which there
+    may be a limit or an outage.
     """
 
     def __init__(

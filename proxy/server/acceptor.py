@@ -78,7 +78,9 @@ class Asker(AppStream, Protocol):
 
 
 class Acceptor(web.Server):
-    """The acceptor of the proxy port. `make` makes a connection's protocol. `most`: see `ConnectionLimit`."""
+    """The acceptor of the proxy port. `make` makes a connection's protocol. `most`: the most connections that this
+    process can hold (`ConnectionLimit`).
+    """
 
     def __init__(
         self,

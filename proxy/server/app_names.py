@@ -55,8 +55,8 @@ def proxy_user(head: Fields) -> str:
 
 def name_of(apps: Apps, head: Fields, listener: str, user: str, connect: str) -> str:
     """The name of the app that a request belongs to, "" if nothing names it. `listener`: the name that its listener
-    has; `user`: that of the process at the other end of a unix socket; `connect`: the one that the CONNECT had which it
-    is inside of.
+    gives to apps; `user`: the user of the process at the other end of a unix socket; `connect`: the name of the app
+    that sent the CONNECT which the request is inside of; each "" if there is none.
     """
     for how in apps.by:
         if how == "listener":
@@ -74,7 +74,9 @@ def name_of(apps: Apps, head: Fields, listener: str, user: str, connect: str) ->
 
 
 def app_of(apps: Apps, head: Fields, name: str) -> NamedApp:
-    """The app of this name, as this request waits: an app may lower its priority, never raise it."""
+    """The app of this name, with the priority of this request: a request may ask for the low one, but not for a higher
+    one than its app has.
+    """
     app = apps.named(name)
     said = head.get_all(PRIORITY_FIELD)
     return app.lowered() if said and said[0].strip().lower() == "low" else app
@@ -89,8 +91,8 @@ def naming_of(apps: Apps, head: RequestHead) -> Naming:
 
 
 def not_named(*, is_proxy: bool) -> Rejection:
-    """The rejection of a request that nothing names the app of, where `apps.required` asks for a name. `is_proxy`: it
-    is a request to a proxy, which can be asked for one.
+    """The rejection of a request whose app has no name, although `apps.required` asks for one. `is_proxy`: the app uses
+    redrive as a proxy, so that it can be asked to authenticate with a name (407).
     """
     if is_proxy:
         detail = (

@@ -28,9 +28,9 @@ class HasRequest(Protocol):
 
 
 class Seat(Protocol):
-    """A connection of an app. `surplus`: it is above the limit, and held open only to be answered with 503. `since`:
-    the time since which it is idle, or its head has been coming; 0: neither. `client`: the app's address. `speaks`: the
-    protocol.
+    """A connection of an app, as the limit counts it. `surplus`: it is above the limit, and held open only to be
+    answered with 503. `since`: the time since which it is idle, or its head has been coming; 0: neither. `client`: the
+    app's address. `speaks`: the protocol.
     """
 
     surplus: bool
@@ -118,8 +118,8 @@ class ConnectionLimit:
         return False
 
     def take(self) -> bool:
-        """Count one more stream in flight on an HTTP/2 connection; False, and nothing is counted, if the limit has no
-        place for it.
+        """Count one more stream in flight on an HTTP/2 connection, and return True; if the limit has no room for it,
+        count nothing and return False.
         """
         self._streams += 1
         if self.others is not None:
@@ -130,7 +130,7 @@ class ConnectionLimit:
         return False
 
     def give_back(self, places: int) -> None:
-        """Free the places of this number of HTTP/2 streams, which are over."""
+        """Count this number of HTTP/2 streams, which are over, no longer."""
         self._streams -= places
         if self.others is not None:
             self._publish()

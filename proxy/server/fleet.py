@@ -44,9 +44,10 @@ class Fleet(Factory):
     """The factory of the state that calls share, such as buckets and cooldowns: in Redis if the configuration says so,
     else made by `inner`.
 
-    `met` is called for each bucket in Redis that this process begins to use, so that the workers' figures can be added
-    up. A fleet that only `observes` reads levels on request, listens for no cooldowns and reports nothing. `heard` is
-    called for cooldowns that began on other machines.
+    `notify` reports to the operator. `met` is called for each bucket in Redis that this process begins to use, so that
+    the figures of several workers can be added up. If `observes` (the parent of the workers, which carries no calls),
+    levels are read on request, cooldowns are not listened for, and nothing is reported. `heard` is called for each
+    cooldown that began on another machine.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Fleet(Factory):
             self._redis.listen()
 
     def use(self, settings: Settings) -> None:
-        """Take a new configuration: buckets that are made from now on follow it."""
+        """Take a new configuration: buckets that are made from now on follow it. Redis is left and joined as its
+        settings say.
+        """
         before = self._redis
         self._change(settings)
         if self._redis is not None and self._redis is not before:
@@ -192,11 +195,13 @@ class Fleet(Factory):
         return self._factory.roster(upstream)
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Share the endpoints of this upstream that refuse connections with the fleet."""
+        """Share with the fleet which endpoints of this upstream refuse connections."""
         self._factory.share_endpoints(upstream, group)
 
     def announce(self, upstream: str, value: str) -> None:
-        """Publish that calls still use this scope value of the upstream, for a process that only observes."""
+        """Publish that calls still use this scope value of the upstream, so that a process that only observes can show
+        it.
+        """
         self._factory.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:

@@ -98,7 +98,7 @@ class Http2Connection(Home):
         self.acceptor.left(self)
 
     def flush(self) -> None:
-        """Write what was gathered, and return the places of streams that have ended."""
+        """Write what was gathered, and free the places of streams that have ended in `limits.connections`."""
         if self._places:
             self._give_back(len(self.session.streams))
         Http2Protocol.flush(self)
@@ -138,8 +138,8 @@ class Http2Connection(Home):
             self.session.drain(monotonic())
 
     def takes_one_more(self) -> bool:
-        """Whether `limits.connections` has a place for the newest stream; if so, it takes the place. The first stream
-        needs none beside the connection's own.
+        """Whether `limits.connections` has room for the newest stream; if so, count it. Each stream in flight beyond
+        the first counts as one connection more.
         """
         if len(self.session.streams) - 1 <= self._places:
             return True
@@ -148,15 +148,17 @@ class Http2Connection(Home):
         return taken
 
     def _give_back(self, streams: int) -> None:
-        """Free the places that the connection took for streams, except those that `streams` streams need."""
+        """Free the places in `limits.connections` that the connection has taken for streams, except those that its
+        `streams` streams in flight need.
+        """
         free = self._places - max(0, streams - 1)
         if free > 0:
             self._places -= free
             self.acceptor.connection_limit.give_back(free)
 
     def changed(self) -> None:
-        """Note the time if no stream is left, and close a connection that has drained. The turn's flush follows,
-        whatever the stream sent last, and returns the stream's place.
+        """Handle the end of a stream: if none is left, note since when the connection is idle, and close it if it has
+        drained. The place of the ended stream is freed later, at the flush that ends each turn of the loop.
         """
         if not self.session.streams:
             self.since = monotonic()

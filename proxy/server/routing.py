@@ -28,8 +28,8 @@ _NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 @dataclass(frozen=True, slots=True)
 class Exposure:
     """The reach of a listener. `loopback`: from this machine alone; `unix`: only by users who may open its file. `app`
-    and `user`: the names that the listener, and the peer of a unix socket, give to the app; `named`: the one that it
-    had at the CONNECT which the connection's requests are inside of.
+    and `user`: the app's name by the listener, and by the peer of a unix socket; `named`: the name that the app had
+    when it sent the CONNECT which the connection's requests are inside of.
     """
 
     loopback: bool
@@ -50,7 +50,9 @@ class Inside:
     sni: str = ""
 
     def same(self, authority: str) -> bool:
-        """Whether `authority`, which a request inside the CONNECT names, is the CONNECT's own; an empty one is."""
+        """Whether `authority`, which a request inside the CONNECT names, is the CONNECT's own. An empty one counts as
+        the same.
+        """
         if not authority or authority == self.authority:
             return True
         port = PORTS[self.scheme]
@@ -170,8 +172,8 @@ def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposu
 
 
 def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settings: Settings) -> bool:
-    """Whether a request names the host that the app's TLS asked for, or another host of the CONNECT's upstream. A port
-    that it does not name is the scheme's, or the CONNECT's.
+    """Whether a request inside the CONNECT `inside` names the host that the app's TLS asked for, or another host of the
+    CONNECT's upstream. If the request names no port, both the scheme's and the CONNECT's are tried.
     """
     usual = PORTS[inside.scheme]
     connect = split_authority(inside.authority, usual)

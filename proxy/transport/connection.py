@@ -37,8 +37,8 @@ JUST_USED = 0.01
 
 
 class Keeper:
-    """The owner of connections, which is the pool. This is a base class, and no protocol, for the reason that
-    `streams.Listener` is one.
+    """The owner of connections, which is the pool. It is a base class, and no protocol, because compiled code calls its
+    methods without the interpreter.
     """
 
     __slots__ = ()

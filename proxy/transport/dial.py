@@ -39,7 +39,7 @@ _PARENT_HEAD = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way in which an endpoint is reached; pooled connections are told apart by it and the endpoint.
+    """The way in which an endpoint is reached. Two connections of the pool are alike if their endpoints and ways are.
 
     `named`: the endpoint is an upstream's own url. `strict`: the call arrived by a listener off loopback, so that
     loopback is denied unless named. `http2`: by HTTP/2, or, with `either`, by the protocol that the upstream's TLS
@@ -56,7 +56,7 @@ class Way:
 
     @property
     def reach(self) -> Reach:
-        """The part of the way that the policy alone defines, whatever the call."""
+        """The part of the way that the policy defines, the same for all calls of the policy."""
         return self.verify, self.client_cert, self.parent
 
     @property

@@ -153,10 +153,10 @@ class DialQueue:
 
 
 class Origin:
-    """An endpoint as a policy reaches it: its idle connections (`idle`, the oldest first), the calls that wait to
-    dial it, and its health. On HTTP/2 `shared` are its connections, `dialled` is the task that opens the next one, and
-    `awaiting` are the calls that wait for a place. `selected_http1`: the latest connection that could be of either
-    version is HTTP/1.1.
+    """An endpoint as a policy reaches it: its idle connections (`idle`, the oldest first), the calls that wait to dial
+    it, and its health. On HTTP/2 `shared` are its connections, `dialled` is the task that opens the next one, and
+    `awaiting` are the calls that wait until another stream may be opened. `selected_http1`: TLS has selected HTTP/1.1
+    for the latest connection that could be of either version.
     """
 
     def __init__(self, endpoint: Endpoint, way: Way) -> None:

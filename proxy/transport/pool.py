@@ -132,7 +132,8 @@ class Pool(Keeper):
         return origin
 
     def use(self, reaches: Collection[Reach]) -> None:
-        """Take a new configuration, whose policies reach their targets in these ways; the guard has it already.
+        """Take a new configuration; `reaches` are the ways in which its policies reach their targets. The guard, which
+        says what is denied, must have the new rules already.
 
         New policies bring new targets; origins that are defined as before are found again. Idle connections that the
         new configuration would not open in the same way are closed; those in use are checked when their exchange is
@@ -179,9 +180,10 @@ class Pool(Keeper):
     def lease(
         self, origin: Origin, now: float, idempotent: bool, not_on: Collection[object] = (), queued: bool = False
     ) -> UpstreamStream | None:
-        """A stream on an open connection; None if there is none to use, so that `open` is needed. `not_on`: shared
-        connections that are used only if there is no other. `queued`: the call has waited for a place; a call that has
-        not takes none that others wait for.
+        """A stream on an open connection; None if none may be used, so that `open` is needed. `now`: seconds;
+        `idempotent`: whether the request may be repeated if the connection turns out to be closed; `not_on`: shared
+        connections that are used only if there is no other. `queued`: the call has waited for a free stream; a call
+        that has not takes none that others wait for.
         """
         if origin.http2 and (queued or not origin.awaiting or origin.places > len(origin.awaiting)):
             used: SharedConnection | None = None

@@ -141,7 +141,9 @@ def estimated(policy: Policy, body: bytes) -> str:
 
 
 def ahead(policy: Policy) -> str:
-    """The handling of calls that do not fit into what answers say is left of limits, in words; "" if it is not read."""
+    """The handling of calls that exceed what is left of the upstream's own limits, as its answers report it, in words;
+    "" if the policy does not read such reports.
+    """
     rules = policy.pushback
     if not rules.ahead:
         return ""
@@ -298,7 +300,9 @@ def credentials(policy: Policy) -> str:
 
 
 def briefly(verdict: Verdict, label: str) -> str:
-    """A class, and in brackets what gave it; without that if a list gave it that contains `label` itself."""
+    """The class of a failure and, in brackets, the rule or list that gave it; the class alone if it was a list that
+    simply names `label`, the failure's own status or kind.
+    """
     listed = verdict.because in (f"{verdict.cls}: {label}", f"not named: {label}")
     return str(verdict.cls) if listed else f"{verdict.cls} ({verdict.because})"
 

@@ -281,8 +281,8 @@ def _sent(expected: list[dict[str, str | None]], got: list[dict[str, str | int]]
 
 
 def is_as_expected(name: str, expected: str | None, got: str | None) -> bool:
-    """Whether a field of an attempt, or what is said of the attempt beside its fields, is as expected. For how long it
-    was `held` is a duration.
+    """Whether the value `got` of an attempt's field is the `expected` one; None: no such field. `name` is a header
+    field, or one of the test language's own, such as `held`, which is a duration and compared as one.
     """
     if name == "held" and expected is not None and got is not None:
         try:

@@ -15,9 +15,10 @@ USUAL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one column. `recoveries`: for each outage the seconds until the last bad second after it; None if
-    the recovery did not end before the next outage, or the end. `series`: for each second the calls begun, the calls
-    that succeeded, and the requests at the upstream.
+    """The figures of one column. `recoveries`: for each outage the seconds from its end to the end of the last bad
+    second, one in which fewer than 95 % of the usual share of calls succeed; None if the recovery did not end before
+    the next outage, or the end. `series`: for each second the calls begun, the calls that succeeded, and the requests
+    at the upstream.
     """
 
     name: str

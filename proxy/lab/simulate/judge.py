@@ -85,8 +85,9 @@ def trial(scenario: Scenario) -> Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The judge of one scenario. `hold` is the policy's `pushback.hold`; `is_bounded`: an attempt without an answer is
-    given up after a while, so that silence is a sign of an outage.
+    """The judge of one scenario, by the results of its columns: redrive's defaults (`ours`), no retries (`none`), the
+    defaults without holding calls (`bare`), and what was possible (`best`). `hold` is the policy's `pushback.hold`;
+    `is_bounded`: an attempt without an answer is given up after a while, so that silence is a sign of an outage.
     """
 
     scenario: Scenario
@@ -110,7 +111,9 @@ class Judge:
 
     @property
     def worst_load(self) -> float:
-        """The highest load, as a multiple of the load that rule 3 allows at that time; 0 if it allows any."""
+        """The highest load of the upstream while it is overloaded, as a multiple of the load that rule 3 allows at that
+        time; 0 if it never is.
+        """
         return max((load / allowed for _, load, allowed in self._loads()), default=0.0)
 
     # rule 1
@@ -148,8 +151,8 @@ class Judge:
             yield RuleVerdict(3, load <= allowed, says)
 
     def _loads(self) -> Iterator[tuple[int, float, float]]:
-        """Each five seconds in which more is asked than the upstream takes, or was not served yet: when they begin, the
-        requests in them, and how many are allowed.
+        """Every span of five seconds in which the upstream is overloaded, or still has to serve what waits after that:
+        the time at which it begins, the number of requests in it, and the number that rule 3 allows.
         """
         scenario, ledger = self.scenario, self.ours.ledger
         supply, order = Supply(scenario), sorted(range(len(ledger.sendings)), key=ledger.sendings.__getitem__)
@@ -190,7 +193,7 @@ class Judge:
                 )
 
     def _is_full(self, outage: ScenarioOutage) -> bool:
-        """Whether the outage is one of the whole upstream, of which something can be seen."""
+        """Whether an outage takes down the whole upstream, for all keys, in a way that calls can notice."""
         is_silent = not self.is_bounded and set(outage.kinds) <= {"attempt_timeout", "stall"}
         everywhere = outage.endpoint is None or self.scenario.endpoints == 1
         return outage.share >= 1.0 and everywhere and outage.key is None and not is_silent
@@ -232,7 +235,9 @@ class Judge:
             yield RuleVerdict(6, not late, f"{says}; {late} calls for longer" if late else says)
 
     def _well_again(self, stretch: Stretch) -> float:
-        """When the upstream can serve all that is asked for after this stretch, those that wait too."""
+        """The time from which the upstream can serve all that is asked of it after this overload, including the calls
+        that wait.
+        """
         return max((end for began, end in self.best.backlogs if began <= stretch.until < end), default=stretch.until)
 
 

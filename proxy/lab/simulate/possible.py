@@ -50,8 +50,8 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Possible:
     """The result of the best scheduler. `median` and `p99` are of the seconds for which the calls that succeeded waited
-    until their last attempt was sent. `backlogs` are the times, from when to when, in which calls waited that wait for
-    more than a second.
+    until their last attempt was sent. `backlogs`: the stretches of time (from, until) in which calls waited for more
+    than a second.
     """
 
     calls: int
@@ -83,7 +83,9 @@ class _Pending:
 
 
 class _Opening:
-    """A place for an attempt: the time at which it is sent, where, and the outage that concerns it."""
+    """An opportunity to send an attempt: the time, the key and endpoint to send it with, and the outage that it meets
+    there, None for none.
+    """
 
     __slots__ = ("at", "endpoint", "key", "outage")
 
@@ -128,8 +130,9 @@ class _Spell:
 
 
 class _Scheduler:
-    """The scheduler. Calls and retries are dealt with in the order of their times, so that who came first has the first
-    place; each place is taken when its call comes, whose wait is therefore known.
+    """The scheduler. Calls and retries are handled in the order of their times, so that the first to come gets the
+    first opening (opportunity to send an attempt); it is taken as soon as the call comes, so that how long the call
+    waits is known at once.
     """
 
     def __init__(self, scenario: Scenario, terms: Terms) -> None:
@@ -175,7 +178,9 @@ class _Scheduler:
     # attempts
 
     def _send(self, pending: _Pending, at: float) -> None:
-        """Send a call's next attempt as soon as there is a place for it, if that is in time."""
+        """Send a call's next attempt at the first opening from `at` on; do nothing, so that the call fails, if there is
+        none in time.
+        """
         arrival, terms = pending.arrival, self._terms
         end = min(self._patience, math.inf if terms.total is None else terms.total) + arrival.at
         spread = math.exp(SIGMA * self._chance.gauss(0.0, 1.0)) if self._is_bounded else 1.0
@@ -193,7 +198,9 @@ class _Scheduler:
             self._earn(arrival.sidecar, _PRICE if pending.attempts > 1 else 1.0)
 
     def _hold(self, pending: _Pending, at: float, until: float) -> bool:
-        """Hold a call, if its sidecar has room for one more."""
+        """Hold a call from `at` until `until`; return whether its sidecar, which may hold a limited number of calls,
+        had room for it. A call that need not wait is not held.
+        """
         wait = until - at
         if wait <= _NO_WAIT:
             return True
@@ -238,8 +245,8 @@ class _Scheduler:
         return None, latency
 
     def _silence(self, kind: Kind) -> float:
-        """The seconds after which an attempt is given up that ends in this kind of silence; infinite without a bound
-        on it.
+        """The seconds after which an attempt is given up whose failure is silence (`kind`: no answer, or a body that
+        stalls); infinite if nothing bounds it.
         """
         terms = self._terms
         bounds = [terms.first_byte] if kind == STALL else [terms.first_byte, terms.attempt]
@@ -267,8 +274,8 @@ class _Scheduler:
     # places at the upstream
 
     def _opening(self, arrival: Arrival, at: float, latest: float) -> _Opening | None:
-        """The first place for a call's attempt from `at` on; None if none comes up to `latest`, or if the call came so
-        late in an outage of all endpoints that it is not held for the outage's end.
+        """The first opening for a call's attempt from `at` on; None if none comes up to `latest`, or if the call came
+        so late in an outage of all endpoints that it is not held for the outage's end.
         """
         keys = (arrival.key,) if self._keys is None else self._keys
         while at <= latest:
@@ -299,7 +306,9 @@ class _Scheduler:
     def _room(
         self, key: int, endpoint: int, outage: ScenarioOutage | None, at: float, size: int, latest: float
     ) -> float:
-        """The first time from `at` on at which the limit and the queue have room, as they are now."""
+        """The first time from `at` on at which both the key's limit and the endpoint's queue have room for a request of
+        this size, by what has been sent so far; infinite if the limit has none up to `latest`.
+        """
         scenario = self._scenario
         most = scenario.limit if outage is None else outage.limit
         if most is not None:
@@ -313,7 +322,9 @@ class _Scheduler:
         return at
 
     def _take(self, opening: _Opening, size: int) -> None:
-        """Take the place: count the request against its limit, and put it into the endpoint's queue."""
+        """Send a request at this opening: count it against the limit of the opening's key (`size`: how much of the
+        limit it takes, in requests or tokens), and keep the opening's endpoint busy for as long as its capacity says.
+        """
         outage, at = opening.outage, opening.at
         most = self._scenario.limit if outage is None else outage.limit
         if most is not None:
@@ -331,7 +342,9 @@ class _Scheduler:
         return limit
 
     def _visit(self, at: float) -> None:
-        """Take a neighbour's request, which is sent once, and waits in the upstream's queue if that is short enough."""
+        """Handle a request of a neighbour, a client without redrive that sends a request once: take it if it need not
+        wait for longer than the upstream's queue allows.
+        """
         scenario = self._scenario
         endpoint = int(self._chance.random() * scenario.endpoints)
         self._spell.look_up(at)

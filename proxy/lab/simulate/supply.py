@@ -1,4 +1,6 @@
-"""The supply of a scenario's upstream: what it takes at each time, and the times in which more is asked of it."""
+"""The supply of a scenario's upstream: the load that it can take at each time, and the times in which it is asked for
+more.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,10 @@ class Stretch:
 class Supply:
     """The requests a second that a scenario's upstream takes, second by second.
 
-    Calls are of parts: of a route, with one of the apps' keys. A part asks for its share of the calls; if nothing of it
-    is taken, because its outage is full or its limit too low, it counts with what is taken of it, the others with what
-    they ask for; if no part is cut, all count with what could be taken. The capacity is one of all parts together.
+    The calls are divided into parts: one for each route with each of the apps' keys. A part asks for its share of the
+    calls, and takes what its keys' limits allow: nothing if an outage refuses all of its requests. If any part is asked
+    for more than it takes, the upstream takes of each part what it asks for, or less where that is cut; if none is, the
+    upstream takes the sum of what the parts could take. The capacity is a limit of all parts together.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -68,8 +71,8 @@ class Supply:
         return all(self._taken(second + 0.5)[1] <= _AMPLE for second in range(int(scenario.duration)))
 
     def _taken(self, now: float) -> tuple[float, float]:
-        """Two figures for the time `now`. The requests a second that the upstream takes; and the highest use of a
-        limit, of any part's or the capacity: the requests a second that are made, as a multiple of those that the limit
+        """Two figures for the time `now`: the requests a second that the upstream takes; and the highest use of any
+        limit (of a part's, or the capacity), as the requests a second that are made divided by those that the limit
         allows.
         """
         scenario, asked = self._scenario, self.asks(now)
@@ -90,7 +93,7 @@ class Supply:
         return taken if capacity is None else min(taken, capacity), use
 
     def _limited(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> float:
-        """The requests a second that the limits of a part's keys allow."""
+        """The requests a second that the limits of this part's keys allow; infinite if there is no limit."""
         scenario = self._scenario
         total = 0.0
         for each in range(self._values) if self._values else (key,):
