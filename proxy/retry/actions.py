@@ -71,7 +71,7 @@ class Ask(_Value):
     """Ask the scope's bucket, which is kept outside this process, for the price of a retry; then report `granted` or
     `refused`.
 
-    The last action of its tuple, since the answer may come at once.
+    Always the last of the actions that a call returns, since the answer may come while the driver carries it out.
     """
 
     __slots__ = ("price",)
@@ -82,8 +82,8 @@ class Ask(_Value):
 
 class Peek(_Value):
     """Collect up to `limit` bytes of this answer's body (or all of it, or until the `BodyWait`, which gets the bytes as
-    they come, has seen enough); then report `peeked`. An action with a `body_wait` means that the answer so far is a
-    success; the driver reports the attempt as `failed` once the time `body_wait.due` has passed.
+    they come, has seen enough); then report `peeked`. With a `body_wait`, which is set only for a success, the driver
+    reports the attempt as `failed` once the time `body_wait.due` has passed.
     """
 
     __slots__ = ("attempt", "body_wait", "limit")
@@ -160,8 +160,8 @@ class Answer(_Value):
 
 class FallBack(_Value):
     """Continue as a call of another upstream, which the driver's function `elsewhere` has found for it: make that
-    upstream's `Call`, and start it with `go_on`. The last action of its tuple; this call is over, and gets no more
-    events.
+    upstream's `Call`, and start it with `go_on`. Always the last of the actions that a call returns; this call is over,
+    and gets no more events.
     """
 
     __slots__ = ("entry",)

@@ -189,8 +189,8 @@ class Payment:
         return at
 
     def settle(self, unused: float, now: float) -> None:
-        """Put back tokens of the estimate that the attempt did not use, or take those that it used beyond it. Once for
-        each attempt.
+        """Put back the `unused` part of the tokens that were estimated for the attempt; a negative number takes the
+        tokens that it used beyond the estimate. Once for each attempt.
         """
         if self.estimate is not None:
             self.estimate = None
@@ -208,7 +208,7 @@ class Payment:
         return at
 
     def has_place(self, places: Places) -> None:
-        """Note that the attempt was given one of these places before there was a payment."""
+        """Note that the attempt holds one of these places already, from before this payment was made."""
         self._under_way = places
 
     def land(self, now: float) -> None:
@@ -223,8 +223,8 @@ class Payment:
             load.give_back(now)
 
     def fly(self, load: Places, now: float) -> None:
-        """Count the attempt as under way to its endpoint, in `load`, until it lands; an attempt that goes to another
-        endpoint than before is not under way to that one any more.
+        """Count the attempt as under way to its endpoint (in `load`, the count of that endpoint) until it ends, and no
+        longer as under way to an endpoint that it was sent to before.
         """
         if self._load is not None:
             self._load.give_back(now)
@@ -242,7 +242,7 @@ class Payment:
     ) -> bool:
         """Choose the attempt's endpoint, in place of an earlier choice; False if the circuit breakers of all endpoints
         are open. `avoid`: the endpoints to use only if no other is left; `only`: the endpoint that was chosen already;
-        `least`: the one with the fewest attempts under way.
+        `least`: choose the one with the fewest attempts under way.
         """
         self.forgo_choice(now)
         self.choice = endpoints.choose(avoid, now, only, least=least)
@@ -283,14 +283,15 @@ class Payment:
 
 
 class Admission:
-    """A call as gates know it, their waiter; made when a gate has to be asked for the first time.
+    """A call at the gates: what it asks of them, and what it holds there. Gates know it as their waiter. Made when a
+    gate has to be asked for the first time.
 
     `alarm` moves the call's one alarm (seconds). `caller`: the call as the governor knows it. `held_by`: the gate that
     holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
-    `held_attempt`. `endpoints`: those whose breakers the call has to pass. `cooled`: the call queues at the cooldown,
-    or has a place of it. `cooling`: the seconds that were left of the cooldown that refused the call, and the status
-    that began it. `found_no_place`: no place among the attempts under way became free for it. `estimate`: what
-    an attempt costs at rate buckets that count tokens, None if there are none.
+    `held_attempt`. `endpoints`: those whose circuit breakers the call has to pass. `cooled`: the call queues in the
+    governor's lanes, or has a place there. `cooling`: the seconds that were left of the cooldown that refused the call,
+    and the status that began it. `found_no_place`: no place among the attempts under way became free for it.
+    `estimate`: what an attempt costs at rate buckets that count tokens, None if there are none.
     """
 
     __slots__ = (
@@ -367,17 +368,19 @@ class Admission:
 
     @property
     def latest(self) -> float:
-        """The time until which the call may wait."""
+        """The time until which the call may wait; later than that, it is refused."""
         return self._patience if self._deadline is None else min(self._patience, self._deadline)
 
     @property
     def price(self) -> Price:
-        """The attempt's price, as limits that answers report count it."""
+        """The attempt's price in each unit that limits reported by answers may count: one attempt, and the estimated
+        tokens in all, of the prompt and of the output.
+        """
         return price_of(self.estimate)
 
     @property
     def comes_late(self) -> bool:
-        """Whether the call came later in an outage than the outage holds calls."""
+        """Whether the call came to an outage that had lasted for too long for calls to be held until its end."""
         return self._late is not None
 
     @property
@@ -438,7 +441,7 @@ class Admission:
         self, payment: Payment, places: Places, now: float, *, waits: bool
     ) -> tuple[float, Outcome | None, str]:
         """Ask for a place under the concurrency limit, the last gate. The time at which a place becomes free can't be
-        known, so a call waits up to its deadline. Returns as `ask` does.
+        known, so a call waits up to its deadline. `waits`: it may wait. Returns as `ask` does.
         """
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # places exist only with such rules
@@ -453,8 +456,8 @@ class Admission:
         return at, None, "concurrency"
 
     def _ask_governor(self, now: float) -> tuple[float, Outcome | None, str]:
-        """Ask the governor whether the call may be sent. Returns as `ask` does: the call is refused if the governor
-        would hold it for too long.
+        """Ask the governor whether the call may be sent: it is refused if the governor would hold it for too long.
+        Returns as `ask` does.
         """
         governor, rules, caller = self.scope.governor, self.policy.pushback, self.caller
         came = self not in governor
@@ -491,9 +494,9 @@ class Admission:
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
-        """Whether the governor's queue is full for this call, which has just come (`came`) or gave its place to a call
-        of a better priority. If the newest call of the lowest priority there is of a lower one than this, that is
-        answered instead.
+        """Whether the governor's queue has no room for this call, which has just come (`came`) or lost its place to a
+        call of a higher priority. If a call of a lower priority than this one's waits, the newest of the lowest is
+        refused to make room.
         """
         if self.caller.ousted == "limit":
             return True
@@ -510,13 +513,16 @@ class Admission:
         return False
 
     def forgo_ahead(self, now: float) -> None:
-        """Wait no more for what is left of the upstream's limits: that knowledge, by itself, refuses no call."""
+        """Stop waiting until the attempt fits into the limits that answers reported, and go on without: reported limits
+        alone never refuse a call.
+        """
         self.caller.ahead = False
         self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
-        """The bound on how long the governor may hold the call: its name, the time until which it lasts, and how long
-        it is in all (seconds; for the queue, calls). `came`: the call has just come to the governor.
+        """The bound that ends the governor's hold of the call first: its name ("hold" or "deadline", say), the time at
+        which the hold has to end, and how long the bound is in all (seconds; for the queue, calls). `gate`: what holds
+        the call; `came`: the call has just come to the governor.
         """
         governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
         assert since is not None  # the governor holds the call
@@ -558,14 +564,14 @@ class Admission:
             self._held_since = None
 
     def met(self, cooldown: Name) -> None:
-        """Note that an answer to this call began this cooldown: the call waits the delay by itself, so the cooldown
-        does not hold it for that delay as well.
+        """Note that an answer to this call itself began this cooldown: the call waits the delay as a pushback, so the
+        cooldown does not hold it for that delay as well.
         """
         self._own_delays = (*self._own_delays, self.scope.governor.until(cooldown))
 
     def claim_place(self, cooldown: Name, due: float) -> None:
-        """Note, as `met` does, that an answer to this call began the cooldown, and reserve the cooldown's first place
-        for this call, which is tried again at the time `due`.
+        """Note that an answer to this call began the cooldown (see `met`), and reserve the cooldown's first place for
+        this call, whose next attempt is due at `due`.
         """
         self.met(cooldown)
         self.cooled = self.scope.governor.claim(self, cooldown, due)

@@ -1,9 +1,9 @@
-"""The limits of an upstream as its answers report them, and the calls that wait for what is left of them (contract,
-section 16, "Ahead").
+"""The limits of an upstream as its answers report them, and the calls that wait until they fit into the rest of such a
+limit (contract, section 16, "Ahead").
 
 Each answer reports what is left of some limits (`proxy.retry.limit_fields`). Such a report is about one endpoint and
 one credential, and as old as the request that it answers: what attempts sent since then cost is taken off. A call that
-would not fit waits, in a lane of the governor's like any other, until it does. Knowledge alone never refuses a call.
+would not fit waits, in a lane of the governor's like any other, until it does. A report alone never refuses a call.
 
 Theory of the refill. Some providers fill a limit up all the time, others at the end of a window. Where answers name the
 window, so much is added each second (contract). Where they name only the time until the limit is whole, that time says
@@ -50,13 +50,16 @@ Whose = tuple[str, bytes]
 
 
 def price_of(estimate: Estimate | None) -> Price:
-    """The price of an attempt that is expected to cost so many tokens."""
+    """The price of an attempt in each unit that a limit may count: one attempt, then the tokens of `estimate` (in all,
+    of the prompt, of the output), zeros if it is None.
+    """
     return ONE if estimate is None else (1.0, estimate.price, estimate.prompt, estimate.output)
 
 
 class _Report:
-    """The latest report of one limit. `spent`: what had been spent of it, in all, when the attempt that it answers had
-    been sent, as the `order`th; `at`: when it came; `rate`: what is added each second, 0 if that is not known.
+    """The latest report of one limit, `said`. `spent`: what had been spent of the limit in all when the attempt that
+    this report answers had been sent; `order`: the number of that attempt; `at`: when the report came; `until`: when
+    the limit is whole again; `rate`: what is added each second, 0 if that is not known.
     """
 
     __slots__ = ("at", "order", "rate", "said", "spent", "until")
@@ -71,12 +74,12 @@ class _Report:
 
     @property
     def place(self) -> int:
-        """The place of what the limit counts in a price."""
+        """The index, in a price (`price_of`), of the unit that the limit counts."""
         return _PLACES[self.said.counts]
 
     def left(self, spent: float, now: float) -> float:
-        """The rest of the limit now, after so much was spent in all; less than nothing if more was sent than was
-        left.
+        """The rest of the limit at `now`; below zero if more was sent since the report than was left. `spent`: what has
+        been spent of the limit in all.
         """
         most = _NEVER if self.said.limit is None else self.said.limit
         return min(most, self.said.remaining + self.rate * (now - self.at)) - (spent - self.spent)
@@ -113,7 +116,7 @@ class _Refill:
 
 class Account:
     """The attempts of one endpoint and credential, and the limits that their answers report. `lane`: that of the calls
-    that wait for them, None until one does.
+    that wait until they fit into these limits, None until a limit is known.
     """
 
     __slots__ = ("_refills", "_spent", "lane", "reports", "succeeded", "trust")
@@ -134,8 +137,8 @@ class Account:
         return attempts, tokens, prompt, output
 
     def heard(self, said: ReportedLimit, sent: Price, now: float) -> bool:
-        """Take in the report of an answer to an attempt, which `sent` returned this for. Returns whether it is the
-        latest: answers to attempts that were sent earlier say less.
+        """Take in the report `said` in an answer, and return True; False if an attempt that was sent later has been
+        answered with a report already. `sent`: what `Account.sent` returned for the answer's attempt.
         """
         before = self.reports.get(said.name)
         if before is not None and before.order > sent[0] and now < before.until:
@@ -197,8 +200,8 @@ class AheadLane(Lane):
         self._account = account
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
-        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if it will be
-        retimed.
+        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if its alarm is
+        moved when its turn comes (`retime`). `retries` makes no difference here.
         """
         if waiter in self._admitted:
             return now
@@ -220,7 +223,9 @@ class AheadLane(Lane):
         return "ahead" if self.queue else ""
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first."""
+        """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first. `hold`
+        makes no difference here.
+        """
         promised = self._promised()
         for other in self.queue:
             if other is waiter:
@@ -246,7 +251,7 @@ class AheadLane(Lane):
         return now + wait if wait > 0 else super()._next(now)
 
     def _promised(self) -> Price:
-        """The prices of calls that may be sent, and are not sent yet."""
+        """The sum of the prices of the calls that may be sent, but are not sent yet."""
         promised: Price = (0.0, 0.0, 0.0, 0.0)
         for waiter in self._admitted:
             promised = _sum(promised, _price_of(waiter))
@@ -294,9 +299,9 @@ class Ahead:
     def line(
         self, waiter: Waiter, caller: Caller, joined: Sequence[Lane], now: float, *, cools: bool
     ) -> AheadLane | None:
-        """The lane in which the call asks for what is left of the limits of its endpoint and credential; None if
-        nothing is known of them, or a delay that the upstream named holds the call (`cools`). The call leaves those of
-        the lanes that it has `joined` which are for other limits.
+        """The lane in which the call waits until it fits into the limits of its endpoint and credential; None if no
+        limits are known, or if a delay that the upstream named holds the call (`cools`). `joined`: the lanes that the
+        call is in already; it leaves those of them that are for the limits of another endpoint or credential.
         """
         line = None
         if caller.ahead and not cools:
@@ -308,13 +313,16 @@ class Ahead:
         return line
 
     def wait(self, whose: Whose, waiter: Waiter, now: float) -> float:
-        """The seconds that this call would wait for what is left of the limits of this endpoint and credential."""
+        """The seconds until an attempt of this call fits into the limits of this endpoint and credential; 0 if it does
+        now.
+        """
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
     def heard(self, note: SentNote, said: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
-        """Take in the limits that an answer reports, to an attempt that was sent at `since`. `well`: the attempt
-        succeeded. Of a credential that never did nothing is kept, so that no app can fill the memory with keys.
+        """Take in the limits that an answer reports. `note`: the note of the answered attempt, which was sent at
+        `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an attempt with it has succeeded,
+        so that no app can fill the memory with invented keys.
         """
         whose, account, spent = note.whose, note.account, note.spent
         account.succeeded = account.succeeded or well

@@ -46,7 +46,7 @@ def parts_of(spec: QuotaSpec, level: float) -> AppParts:
 
 
 class PartedQuota(QuotaBucket):
-    """A quota with parts for apps. An app is known by its number among the parts (`place`)."""
+    """A quota of which each app has a part. `place`, in all methods, is the number of an app among the parts."""
 
     __slots__ = ("_views", "parts")
 
@@ -87,19 +87,21 @@ class PartedQuota(QuotaBucket):
         return self._refund if last_price is None or self.spec.flat_refund else last_price
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app makes a call."""
+        """Note that the app with the number `place` makes a call."""
         self.parts.came(place, now)
 
     def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app may spend now. `low`: its call has low priority."""
+        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
         return self.parts.available(place, self.level(now), now, low=low)
 
     def affords_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Whether `take_for` would succeed now."""
+        """Whether `take_for` with the same arguments would succeed now."""
         return not price or self.parts.affords(place, price, self.level(now), now, low=low)
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app may spend; False if that is too little."""
+        """Take the price from what the app with the number `place` may spend; False if that is too little. `low`: its
+        call has low priority.
+        """
         level = self.level(now)
         if not price:
             return True
@@ -110,20 +112,22 @@ class PartedQuota(QuotaBucket):
         return True
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app earned, or got back."""
+        """Put back tokens that the app with the number `place` earned, or got back."""
         self._level = min(self.capacity, self.level(now) + tokens)
         self.parts.earned(place, tokens, self._level)
 
     def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the app's own retry: a retry's price, or what the app may spend if that is less.
-        Returns the tokens that were taken.
+        """Charge a call that is the own retry of the app with the number `place`: a retry's price, or what the app may
+        spend if that is less. `low`: the call has low priority. Returns the tokens that were taken.
         """
         charge = min(self.available(place, low, now), self.spec.retry_cost)
         return charge if self.take_for(place, low, charge, now) else 0.0
 
 
 class SpentByApps(Protocol):
-    """The parts of a quota's interface that an app's view needs; the quota may be kept outside this process."""
+    """The methods of a quota that one app's view of it (`AppQuota`) needs; the quota may be kept outside this process.
+    `place`, in all methods, is the number of an app among the parts.
+    """
 
     spec: QuotaSpec
     capacity: float
@@ -139,35 +143,39 @@ class SpentByApps(Protocol):
         """The level as a share of the capacity."""
 
     def withheld(self) -> str:
-        """Why no retry is granted, whatever the level."""
+        """Why no retry is granted at the moment, whatever the level; "" if the level alone decides."""
 
     def refund(self, last_price: float | None) -> float:
-        """The tokens that a success earns."""
+        """The tokens that a success earns. `last_price`: what the last retry paid, None if there was none."""
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app makes a call."""
+        """Note that the app with the number `place` makes a call."""
 
     def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app may spend now."""
+        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
 
     def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
-        """Whether the app could take the price now."""
+        """Whether the app with the number `place` could take the price now. `low`: its call has low priority."""
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app may spend."""
+        """Take the price from what the app with the number `place` may spend; False if that is too little."""
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app earned, or got back."""
+        """Put back tokens that the app with the number `place` earned, or got back."""
 
     def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the app's own retry."""
+        """Charge a call that is the own retry of the app with the number `place`. Returns the tokens that were
+        taken.
+        """
 
     def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Find out whether the price is granted, and take it if so."""
+        """Ask the bucket outside this process to take the price. `answer(price, granted)` is called once, with whether
+        the bucket took it.
+        """
 
 
 class AppQuota(Bucket):
-    """A quota as one app's calls spend it. `low`: the calls have low priority."""
+    """A quota as one app's calls spend it. `whole`: the quota of all apps."""
 
     __slots__ = ("_low", "_place", "name", "whole")
 
@@ -202,7 +210,9 @@ class AppQuota(Bucket):
         self.whole.ask(price, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
-        """Take the answer of a bucket outside this process: what it granted, the app has spent."""
+        """Pass on the answer of the quota outside this process. If it granted the price, count that as spent by this
+        app.
+        """
         if granted:
             self.whole.parts.took(self._place, price, self.whole.level(now) + price, now)
         answer(price, granted)
@@ -238,7 +248,7 @@ def app_view(views: dict[NamedApp, Bucket], whole: SpentByApps, app: NamedApp) -
 
 
 class PartedBudget(BudgetBucket):
-    """A budget beside which each app has one of its own calls."""
+    """A budget for the calls of all apps, which also gives each app a budget of its own calls (`AppBudget`)."""
 
     __slots__ = ("_views",)
 
@@ -254,7 +264,9 @@ class PartedBudget(BudgetBucket):
 
 
 class AppBudget(Bucket):
-    """A budget as one app's calls spend it. `whole`: that of all calls; `own`: that of the app's."""
+    """A budget as one app's calls spend it: a retry has to fit into both `whole`, the budget of all calls, and `own`,
+    that of this app's calls.
+    """
 
     __slots__ = ("own", "whole")
 
@@ -294,7 +306,9 @@ class AppBudget(Bucket):
         self.whole.ask(price, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
-        """Take the answer of a budget outside this process: a retry that it granted is one of the app's, too."""
+        """Pass on the answer of the budget outside this process. If it granted the retry, count that in the app's own
+        budget.
+        """
         if granted:
             self.own.charge_app_retry(now)
         answer(price, granted)

@@ -3,7 +3,8 @@
 Each app has its weight's part of the capacity, never below one price. An app spends its own part first. Beyond it, an
 app spends what no part reserves, and then borrows from the apps that were not seen in the last minute, at most half of
 what each of them has not spent itself. What an app earns fills its own part first, and then pays back what was
-borrowed; of an empty bucket that time refills, every part gets its share. A full bucket has no part that is spent.
+borrowed; of the tokens that time adds to an empty bucket, every part gets its share. When the bucket is full, every
+part is full, and nothing is lent.
 
 Law: the level is what the parts have left, and what no part reserves. Nothing is borrowed from an app that was seen in
 the last minute.
@@ -25,8 +26,8 @@ MOST_PARTS = 64
 
 
 class AppParts:
-    """The parts of one quota of `capacity` tokens, whose dearest price is `price`, and which has `level` tokens at
-    first. Apps are numbered (`place`). Levels are the bucket's tokens.
+    """The parts of one quota of `capacity` tokens, whose dearest retry costs `price`, and which has `level` tokens at
+    first. `place`, in all methods, is the number of an app; levels are those of the whole bucket, in tokens.
     """
 
     __slots__ = ("_lent", "_places", "_seen", "_spent", "capacity", "sizes")
@@ -41,7 +42,9 @@ class AppParts:
         self._seen = [float("-inf")] * len(shares)  # when the app made its last call
 
     def place(self, app: str) -> int:
-        """The number of the app with this name; that of all other apps if it has no part of its own."""
+        """The number of the app with this name; an app without a part of its own has the number that stands for all
+        others.
+        """
         return self._places.get(app, len(self.sizes) - 1)
 
     def state(self) -> tuple[float, ...]:
@@ -54,31 +57,33 @@ class AppParts:
         self._spent, self._lent, self._seen = (list(state[at : at + count]) for at in (0, count, 2 * count))
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app makes a call."""
+        """Note that the app with the number `place` makes a call."""
         self._seen[place] = now
 
     def seen(self, place: int) -> float:
-        """The time of the app's last call."""
+        """The time of the last call of the app with the number `place`."""
         return self._seen[place]
 
     def own(self, place: int) -> float:
-        """The tokens that the app's own part has left."""
+        """The tokens that are left of the part of the app with the number `place`."""
         return self.sizes[place] - self._spent[place] - self._lent[place]
 
     def affords(self, place: int, price: float, level: float, now: float, *, low: bool) -> bool:
-        """Whether the app may spend the price now. `low`: its call has low priority."""
+        """Whether the app with the number `place` may spend the price now. `low`: its call has low priority."""
         available = self.available(place, level, now, low=low)
         return available > 0 and price <= available + _ROUNDING
 
     def available(self, place: int, level: float, now: float, *, low: bool) -> float:
-        """The tokens that the app may spend now, of its own part and beyond it."""
+        """The tokens that the app with the number `place` may spend now, of its own part and beyond it. `low`: its call
+        has low priority.
+        """
         if low and level <= self.capacity / 2:
             return 0.0
         beyond = max(0.0, self._unreserved(level)) + sum(self._loans(place, now))
         return max(0.0, min(level, self.own(place) + beyond))
 
     def took(self, place: int, price: float, level: float, now: float) -> None:
-        """Note that the app spends the price, of a bucket that had `level` tokens before."""
+        """Note that the app with the number `place` spends the price, of a bucket that had `level` tokens before."""
         own = min(price, max(0.0, self.own(place)))
         beyond = price - own - max(0.0, self._unreserved(level))
         self._spent[place] += own
@@ -90,7 +95,9 @@ class AppParts:
                     self._lent[other] += min(loan, loan / whole * beyond)
 
     def earned(self, place: int, tokens: float, level: float) -> None:
-        """Note that the app earned tokens, or got some back; the bucket has `level` tokens then."""
+        """Note that the app with the number `place` earned tokens, or got some back; the bucket has `level` tokens
+        then.
+        """
         own = min(tokens, self._spent[place])
         self._spent[place] -= own
         owed = sum(self._lent)
@@ -108,7 +115,7 @@ class AppParts:
         self._fill(level)
 
     def _fill(self, level: float) -> None:
-        """Let all parts be whole, if the bucket is full."""
+        """Make all parts full, with nothing lent, if the bucket of `level` tokens is full."""
         if level >= self.capacity:
             self._spent = [0.0] * len(self.sizes)
             self._lent = [0.0] * len(self.sizes)
@@ -126,7 +133,7 @@ class AppParts:
 
 
 def _sizes(weights: Sequence[int], capacity: float, least: float) -> list[float]:
-    """The parts' sizes: the capacity by weight, where a part would be below `least` that, and the rest by weight."""
+    """The sizes of the parts in tokens: the capacity divided by weight, except that no part is smaller than `least`."""
     small: set[int] = set()
     while True:
         whole = sum(weight for place, weight in enumerate(weights) if place not in small)

@@ -22,7 +22,9 @@ PRIORITY_FIELD = "x-retry-priority"
 
 @dataclass(frozen=True, slots=True)
 class NamedApp:
-    """An app, as calls wait in queues: `rank` of its priority, and its share `weight` beside others of that rank."""
+    """An app, as queues of waiting calls know it: `rank` is the number of its priority (the lowest goes first), and
+    `weight` its share beside other apps of that rank.
+    """
 
     name: str = OTHERS
     weight: int = 1
@@ -57,5 +59,7 @@ class Apps:
 
     @property
     def never_forwarded(self) -> frozenset[str]:
-        """The lower-case names of request fields that are only for redrive."""
+        """The lower-case names of request fields that are meant for redrive alone, and so are not forwarded to
+        upstreams.
+        """
         return self.fields | {PRIORITY_FIELD}

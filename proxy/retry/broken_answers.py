@@ -46,7 +46,9 @@ def may_break(policy: Policy, request: Request) -> bool:
 
 
 def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:
-    """Whether this success is one that is kept: no stream, no upgrade, no range beyond what is kept."""
+    """Whether this success is one that may be kept until it is whole: no stream, no upgrade, and no partial answer
+    (206) that is longer than what is kept.
+    """
     media = media_type(reply)
     if media in _STREAMING or is_grpc_media(media) or reply.status == 101:
         return False

@@ -10,8 +10,10 @@ from proxy.retry.app_parts import Shares
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """AWS's retry quota. `flat_refund`: every success earns `success_refund` (Smithy's example). `refill`: tokens a
-    second. `apps`: the apps that have parts of it.
+    """AWS's retry quota. Costs, refunds and levels are tokens. A success gives back what the call's last retry cost, or
+    `success_refund` if it was not retried; with `flat_refund` (as in the Smithy specification's example) every success
+    gives back `success_refund`. `initial`: the level at first, None for a full bucket; `refill`: tokens added a second.
+    `apps`: the apps for which a part of the quota is reserved, empty for none.
     """
 
     capacity: float = 500
@@ -40,7 +42,9 @@ class ThrottleSpec:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
-    """The retry budget of Finagle, Linkerd and Envoy. `window` is seconds. `apps`: the apps that have one each, too."""
+    """The retry budget of Finagle, Linkerd and Envoy: retries may be `percent` of the calls within `window` seconds, or
+    `min_per_second`. `apps`: the apps that have a budget of their own calls as well, empty for none.
+    """
 
     percent: float = 20
     min_per_second: float = 10
@@ -96,8 +100,9 @@ class UsageFields:
 @dataclass(frozen=True, slots=True)
 class TokenRules:
     """The estimate of an attempt's price in a language model's tokens (contract, section 16). `output`: output tokens
-    if the request names no maximum; `bytes`: bytes of text for each token; `burst`: the most tokens that a bucket
-    holds, above which no maximum counts; `fields`: those of the policy's packs.
+    if the request names no maximum; `bytes`: bytes of text for each token; `burst`: the most tokens that a bucket holds
+    (a larger maximum in a request counts as this); `fields`: where the policy's packs find such figures in requests and
+    answers.
     """
 
     output: float = 1024

@@ -42,8 +42,8 @@ def note(
 
 
 def revise(history: list[AttemptRecord], no: str, why: str | None = None) -> None:
-    """Change the decision in the last record to the outcome `no`, for the reason `why`: the attempt that was to follow
-    is not made after all.
+    """Change the decision in the last record to the outcome `no`, for the reason `why`, because the attempt that was to
+    follow is not made after all.
     """
     last = history[-1]
     last.decision = no

@@ -79,7 +79,7 @@ class CallState:
 
     @property
     def app_retry(self) -> bool:
-        """Whether this call is a retry by the app itself."""
+        """Whether this call is a retry that the app itself makes of an earlier call."""
         return self.hints is not NO_HINTS and self.hints.retries_itself
 
     @property
@@ -129,8 +129,8 @@ class CallState:
         return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def stream_ends(self, reply: Reply) -> tuple[StreamEnds, ...]:
-        """The ways in which this answer, a stream of events that the request asked for, may end; none if no pack
-        says any.
+        """The ways in which this answer may end, if it is a stream of events that the request asked for; none if no
+        dialect pack knows its ends.
         """
         if not self.policy.classify.stream_ends or not is_event_stream(reply):
             return ()
@@ -153,8 +153,8 @@ class CallState:
         return hedges.delay(strategy.hedging_percentile, now)
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the next attempt is sent at once, and if not, the delay in seconds that the upstream named (None if
-        none): at once after a 421 without a delay, else as the choice of credentials says.
+        """Whether the next attempt is sent at once (to another endpoint, with another credential, or after a 421
+        without a delay); and if not, the delay in seconds that the upstream named, None if it named none.
         """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
             return True, None

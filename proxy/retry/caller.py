@@ -1,4 +1,6 @@
-"""A call as a governor knows it, and the names of the lanes that it may be in."""
+"""A call as a governor knows it (its caller), and the names of the lanes that it may be in. A lane's name is its
+endpoint's label and its group of callers: all, those with one credential (by its hash), or those of one route or path.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,21 @@ Name = tuple[str, bytes]
 
 
 def is_fleets(name: Name) -> bool:
-    """Whether the machines of a fleet share this lane's cooldown: a route has none."""
+    """Whether the machines of a fleet share the cooldown of the lane with this name: all do, but for lanes of one route
+    or path.
+    """
     return not name[1].startswith(ROUTE)
 
 
 def is_credentials(name: Name) -> bool:
-    """Whether the callers of this lane share a credential."""
+    """Whether the lane with this name is for callers that share a credential."""
     return name[1] != ALL_CALLERS and not name[1].startswith(ROUTE)
 
 
 def _name_of_route(route: str, what: str) -> bytes:
-    """The name of the callers of this route who ask for `what`: a method, or a path. The latest names are kept."""
+    """The name of the group of callers of this route that ask for `what`: a method, or a path. Names are kept for the
+    next call, up to a bound.
+    """
     key = (route, what)
     name = _NAMES.get(key)
     if name is None:
@@ -38,7 +44,7 @@ def _name_of_route(route: str, what: str) -> bytes:
 
 
 def is_paths(name: Name) -> bool:
-    """Whether the callers of this lane share a path: its name goes on where that of a route and method ends."""
+    """Whether the lane with this name is for callers that share a path."""
     return name[1].startswith(ROUTE) and b" /" in name[1]
 
 
@@ -67,9 +73,7 @@ class Caller:
         self.ousted = ""
 
     def lost_route(self) -> bytes:
-        """The name of the callers of this route and method; of gRPC, of this method. No hash of a credential begins
-        with ROUTE.
-        """
+        """The name of the group of callers of this route and method (for gRPC: of this gRPC method)."""
         if not self._lost_route:
             request = self.request
             method = request.method
@@ -78,8 +82,8 @@ class Caller:
         return self._lost_route
 
     def lost_path(self) -> bytes:
-        """The name of the callers of this route, method and path, as far as `timed_route` tells paths apart; that of
-        `lost_route` for gRPC, and without a path.
+        """The name of the group of callers of this route, method and path, as far as `timed_route` tells paths apart;
+        the same as `lost_route` for gRPC, and for a request without a path.
         """
         if not self._lost_path:
             self._lost_path = self.lost_route()
@@ -99,7 +103,7 @@ class Caller:
         return self._timed_route
 
     def credential(self) -> bytes:
-        """The name of the callers with this credential."""
+        """The name of the group of callers with this call's credential: a hash of it."""
         if not self._credential:
             self._credential = credential_of(self.fields)
         return self._credential

@@ -133,7 +133,7 @@ def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:
-    """Whether an answer whose head was a plain success (`is_plain_success`) is still one with these trailers."""
+    """Whether an answer whose head was a plain success (`is_plain_success`) remains one after these trailers."""
     said = trailers.get_all("grpc-status")
     if not said:
         return True
@@ -405,8 +405,8 @@ def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, 
 
 
 def broken_answers_of(rules: Classify, request: Request, fault: Fault, verdict: Verdict) -> frozenset[str]:
-    """The methods whose answers the clients of the dialects read whole before they pass them on, of the clients that
-    would repeat this request after a break (`fault`).
+    """The methods whose answers are read whole, before the app gets them, by those clients of the dialects that would
+    repeat this request after a break (`fault`). `verdict`: the class of that end.
     """
     idempotent = request.method in IDEMPOTENT_METHODS
     covering = [
@@ -498,8 +498,8 @@ def why_no_read(rules: Classify, request: Request) -> str:
 
 
 def _is_vouched_for(reads: Reads, request: Request) -> bool:
-    """Whether the request has the other fields that oblige the server to check that the field which names the operation
-    agrees with the body.
+    """Whether the request has the other fields that `reads` asks for; with them, the server checks that the field which
+    names the operation agrees with the body.
     """
     said = ((_single(request.fields, name), glob) for name, glob in reads.headers)
     return all(value and any_matches([value], glob) for value, glob in said)

@@ -39,11 +39,11 @@ NONE_ELSEWHERE = Elsewhere()
 
 
 class FleetPlaces(Protocol):
-    """The link to the machines that share places: it gets this process its share of them."""
+    """The link to the machines that share places: through it this process gets its share of them."""
 
     @property
     def may_give(self) -> bool:
-        """Whether there may be more places for this process, as far as is known."""
+        """Whether this process may yet be given more places, as far as is known."""
 
     def changed(self, now: float) -> None:
         """Note that an attempt of this process began or ended, or that more or fewer of its calls wait."""
@@ -188,20 +188,22 @@ class Places:
         return self.in_use < self.share and now < self._share_until
 
     def _room(self, rules: Concurrency) -> int:
-        """How many calls may wait: as many as the rules say; and, while other machines may not need all places, those
-        that could get one.
+        """The number of calls that may wait: as many as the rules say, or the number of all places if that is more and
+        other machines may give some of theirs.
         """
         if self._fleet is None or rules.queue < 0 or not self._fleet.may_give:
             return max(0, rules.queue)
         return max(rules.queue, self.most)
 
     def _is_in_room(self, waiter: Waiter, rules: Concurrency) -> bool:
-        """Whether this call may go on waiting: the room may be less than when it came."""
+        """Whether this call is among those that may wait, of which there may be fewer now than when it came."""
         room = self._room(rules)
         return len(self.queue) <= room or waiter in list(self.queue)[:room]
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
-        """How other processes use these places, as a call that came at the time `came` has to know."""
+        """How other processes use these places. `came`: the time at which the call that asks came, since a call that
+        came earlier in another process goes first.
+        """
         return NONE_ELSEWHERE
 
     def _changed(self, now: float) -> None:

@@ -96,7 +96,7 @@ class FleetCooldowns(Protocol):
         """Report that an answer with this status, to an attempt sent at `sent`, asked for a delay (seconds)."""
 
     def asked(self, name: tuple[str, bytes], now: float) -> None:
-        """Note that a machine of the fleet holds calls of this lane, or has a place of it."""
+        """Note that a call in this process asked this lane, so that this process needs a share of its places."""
 
 
 class Ends(Generic[N]):

@@ -57,8 +57,9 @@ class EndpointPicker:
         return self.endpoints.shares[index].label
 
     def prefer(self, state: State, now: float, waits: Callable[[str], float]) -> int | None:
-        """The endpoint to use: the best of those that hold no call; if all do, the one that is free first. `waits` says
-        of the endpoint with a label for how many seconds it would hold the call. None if every breaker is open.
+        """The number of the endpoint to use: the best of those that would not hold the call; if all would, the one that
+        is free first. `waits`: the seconds for which the endpoint with a given label would hold the call. None if every
+        breaker is open.
         """
         if self.only is not None:
             return self.only
@@ -72,7 +73,9 @@ class EndpointPicker:
         return min(able, key=lambda index: held[index])
 
     def is_left(self, now: float, waits: Callable[[str], float]) -> bool:
-        """Whether there is an endpoint at which the call has not failed, and which does not hold it."""
+        """Whether there is an endpoint at which the call has not failed, and which would not hold it. `waits`: the
+        seconds for which the endpoint with a given label would hold the call.
+        """
         able = (index for index in self.endpoints.able(now) if index not in self._failed_at)
         return any(waits(self.label(index)) <= 0 for index in able)
 
@@ -90,8 +93,8 @@ class EndpointPicker:
         self, flight: Flight, state: State, fault: Fault, now: float, waits: Callable[[str], float]
     ) -> int | None:
         """The endpoint of an attempt that is sent again because its first sending was not processed: another one, or
-        the same if no other is left. None if the driver chooses. `waits` says of the endpoint with a label for how many
-        seconds it would hold the call.
+        the same if no other is left. None if the driver chooses. `waits`: the seconds for which the endpoint with a
+        given label would hold the call.
         """
         if flight.endpoint is None:
             return None

@@ -36,8 +36,9 @@ LoadOf = Callable[[str], Places | None]
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """The endpoint that one attempt is sent to. `label` is its endpoint's; `probe`: the number of the breaker's probe
-    that it is, 0 for none; `turn`: the endpoints among which it takes a turn, empty if it takes none.
+    """The endpoint that one attempt is sent to. `label`: the endpoint's label; `probe`: the number of the probe of the
+    endpoint's circuit breaker that the attempt is, 0 for none; `turn`: the endpoints among which the chosen one takes
+    its turn, empty if it takes none.
     """
 
     index: int
@@ -208,8 +209,8 @@ class EndpointGroup:
             self._fit(endpoints)
 
     def share(self, report: Callable[[str, float], None]) -> None:
-        """Tell other machines of the endpoints that refuse connections (`Endpoints.report`), if the upstream lists
-        some.
+        """Report the endpoints that refuse connections to other machines, by `report` (`Endpoints.report`), if the
+        upstream lists endpoints.
         """
         if self._named is not None:
             self._named.report = report

@@ -107,7 +107,7 @@ class SseReader:
         return not (self._pieces or self._data or self._name or self._too_long)
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the unfinished line `rest` until its end comes; if it is too long, keep only a mark that it is not
+        """Keep the unfinished line `rest` until its end comes; of a line that is too long, keep only that it is not
         blank.
         """
         self._held += len(rest)

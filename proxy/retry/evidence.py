@@ -59,7 +59,7 @@ class Evidence:
 
     @property
     def pace(self) -> float:
-        """Attempts a second, over the latest refusals."""
+        """The attempts a second that were made during the latest refusals."""
         latest, times = self._latest, self._times
         if len(latest) < 2:
             return 0.0
@@ -72,12 +72,14 @@ class Evidence:
         return max(0.0, self._refused - refused + 0.1) / max(10.0, self._all - ended + 10.0)
 
     def skip(self, now: float) -> None:
-        """Leave the attempts that have ended since the last count out of the usual share: a limit was in force."""
+        """Leave the attempts that have ended since the last count out of the usual share of refusals, because a limit
+        was in force.
+        """
         self._fade(now)
         self._upto = self.traffic.ended
 
     def learn(self, share: float, now: float) -> None:
-        """Take this share of refusals for the usual one: as many attempts failed at half the load."""
+        """Take this share of refusals (0 to 1) for the usual one, because as many attempts failed at half the load."""
         self.skip(now)
         self._latest.clear()
         self._times.clear()

@@ -29,7 +29,9 @@ Waiting = tuple[Waiter, NamedApp, float]
 
 
 class FairOrder:
-    """The order of one queue. It remembers who had places, so that shares hold over time."""
+    """The order in which the calls of one queue go. It remembers which apps have had their turn, so that shares hold
+    over time.
+    """
 
     __slots__ = ("_given", "_tags", "_time", "_turn")
 
@@ -55,19 +57,25 @@ class FairOrder:
         return found
 
     def went(self, app: NamedApp, price: float, *, others: bool) -> None:
-        """Note that a call of this app goes now. `others`: calls of another priority wait."""
+        """Note that a call of this app goes now. `price`: what it costs at the gate (one, or tokens); `others`: calls
+        of another priority wait.
+        """
         self._give(others=others)
         self._note(app.rank, app, price)
 
     def _give(self, *, others: bool) -> bool:
-        """Count a place; return whether it goes to a lower priority. `others`: calls of another priority wait."""
+        """Count a call that goes. Returns whether its turn is one of those for lower priorities (one in eight).
+        `others`: calls of another priority wait.
+        """
         is_lower = others and self._given >= ONE_OF - 1
         self._given = self._given + 1 if others and not is_lower else 0
         self._turn += is_lower
         return is_lower
 
     def _choose(self, lines: dict[int, dict[str, deque[Waiting]]]) -> tuple[int, str]:
-        """The priority and the app of the call that goes next."""
+        """The rank and the app of the call that goes next. `lines`: the waiting calls by rank, then by app, in order of
+        arrival.
+        """
         rank, *lower = sorted(lines)
         turn = self._turn
         if self._give(others=bool(lower)):
@@ -136,10 +144,10 @@ def take_place(
     now: float = 0.0,
     wait_of: Callable[[int], float] | None = None,
 ) -> FairOrder | None:
-    """Move the call that has just come to the end of `queue` to its place. Returns the order of this queue, made when
-    it is needed first. `priced`: the queue's values are what the calls cost; `keep_first`: the first call stays first.
-    `wait_of`: the seconds that a call with so many calls before it waits; calls that are overtaken, and would now wait
-    for longer than they may, ask again.
+    """Move the call that has just come, the last of `queue`, to its place in the queue, by priority and weight. Returns
+    the order of this queue, which is made when it is first needed. `priced`: the queue's values are what the calls
+    cost; `keep_first`: the first call stays first. `wait_of`: the seconds that a call waits which has so many calls
+    before it; calls that are overtaken, and would now wait for longer than they may, ask again at `now`.
     """
     newcomer = next(reversed(list(queue)))
     calls = list(queue.items())

@@ -71,8 +71,8 @@ def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
 
 
 def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
-    """Report to the governor what an answer says is left of its upstream's limits. A 429 says it when it is judged: the
-    delay that it names counts more.
+    """Report to the governor what an answer says is left of its upstream's limits. For a 429 this is called when the
+    answer is judged, and only if it names no delay: a delay counts more than what is left of limits.
     """
     ahead, note, policy = upcoming.scope.governor.ahead, flight.note, upcoming.policy
     if ahead is None or note is None:

@@ -65,11 +65,11 @@ def may_be_whole_json(reply: Reply) -> bool:
 
 
 class BodyWait:
-    """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte
-    that counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
+    """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte that
+    counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
     `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
-    which must be there to the end; `root`: the look for an error in the body's XML. `looks`: whether the
-    beginning is waited for. `kept`: the keeping of the whole answer, None if it is not kept.
+    of which all has to come; `root`: the look for an error in the body's XML, None if there is none. `looks`: whether
+    the beginning is waited for at all. `kept`: the keeping of the answer until it is whole, None if it is not kept.
     """
 
     __slots__ = (
@@ -105,13 +105,15 @@ class BodyWait:
 
     @property
     def goes_on(self) -> float:
-        """The time (seconds) at which to ask `tire` whether the wait is over; infinite if time does not end it."""
+        """The time (seconds) at which the driver calls `tire`, to find out whether the wait is over; infinity if time
+        does not end it.
+        """
         looks = NEVER if self.over or self._root is None else self._root.goes_on
         return looks if self.kept is None else min(looks, self.kept.goes_on)
 
     def tire(self, now: float) -> bool:
-        """End what has lasted for long enough: the keeping of the answer, the white space before a root element.
-        Returns whether the wait is over.
+        """End each wait whose time is over: the keeping of the whole answer, the white space before a root element.
+        Returns whether the whole wait is over.
         """
         if not self.over and self._root is not None:
             self.over = self._root.is_tired(now)
@@ -120,12 +122,12 @@ class BodyWait:
         return self.over and self.kept is None
 
     def charge(self, budget: Budget) -> None:
-        """Count the bytes of a kept answer in this budget."""
+        """Count the bytes of the answer, if it is kept until it is whole, in this budget."""
         if self.kept is not None:
             self.kept.budget = budget
 
     def give_up(self) -> None:
-        """Keep the answer no longer."""
+        """Keep the answer no longer, though it is not whole."""
         if self.kept is not None:
             self.kept.release()
             self.kept = None

@@ -47,7 +47,9 @@ class SequentialFlow:
         return call.policy.pushback.cooldown != "off" and not self.is_disabled(call)
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """Whether all attempts share the request's stream, so that a body of any size loses nothing."""
+        """Whether all attempts read the request's body as it comes, side by side, so that a body of any size needs no
+        buffer: only hedged attempts do that.
+        """
         return False
 
     def shares_body(self, call: CallState) -> bool:

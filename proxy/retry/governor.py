@@ -153,7 +153,9 @@ class Governor:
         return at, why
 
     def wait_at(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> float:
-        """The seconds for which this endpoint would hold the call; 0 if the call could be sent there at once."""
+        """The seconds for which this endpoint's lanes would hold the call; 0 if the call could be sent there at
+        once.
+        """
         wait = 0.0
         before, caller.endpoint = caller.endpoint, endpoint
         for _, lane in self._lanes_of(caller):
@@ -178,13 +180,13 @@ class Governor:
 
     @staticmethod
     def _applies(holds: str, caller: Caller) -> bool:
-        """Whether what holds calls holds this one, too."""
+        """Whether what holds calls (`holds`: "cooldown", "limit" or "outage") holds this caller, too."""
         if holds == "outage":
             return caller.outages
         return caller.cools if holds == "cooldown" else caller.limits
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
-        """Note that the waiter's attempt is being sent. Returns whether it has a place."""
+        """Note that the waiter's attempt is being sent. Returns whether the attempt holds a place in any lane."""
         lanes = self._in.pop(waiter, ())
         placed = tuple([lane for lane in lanes if lane.sent(waiter, attempt, now)])
         if placed:
@@ -224,8 +226,8 @@ class Governor:
             self._answered(caller, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
-        """Note that the attempt of a call for which nothing had to be decided was answered well. `fields` identify the
-        caller.
+        """Note that the attempt of a call without a `Call`, for which nothing had to be decided, was answered well.
+        `fields` hold the caller's credential.
         """
         if self.suspects or self._lost_paths or self.first.outage.is_suspected or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
@@ -233,7 +235,9 @@ class Governor:
             self._note_time(timed_route(route, request), sent, now, self.traffic)
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
-        """Take in the time of an answer that came while all was well, or only that it came."""
+        """Take in the time of an answer that came while all was well; or, if its time is not measured, only that an
+        answer of this route came.
+        """
         usual = self.usual
         traffic.note_at = now + _NOTED_EVERY
         traffic.measure(now)
@@ -244,11 +248,13 @@ class Governor:
             self._watch()
 
     def freed(self, attempt: object, sent: float, now: float) -> None:
-        """Note that an attempt has a head, but how it ends is not known yet."""
+        """Note that the head of an attempt's answer has come, which frees the attempt's place; how it ends is not known
+        yet.
+        """
         self._free(self._in.get(attempt, ()), attempt, sent, now)
 
     def dropped(self, attempt: object, sent: float, now: float) -> None:
-        """Note that an attempt was cancelled, or that its end says nothing."""
+        """Note that an attempt was cancelled, or ended in a way that says nothing about its upstream."""
         self._free(self._in.pop(attempt, ()), attempt, sent, now)
 
     def _free(self, lanes: Sequence[Lane], attempt: object, sent: float, now: float) -> None:
@@ -283,8 +289,8 @@ class Governor:
         self._landed(attempt, caller, sent, now, well=ending.well)
 
     def _is_lost(self, caller: Caller) -> bool:
-        """Whether this call's endpoint or route has an outage, or had one that held calls in vain: failures then say
-        nothing about capacity.
+        """Whether there is an outage of this call's endpoint, route or path, or one for whose end calls were held in
+        vain: then failures say nothing about capacity.
         """
         groups = [ALL_CALLERS, caller.lost_route()]
         if self._tells_paths_apart():
@@ -314,8 +320,8 @@ class Governor:
         self._look(touched, now)
 
     def _answered(self, caller: Caller, now: float, own: bool) -> None:
-        """Note that an attempt was answered. `own`: by an answer of its endpoint's own; else the answer ends no outage
-        of its route.
+        """Note that an attempt was answered. `own`: the answer is its endpoint's own; any other (a gateway's 503, say)
+        ends no outage of its route.
         """
         base = self.lane(caller.endpoint)
         base.traffic.answered_at = now
@@ -454,8 +460,8 @@ class Governor:
         return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
 
     def turns_away(self, attempt: object, now: float) -> bool:
-        """Whether this attempt is the probe of an outage that held a call in vain, and other calls wait or are turned
-        away.
+        """Whether this attempt is the probe of an outage that other calls wait for, or are refused for: an outage for
+        whose end a call was once held in vain.
         """
         lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)
@@ -498,8 +504,9 @@ class Governor:
         return -_NEVER if lane is None else lane.until
 
     def claim(self, waiter: Waiter, name: Name, due: float) -> bool:
-        """Reserve the first place for the call whose answer began this lane's cooldown, and which tries again at `due`
-        (seconds). Returns whether it got the place: it does if it tries again before the delay is over.
+        """Reserve the first place after this lane's cooldown for the call whose answer began it, and whose next attempt
+        is due at `due` (seconds). Returns whether the call got the place: it does if it is due before the delay is
+        over.
         """
         lane = self._lanes.get(name)
         if lane is None or not lane.claim(waiter, due):
@@ -526,13 +533,13 @@ class Governor:
         return _longest([lane for _, lane in self._lanes_of(caller)], now)
 
     def left_for_fields(self, fields: Fields, now: float) -> tuple[float, int]:
-        """The seconds for which calls with these fields are still held by a delay, and the status of the answer that
-        began it; (0, 503) if no delay holds them.
+        """The seconds for which calls with these header fields (their credential) are still held by a delay, and the
+        status of the answer that began it; (0, 503) if no delay holds them.
         """
         return _longest(self._lanes_with(fields), now)
 
     def holds_caller(self, fields: Fields, now: float) -> bool:
-        """Whether calls with these fields are held now."""
+        """Whether calls with these header fields (their credential) are held now."""
         return any(not lane.is_over(now) for lane in self._lanes_with(fields))
 
     def _lanes_with(self, fields: Fields) -> list[Lane]:
@@ -545,8 +552,8 @@ class Governor:
         return waiter in self._in
 
     def late_wait(self, caller: Caller, hold: float, now: float) -> float | None:
-        """The seconds that a call which comes later than `hold` after the beginning of an outage may wait; None if the
-        call does not come late.
+        """The seconds that a call may wait if it comes when an outage has lasted for more than `hold` seconds; None if
+        there is no such outage.
         """
         for _, lane in self._lanes_of(caller):
             if caller.outages and lane.holds(now) == "outage":
@@ -556,8 +563,8 @@ class Governor:
         return None
 
     def held_in_vain(self, waiter: Waiter, hold: float, now: float) -> None:
-        """Note that this call was held for as long as it may be, in vain if its outage has lasted for those `hold`
-        seconds.
+        """Note that this call was held for as long as it may be (`hold` seconds). If its outage has lasted for all of
+        that time, further calls are not held for the outage's end.
         """
         for lane in self._in.get(waiter, ()):
             if lane.outage.is_on and lane.outage.is_late(now + STEP, hold):
@@ -573,8 +580,8 @@ class Governor:
         return [*self._lanes.values(), *(() if self.ahead is None else self.ahead.lanes())]
 
     def settle(self, now: float) -> bool:
-        """End limits and outages that are over because no call came, so that this is reported. Returns whether any is
-        left.
+        """End the limits and outages that nothing holds in force any more, which is otherwise noticed only when a call
+        comes; their end is reported. Returns whether any is left.
         """
         if self.watch is None:
             return False
@@ -605,7 +612,9 @@ class Governor:
         return [(name, lanes[name]) for name in self._names_of(caller) if name in lanes]
 
     def _refresh(self, caller: Caller, now: float) -> None:
-        """Do nothing; where processes share lanes, this is overridden to read what others have published."""
+        """Do nothing; where processes share lanes, an override reads what other processes have published about this
+        caller's lanes.
+        """
 
     def _names_of(self, caller: Caller) -> list[Name]:
         """The names of the lanes that this call would be in. Its credential is hashed only if a lane is about one."""
@@ -735,8 +744,8 @@ class Governor:
             self._watch()
 
     def _watch(self) -> None:
-        """Say whether every attempt that goes well has to be reported: while calls are held or a lane is suspected, and
-        until the usual times are known.
+        """Set whether each attempt that goes well has to be reported: while calls are held or the latest attempt of a
+        lane was lost, and until enough usual times are known.
         """
         watched = self.suspects > 0 or len(self._lost_paths) > 0 or self.usual.count < KNOWN or bool(self._holding)
         self.traffic.is_watched = watched or self.first.outage.is_suspected

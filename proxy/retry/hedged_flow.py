@@ -35,7 +35,9 @@ class HedgedFlow(SequentialFlow):
         return False
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """Whether all attempts share the request's stream: with `hedging_delay: 0s`, once all have been sent."""
+        """Whether all attempts read the request's body as it comes, side by side: with `hedging_delay: 0s`, once all
+        have been sent.
+        """
         state = call.state
         all_gone = type(state) is Flying and bool(state.flights) and state.planned is None
         return all_gone and call.policy.strategy.hedging_delay == 0

@@ -39,8 +39,8 @@ _EPSILON = 1e-9
 
 
 class IdleScopes:
-    """Forgets the states of scopes that a registry holds and that are idle. `only_looks`: this process makes no calls
-    from the registry, and only observes those of other processes.
+    """Forgets the states of scopes that a registry keeps and no call has used for an hour. `only_looks`: this process
+    makes no calls from the registry, and only observes those of other processes.
     """
 
     def __init__(self, registry: Registry, *, only_looks: bool = False) -> None:

@@ -31,7 +31,9 @@ def read_again(call: CallState, flight: Flight, now: float) -> None:
 
 
 def is_outdated(call: CallState, flight: Flight) -> bool:
-    """Whether the attempt carried a value that its credential does not have any more."""
+    """Whether the attempt carried an earlier value of its credential: the credential's file was found to have a new one
+    since the attempt was sent.
+    """
     keys = call.upcoming.keys
     if keys is None or flight.key is None or not keys.ring.definition.files:
         return False
@@ -40,7 +42,9 @@ def is_outdated(call: CallState, flight: Flight) -> bool:
 
 
 def goes_with_new_value(call: CallState, failure: Failure, flight: Flight, *, disabled: bool) -> bool:
-    """Whether an attempt that was answered 401 is made once more, with the new value of its credential."""
+    """Whether an attempt that was answered 401 is made once more, with the new value of its credential. `disabled`:
+    retries are ruled out by the policy's mode or by the request.
+    """
     if failure.status != 401 or disabled or call.committed or not is_outdated(call, flight):
         return False
     keys = call.upcoming.keys

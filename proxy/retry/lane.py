@@ -1,4 +1,5 @@
-"""A lane: calls that go one way to an upstream, which of them may be sent now, and which wait.
+"""A lane: the calls to one endpoint, or those of them that share a credential or a route; which of them may be sent
+now, and which wait.
 
 A lane is kept for each endpoint, and for those of its callers that share a credential or a route
 (`proxy.retry.governor`). Three things hold calls, and one queue serves them all (contract, sections 5 and 14):
@@ -8,9 +9,9 @@ A lane is kept for each endpoint, and for those of its callers that share a cred
   return;
 - an outage (`proxy.retry.outage`): attempts end without an answer, so one probe at a time is sent.
 
-Law: a place is in use or free, and is free again when its attempt has a head or an end, or `place_seconds` after it was
-taken. Every held call has an alarm: the first in the queue for the next moment at which it may be sent; each other call
-is retimed when it moves up. No call is overtaken.
+Law: a place is in use or free, and is free again when the head of its attempt's answer has come, when the attempt has
+ended, or `place_seconds` after the place was taken. Every held call has an alarm: the first in the queue for the next
+moment at which it may be sent; each other call is retimed when it moves up. No call is overtaken.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ _IN_VAIN = 20.0
 
 
 class Lane:
-    """The calls that go one way. Times are seconds on the callers' clock.
+    """The calls to one endpoint, or those of them that share a credential or a route, and what holds them. Times are
+    seconds on the callers' clock.
 
     `until`: when the delay that the upstream named is over, of `delay` seconds, in an answer with `status` that came at
-    `begun`. `traffic`: the count of the endpoint's attempts. `queue`: the held
-    calls in order of arrival, each with the time from which it waits. `lasts`: the limit outlasts its queue
-    (`concurrency: auto`). `share`: how many places this process may have, infinity if no other machine shares them;
-    `elsewhere`: another machine holds calls, as far as is known. `fleet`: the link that shares limit and outage with
-    other machines, None if there is none; `limit_share`: the share in the places of a limit that is none of a cooldown;
-    `limited_elsewhere`: other machines need that limit; `may_probe`: no other machine sends the probes of an outage.
+    `begun`. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order of arrival, each with the
+    time from which it waits. `lasts`: the limit may stay in force while no call waits (`concurrency: auto`). `share`:
+    how many places of a slow start this process may have, infinity if no other machine shares them; `elsewhere`:
+    another machine holds calls, as far as is known. `fleet`: the link that shares limit and outage with other machines,
+    None if there is none; `limit_share`: how many places this process may have of a limit that began for want of
+    capacity; `limited_elsewhere`: other machines need that limit; `may_probe`: no other machine sends the probes of an
+    outage.
     """
 
     #: Whether it is the lane of all workers, rather than of this process alone.
@@ -131,8 +134,8 @@ class Lane:
             self.share = 0.0
 
     def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-        """Set the number of places of the whole fleet, and this process's `share` of them. Up to `threshold` places,
-        the number doubles with each round trip. `elsewhere`: whether another machine holds calls.
+        """Set the number of places of a slow start in the whole fleet, and this process's `share` of them. Up to
+        `threshold` places, the number doubles with each round trip. `elsewhere`: whether another machine holds calls.
         """
         self.elsewhere, self.share = elsewhere, share
         limit = self.limit
@@ -144,7 +147,7 @@ class Lane:
             self.release(now)
 
     def go_alone(self, now: float) -> None:
-        """Use all places in this process, since it is connected to no fleet any more."""
+        """Use all places of the slow start in this process, because it has lost its connection to the fleet."""
         self.allot(self.limit.most, _NEVER, self.limit.threshold, False, now)
 
     def wanted(self) -> int:
@@ -156,8 +159,9 @@ class Lane:
     def limit_elsewhere(
         self, places: float, share: float, threshold: float, busy: bool, holds: bool, now: float
     ) -> None:
-        """Set the places of a limit of the whole fleet, and this process's `share` of them, after another machine began
-        the limit or this one. `busy`: the limit is needed; `holds`: other machines hold calls.
+        """Set the number of places of a limit in the whole fleet, and this process's `share` of them; the limit began
+        here or on another machine. Up to `threshold` places, the number doubles with each round trip. `busy`: other
+        machines need the limit; `holds`: they hold calls.
         """
         limit = self.limit
         if not limit.is_on:
@@ -174,7 +178,7 @@ class Lane:
             self.release(now)
 
     def _count_before(self) -> None:
-        """Count the attempts under way, which were sent before the limit."""
+        """Count the attempts under way that hold no place, since they were sent before the limit began."""
         self._before = max(0, self.traffic.flying - len(self._taken))
 
     def outage_elsewhere(self, since: float, probed_at: float, may_probe: bool, now: float) -> None:
@@ -186,8 +190,8 @@ class Lane:
         self.release(now)
 
     def go_alone_in_weather(self, now: float) -> None:
-        """Go on with this process's part of the limit, and probe alone: the process is connected to no fleet any
-        more.
+        """Go on with this process's share of the limit, and send probes without asking others, because the process has
+        lost its connection to the fleet.
         """
         limit, share = self.limit, self.limit_share
         if limit.is_on and not limit.returns and share < _NEVER:
@@ -199,18 +203,20 @@ class Lane:
 
     @property
     def _own_share(self) -> float:
-        """How many places this process may have, if machines share them."""
+        """The number of places that this process may have; infinity if no other machine shares them."""
         return self.share if self.limit.returns else self.limit_share
 
     @property
     def outlasts(self) -> bool:
-        """Whether the limit outlasts its queue; by that of a fleet, calls only return from a cooldown."""
+        """Whether the limit stays in force while no call waits; not one that the fleet shares after a cooldown, which
+        only lets held calls return.
+        """
         return self.lasts and not (self.limit.returns and self.share < _NEVER)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
         """Reserve the first place for the call whose answer began the cooldown, and whose retry is due at `due`
-        (seconds). Returns whether the call has the place: only if its retry is due before the cooldown's delay is over,
-        and no other call has it.
+        (seconds). Returns whether the call got it: only if its retry is due before the cooldown's delay is over, and no
+        other call has the place.
         """
         if self._starter is None and due <= self.until:
             self._starter, self._own_until = waiter, self._word_until
@@ -220,8 +226,8 @@ class Lane:
 
     def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
         """Note that an attempt sent at `sent` was refused for want of capacity, while `flying` attempts were under way.
-        `quick`: by an answer, sooner than requests are served; `silent`: by no answer. Returns whether that begins a
-        limit.
+        `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
+        came. Returns whether a limit begins.
         """
         was_on, most = self.limit.is_on, self.limit.most
         self.limit.refused(sent, now, flying, quick=quick, silent=silent)
@@ -237,23 +243,30 @@ class Lane:
         return False
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
-        """Note that an attempt sent at `sent` was refused with a delay (see `Limit.asked_to_wait`)."""
+        """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: see `refused`."""
         self.limit.asked_to_wait(sent, now, quick=quick)
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
-        """Note that an attempt ended without an answer (see `Outage.lost`). Returns whether an outage begins."""
+        """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
+        is the second of its call; `of_path`: how many such attempts in a row are of its path. Returns whether an outage
+        begins (`Outage.lost`).
+        """
         began = self.outage.lost(now, share, again, of_path)
         if began and self.fleet is not None:
             self.fleet.outage_began(now)
         return began
 
     def begin_outage(self, now: float, since: float, row: int, answered_at: float) -> None:
-        """Begin an outage (see `Outage.begin`), if there is none."""
+        """Begin an outage, if there is none: `row` attempts in a row have ended without an answer since the time
+        `since`, and the last answer came at `answered_at`.
+        """
         if not self.outage.is_on:
             self.outage.begin(now, since, row, answered_at)
 
     def end_outage(self, now: float) -> None:
-        """End the outage without an answer, because another lane's is about its calls too. They ask again."""
+        """End the outage though no answer came, because the outage of another lane covers its calls too. The held calls
+        ask again.
+        """
         self.outage.forget()
         self._retime_all(now)
 
@@ -265,17 +278,21 @@ class Lane:
         return True
 
     def held_in_vain(self, now: float) -> None:
-        """Note that the outage held a call for as long as it may be (see `Outage.held_in_vain`)."""
+        """Note that the outage held a call for as long as a call may be held: until an answer comes, no further outage
+        holds calls.
+        """
         self.outage.held_in_vain()
 
     def late_wait(self, now: float, hold: float, *, retries: bool) -> float | None:
-        """The seconds for which a call may wait that comes late in an outage (see `Outage.late_wait`); None if it does
-        not.
+        """The seconds for which a call may wait that comes when the outage has lasted for more than `hold` seconds;
+        None if the outage has not. `retries`: the call has made an attempt.
         """
         return self.outage.late_wait(now, hold, is_first=not self.queue, retries=retries)
 
     def answered(self, now: float) -> bool:
-        """Note that an attempt was answered. Returns whether that ends an outage: the held calls then go by a limit."""
+        """Note that an attempt was answered. Returns whether that ends an outage: the held calls are then sent slowly,
+        under a limit.
+        """
         if not self.outage.answered(now):
             return False
         self.begun = self._well = now
@@ -289,7 +306,7 @@ class Lane:
     # -- callers ----------------------------------------------------------------------------------------------------
 
     def is_over(self, now: float) -> bool:
-        """Whether no call is held, or would be."""
+        """Whether nothing holds calls: no call waits, and none that came now would."""
         if now < self.until or self.queue or self.elsewhere or self.outage.is_on:
             return False
         return not self.limit.is_on or not self.outlasts
@@ -381,8 +398,9 @@ class Lane:
     def landed(
         self, attempt: object, sent: float, now: float, well: bool, ratio: float = 0.0, usual: float = 0.0
     ) -> None:
-        """Note that an attempt, sent at `sent`, has a head or an end; `well`: its answer is no failure of the
-        upstream's, and took `ratio` times the `usual` time (seconds; 0 if none is known).
+        """Note that the head of the answer to an attempt, sent at `sent`, has come, or that the attempt has ended.
+        `well`: its answer is no failure of the upstream's, and took `ratio` times the `usual` time (seconds; 0 if none
+        is known).
 
         An attempt that was sent before the cooldown in force began says nothing about the time since: it adds no place.
         """
@@ -411,11 +429,11 @@ class Lane:
             self._free_before()
 
     def _free_before(self) -> None:
-        """Note that an attempt has ended that has no place, probably one from before the limit."""
+        """Note that an attempt without a place has ended, probably one that was sent before the limit began."""
         self._before = max(0, self._before - 1)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiter, which sends nothing: its place in the queue and among the attempts is free."""
+        """Remove the waiter, which sends nothing, and free its place in the queue or among the attempts."""
         if waiter is self._starter:
             self._starter = None
         if waiter is self.outage.probe:
@@ -535,7 +553,9 @@ class Lane:
             waiter.retime(now)
 
     def _end_limit(self, now: float) -> None:
-        """End the limit if no call is held, and it does not bind."""
+        """End the limit if it is not needed any more: nothing waits, here or on other machines, and less than half of
+        it is used.
+        """
         limit = self.limit
         if not limit.is_on or now < self.until or self.elsewhere or self.limited_elsewhere or self.outage.is_on:
             return
@@ -582,7 +602,7 @@ class Lane:
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
 
     def _hold_admitted(self, now: float) -> None:
-        """Hold the calls that have a place and are not sent yet again, before all others."""
+        """Hold the calls that were given a place, but are not sent yet, once more, before all others in the queue."""
         back = list(self._admitted)
         self._admitted.clear()
         for waiter in back:
@@ -615,5 +635,7 @@ class Lane:
 
 
 def _wait_behind(left: float, limit: Limit, now: float, share: float, before: int) -> float:
-    """The seconds that a call waits with `before` others before it, of which `left` until any call is sent."""
+    """The seconds that a call waits with `before` others before it. `left`: seconds in which no call is sent at all;
+    `share`: how many places of the limit this process may use.
+    """
     return left + limit.wait_for(before, now, share)

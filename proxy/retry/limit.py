@@ -75,9 +75,9 @@ _PROBES = 1.0
 
 
 class Limit:
-    """The limit of one lane. `most`: how many attempts may be under way at a time, infinity while there is no limit;
-    fractions do not count yet. `next_at`: when the next attempt may be sent, if sendings are spaced. Times are seconds
-    on the callers' clock.
+    """The limit on the attempts of one lane. `most`: how many attempts may be under way at a time (only whole ones
+    count), infinity while there is no limit; `threshold`: the number of places up to which each answer adds one.
+    `pace`: the spacing of sendings in time. Times are seconds on the callers' clock.
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class Limit:
         return self._trial.is_on
 
     def return_slowly(self, now: float, cooldown: bool = True) -> None:
-        """Begin with one place, since calls return that were held by a cooldown or an outage."""
+        """Begin a limit of one place, because calls return that an outage or (`cooldown`) a cooldown has held."""
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
         if not cooldown and self.last_ratio > SLOW and self._times_out(now):
@@ -147,7 +147,9 @@ class Limit:
         self._cut(now)
 
     def begin_elsewhere(self, most: float, threshold: float, now: float) -> None:
-        """Begin with the limit that another machine has found: its places, and up to how many they double."""
+        """Begin with the limit that another machine has found: `most` places, which double with each round trip up to
+        `threshold`.
+        """
         self._begin(most, threshold, now)
 
     def end(self, now: float) -> None:
@@ -160,14 +162,16 @@ class Limit:
         self.evidence.traffic.skip(now)
 
     def is_over(self, in_use: int, now: float) -> bool:
-        """Whether the limit has held no call for a while, and does not bind."""
+        """Whether the limit has held no call for a while and is used by less than half, so that it may end. `in_use`:
+        its places in use.
+        """
         if self.is_draining:
             return True
         quiet = self._unbound * (_PACED if self.pace.rate else 1.0)
         return self.is_on and in_use < self.most / 2 and now - self.held_at >= quiet and not self.pace.binds
 
     def held(self, since: float, now: float) -> None:
-        """Note that a call is sent which waited since then."""
+        """Note that a call is sent which waited since the time `since`."""
         if now - since > max(_LONG, self.round_trip):
             self.held_at = now
 
@@ -251,7 +255,9 @@ class Limit:
         self._space_less(pace * by + more / pace)
 
     def _space_more(self, by: float, now: float) -> None:
-        """Space sendings more, by this factor of the pace: the pace was too much."""
+        """Space sendings further apart, because their pace was too fast: multiply the pace by `by`, a factor below
+        one.
+        """
         pace = self.pace.rate
         self.pace.slow_down(max(min(pace, _PROBES), pace * by))
         self._cut(now)
@@ -287,7 +293,8 @@ class Limit:
 
     def refused(self, sent: float, now: float, under_way: int, quick: bool, silent: bool = False) -> None:
         """Note that an attempt sent at `sent` was refused for want of capacity, while `under_way` attempts were under
-        way. `quick`: by an answer, sooner than requests are served; `silent`: by no answer.
+        way. `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
+        came.
         """
         if not self.is_on:
             if now >= self._given_up_until and self.evidence.refused(now):
@@ -318,8 +325,9 @@ class Limit:
         self._cut(now)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
-        """Note that an attempt sent at `sent` was refused with a delay, after which the limit is halved or begins
-        again (`halve`, `return_slowly`). Sendings are spaced if the upstream refuses without a queue.
+        """Note that an attempt sent at `sent` was refused by an answer that names a delay; the caller then calls
+        `halve` or `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `quick`: see
+        `refused`.
         """
         if not quick:
             return
@@ -330,11 +338,15 @@ class Limit:
             self._slow_down(sent, now, quick=quick)
 
     def _answers_fast(self) -> bool:
-        """Whether served answers came as fast as usual lately, or none came: there is no queue."""
+        """Whether the attempts that were served lately were answered about as fast as usual, so that no requests queue
+        in the upstream; also True if none was served.
+        """
         return self._fastest == _NEVER or self._fastest <= FAST * self._base
 
     def judge(self, now: float) -> bool:
-        """Give the limit up if it turns out that attempts fail by chance. Returns whether it was given up."""
+        """End the limit if its trial shows that attempts fail by chance, not for want of capacity. Returns whether it
+        was ended.
+        """
         share = self._trial.chance(now)
         if share:
             self._give_up(share, now)
@@ -349,8 +361,8 @@ class Limit:
     # -- pace -------------------------------------------------------------------------------------------------------
 
     def _slow_down(self, sent: float, now: float, quick: bool) -> None:
-        """Space sendings, or space them more, since an attempt sent at `sent` was refused. An upstream that serves
-        nothing is asked no more slowly than a probe would ask it.
+        """Space sendings in time, or further apart, because an attempt sent at `sent` was refused. An upstream that
+        serves nothing still gets one attempt a second. `quick`: see `refused`.
         """
         pace = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001)
         if quick:
@@ -362,8 +374,8 @@ class Limit:
             self.pace.slow_down(max(min(pace, _PROBES), pace * _SLOW_CUT))
 
     def _space(self) -> None:
-        """Space sendings so that fewer than one attempt is under way: at one, answers still take much longer than
-        usual.
+        """Space sendings so far apart that fewer than one attempt is under way on average, because answers take much
+        longer than usual even with one at a time.
         """
         pace = self.pace.rate
         if not self._spaced:
@@ -371,8 +383,8 @@ class Limit:
         self.pace.slow_down((pace or self._spaced) * _SLOW_CUT)
 
     def _space_less(self, pace: float) -> None:
-        """Space sendings less, at this pace, since an answer did not take long; no more, once places alone limit
-        them.
+        """Space sendings less far apart, at `pace` sendings a second, because an answer did not take long; end the
+        spacing if the number of places alone would allow no more than that.
         """
         if pace > 2.0 * self.most / self.round_trip:
             self._spaced = 0.0
@@ -382,23 +394,29 @@ class Limit:
             self.pace.slow_down(pace)
 
     def _times_out(self, now: float) -> bool:
-        """Whether attempts had no answer in time, since the limit began or lately, so that it matters how long answers
-        take.
+        """Whether attempts ended without an answer in time, lately or since the limit began; only then do slow answers
+        space sendings.
         """
         return self.timed_out_at >= self.begun or now - self.timed_out_at < _TIMES_OUT
 
     def _level(self) -> float:
-        """The attempts under way, as far as they are limited: a part of one where sendings are spaced for that."""
+        """The load that the limit allows, in attempts under way; a fraction of one while sendings are spaced because
+        one at a time is too much.
+        """
         return self.most if self.most > 1.0 or not self._spaced else min(1.0, self.pace.rate / self._spaced)
 
     def drain(self, waiting: int, now: float) -> None:
-        """Send so many calls, which waited for a limit that is given up, within a few seconds, not all at once."""
+        """Spread `waiting` calls, which a limit held that is given up, over a few seconds, instead of sending all at
+        once.
+        """
         self._begin(_ANY, _ANY, now)
         self.pace.slow_down(waiting / _DRAIN + 2.0 * self._trial.pace)
         self.is_draining = True
 
     def set(self, most: float, threshold: float) -> None:
-        """Set the number of places, and the number up to which it doubles with each round trip."""
+        """Set the number of places (`most`), and the number up to which it doubles with each round trip
+        (`threshold`).
+        """
         self.most, self.threshold = most, threshold
 
     def wait_for(self, ahead: int, now: float, share: float = _NEVER) -> float:

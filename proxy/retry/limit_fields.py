@@ -1,11 +1,12 @@
 """The limits that an answer reports: what is left of each, and when it is whole again (contract, section 16, "Ahead").
 
 Dialect packs name their providers' fields. The IETF's RateLimit fields are read for every dialect, in each generation
-of their drafts (draft-ietf-httpapi-ratelimit-headers): a list of quotas with a policy of each, one quota in a
-dictionary, and three fields. A quota that counts something else than requests is not read.
+of their drafts (draft-ietf-httpapi-ratelimit-headers): the latest is a list of quotas, each with its policy; the one
+before, a dictionary for one quota; the first, three fields. A quota that counts something else than requests is not
+read.
 
-Law: a report that can't be true is no report: without a remainder or a reset, with a reset in the past or a window that
-is longer than is waited for, with a remainder above the limit, or with a limit of nothing.
+Law: a report that can't be true is not used: one without a remainder or a reset, with a reset in the past or a window
+that is longer than is waited for, with a remainder above the limit, or with a limit of nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _LONGEST_LIST, _LONGEST_NAME = 1024, 64  # characters; a longer field is not rea
 
 @dataclass(frozen=True, slots=True)
 class ReportedLimit:
-    """A limit as an answer reports it. `counts`: what it counts (`LimitField`); `limit`: how much there is in all, None
-    if that is not said; `reset`: seconds until it is whole again; `window`: the seconds in which it refills, 0 if that
-    is not known.
+    """A limit as an answer reports it. `counts`: the unit that it counts ("attempts", or kinds of tokens as in
+    `LimitField`); `remaining`: what is left of it; `limit`: how much there is in all, None if that is not said;
+    `reset`: seconds until it is whole again; `window`: the seconds in which it refills, 0 if that is not known.
     """
 
     name: str
@@ -70,7 +71,7 @@ def _of_packs(fields: Fields, dialects: Sequence[Dialect], wall: float) -> Itera
 
 
 def _applies(field: LimitField, fields: Fields) -> bool:
-    """Whether the answer is about the resource whose limit this is."""
+    """Whether the answer is about the resource that this limit is for, by the fields that the dialect pack names."""
     return all(value in (fields.get_all(name) or (value,)) for name, value in field.where)
 
 
@@ -107,7 +108,9 @@ def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
 
 
 def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
-    """The limit that the parameters of a quota, or the entries of a dictionary, report."""
+    """The limit that the parameters of a quota, or the entries of a dictionary, report; none if they are incomplete.
+    `said`: those by name.
+    """
     unit = said.get("qu", "requests").strip('"')
     remaining = _number(said.get("r", said.get("remaining", "")))
     reset = _number(said.get("t", said.get("reset", "")))

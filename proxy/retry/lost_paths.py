@@ -1,9 +1,9 @@
 """The paths of one scope whose latest attempts in a row ended without an answer of their upstream's own.
 
 Contract, section 14: such attempts count only for their route and method, so that a poll that answers 503 takes no
-other call down. (choice) A poll has a path of its own, but seldom a route of its own. So attempts in a row of one path
-alone are the outage of that path, as far as `proxy.retry.usual_times.timed_route` tells paths apart; those of several
-are the outage of their route and method.
+other call down. (choice) A poll has a path of its own, but seldom a route of its own. So if the attempts that fail in a
+row are all of one path, that path has an outage, as far as `proxy.retry.usual_times.timed_route` tells paths apart; if
+they are of several paths, their route and method have one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _FORGOTTEN_AFTER = 60.0
 
 
 class LostPath:
-    """A row of attempts of one path that ended without an answer: how many they are, `since` when (seconds), and how
-    the latest of them ended.
+    """The latest attempts of one path, which all ended without an answer: how many they are (`count`), `since` when
+    (seconds), and how the latest of them ended (`endings`).
     """
 
     __slots__ = ("count", "endings", "since")
@@ -29,8 +29,8 @@ class LostPath:
 
 
 class LostPaths:
-    """The rows of one scope. `answered_at`: when an attempt of any path was answered last since there are rows. Times
-    are seconds on the callers' clock.
+    """The paths of one scope whose latest attempts ended without an answer. `answered_at`: when an attempt of any path
+    was answered last, since there is such a path. Times are seconds on the callers' clock.
     """
 
     __slots__ = ("_latest", "_rows", "answered_at")
@@ -44,7 +44,9 @@ class LostPaths:
         return len(self._rows)
 
     def lost(self, path: str, how: str, now: float) -> LostPath:
-        """Note that an attempt of this path ended without an answer, and `how`. Returns the path's row."""
+        """Note that an attempt of this path ended without an answer, and `how` (a status, or a kind of fault). Returns
+        the path's latest such attempts.
+        """
         self._latest = now
         row = self._rows.get(path)
         if row is None:

@@ -84,7 +84,7 @@ _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
 class Call:
     """The state machine of one call of an app. `so_far`: the state that the call has reached. `alarm` moves the call's
     alarm when a gate changes the time that it named; drivers pass it, tests without gates need none. `elsewhere` says
-    of an entry of the fallback list whether its upstream can take the call over; without `elsewhere` none can.
+    whether the upstream of a given entry of the fallback list can take the call over; without `elsewhere` none can.
     """
 
     __slots__ = ("_first_byte", "_flow", "_transparent", "so_far")
@@ -119,7 +119,9 @@ class Call:
 
     @property
     def hedged(self) -> bool:
-        """Whether several attempts may be in flight (a call that is not safe to hedge is not hedged)."""
+        """Whether several attempts of the call may be in flight (never, if it is not safe to send the request several
+        times).
+        """
         return self._flow is HEDGED
 
     @property
@@ -136,27 +138,33 @@ class Call:
 
     @property
     def needs_no_buffer(self) -> bool:
-        """Whether all attempts share the request's stream, so that a body of any size loses nothing."""
+        """Whether all attempts read the request's body as it comes, side by side, so that a body of any size needs no
+        buffer.
+        """
         return self._flow.needs_no_buffer(self.so_far)
 
     def goes_elsewhere(self) -> None:
-        """Choose none of the policy's endpoints for this call: it is a tunnel to an authority that its CONNECT names
-        and no upstream does.
+        """Leave the choice of the endpoint to the driver: this call is a tunnel to an authority that its CONNECT names
+        and no endpoint of the upstream has.
         """
         self.so_far.upcoming.picker = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
-        picks.
+        """Let the call's attempts carry the credentials that `keys` picks. `keys`: the call's choice among the policy's
+        credentials.
         """
         self.so_far.upcoming.carry(keys)
 
     def expects(self, estimate: Estimate) -> None:
-        """Note what each attempt is expected to cost in a language model's tokens, before the call begins."""
+        """Note how many of a language model's tokens each attempt is expected to cost (`estimate`), before the call
+        begins.
+        """
         self.so_far.upcoming.estimate = estimate
 
     def used(self, usage: TokenUsage, now: float) -> None:
-        """Settle what the attempt whose answer went to the app has paid in tokens, by what the answer says."""
+        """Settle the price of the attempt whose answer went to the app: `usage` says how many of a language model's
+        tokens it really cost.
+        """
         flight = self.so_far.delivered
         if flight is not None and flight.payment is not None:
             settle_delivered(self.so_far.upcoming, flight.payment, usage, now)
@@ -233,7 +241,9 @@ class Call:
         return ()
 
     def asks_for(self, attempt: int, range: str) -> Actions:
-        """Note that an attempt asks for this part of an answer that broke, as in Range."""
+        """Note that an attempt asks only for the rest of an answer that broke: `range` is the value of its Range
+        field.
+        """
         flight = self.so_far.in_flight(attempt)
         if flight is not None:
             flight.range = range
@@ -320,8 +330,9 @@ class Call:
         return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
 
     def broke(self, attempt: int, fault: Fault, progress: int, since: float, now: float) -> Actions:
-        """Go on with the delivered answer, which broke off with `fault` and can be gone on with, or end the call.
-        `progress`: the bytes of it that went to the app since it last went on; `since`: when the last of them did.
+        """Go on with the delivered answer, which broke off with `fault` and whose rest can be asked for, or end the
+        call. `progress`: the bytes of it that went to the app since the last resumption; `since`: when the last of them
+        did.
         """
         call = self.so_far
         state, flight = call.state, call.delivered
@@ -336,8 +347,8 @@ class Call:
         return self.failed(attempt, fault, now)
 
     def resumed(self, attempt: int, accepted: bool, now: float) -> Actions:
-        """Deliver more of the answer that broke: the head of the rest has come, and is `accepted`; else end the
-        call.
+        """Deliver the rest of an answer that broke: its head has come. `accepted`: it continues the answer; if not, the
+        call ends.
         """
         call = self.so_far
         flight = call.in_flight(attempt)
@@ -451,8 +462,8 @@ class Call:
         return (*actions, *call.discard(), *finish(call, gone, now))
 
     def cut(self, now: float) -> Actions:
-        """End the call because the process ends: break off an answer under way, deliver a held one, else send the
-        proxy's own.
+        """End the call because the process ends: break off an answer that is being delivered; else deliver the answer
+        that is held or, if there is none, the proxy's own.
         """
         call = self.so_far
         state = call.state
@@ -661,7 +672,7 @@ class Call:
 
 
 def _was_not_processed(failure: Failure) -> bool:
-    """Whether the failed attempt never left the proxy, or its upstream refused to process it."""
+    """Whether the failed attempt was never sent, or its upstream refused to process it."""
     return failure.fault is not None and failure.fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)
 
 
@@ -671,7 +682,9 @@ def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:
 
 
 def _keeping(call: CallState, reply: Reply, now: float) -> WholeAnswer | None:
-    """The keeping of this answer, a success, until it is whole (contract, section 15); None if it is not kept."""
+    """The object that keeps this answer, a success, until it is whole (contract, section 15); None if the answer is not
+    to be kept.
+    """
     policy, made = call.policy, call.attempts - call.earlier - call.spared
     answers = policy.answers
     if answers is None or reply.whole or call.hints.disabled or made >= policy.strategy.max_attempts:

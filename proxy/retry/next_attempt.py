@@ -127,8 +127,8 @@ class NextAttempt:
         return caller
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
-        picks.
+        """Let the call's attempts carry the credentials that `keys` picks. `keys`: the call's choice among the policy's
+        credentials.
         """
         self.keys = keys
         self.scope = keys.lane
@@ -144,7 +144,9 @@ class NextAttempt:
             self.admission.move(self.scope, now)
 
     def replace_lost_key(self, now: float) -> None:
-        """Choose another credential if another call has put aside the one in use."""
+        """Choose another credential if the one in use was put aside by another call, because the upstream refuses
+        it.
+        """
         if self.keys is not None and self.keys.replace_lost(now):
             self.pass_gates_of(self.keys, now)
 
@@ -161,7 +163,9 @@ class NextAttempt:
         return self.picker is None or self.picker.choose(self.payable(), state, now, only)
 
     def prefer(self, state: State, now: float) -> int | None:
-        """Choose the endpoint whose lanes the call asks, if the core chooses among several and calls are held."""
+        """Return the number of the endpoint whose lanes the call asks next; None if the core does not choose among
+        several endpoints, or no call is held. `state`: the call's state.
+        """
         picker, governor = self.picker, self.scope.governor
         if picker is None or not picker.several or not (governor.holds(now) or governor.ahead is not None):
             return None
@@ -172,8 +176,8 @@ class NextAttempt:
         return preferred
 
     def another_at_once(self, failure: Failure, now: float) -> bool:
-        """Whether the next attempt goes to another endpoint at once, since a pushback is the endpoint's word (contract,
-        section 5, "Whose word it is").
+        """Whether the next attempt goes to another endpoint at once, because `pushback.of: endpoint` says that a delay
+        which one endpoint names does not hold the others (contract, section 5, "Whose word it is").
         """
         picker, policy = self.picker, self.policy
         if picker is None or policy.pushback.of != "endpoint" or not picker.several or failure.status is None:
@@ -219,7 +223,9 @@ class NextAttempt:
         return self._hold(payment, gate, at, now, deadline)
 
     def _fits(self, scope: ScopeState, now: float) -> bool:
-        """Whether the attempt would fit into what is left of the limits of the credential with this state."""
+        """Whether the attempt would fit into the rest of the limits that answers reported for a credential; `scope` is
+        that credential's state.
+        """
         ahead = scope.governor.ahead
         if ahead is None or scope.who is None:
             return True
@@ -299,7 +305,7 @@ class NextAttempt:
         return endpoint
 
     def _count(self, flight: Flight, now: float) -> None:
-        """Count the attempt as under way to its endpoint, if endpoints are chosen by that."""
+        """Count the attempt as under way to its endpoint, if endpoints are chosen by the attempts under way to them."""
         assert self.picker is not None  # it chose the endpoint
         load = None if flight.endpoint is None else self.picker.load(flight.endpoint)
         if load is not None:
@@ -336,12 +342,16 @@ class NextAttempt:
         return "" if picker is None or flight.endpoint is None or not picker.several else picker.label(flight.endpoint)
 
     def freed(self, flight: Flight, now: float) -> None:
-        """Report to the governor that the attempt has a head, but how it ends is not known yet."""
+        """Report to the governor that the head of this attempt's answer has come, which frees the attempt's place; how
+        the attempt ends is reported later.
+        """
         if self.admission is not None:
             self.scope.governor.freed(flight, flight.since, now)
 
     def dropped(self, flight: Flight, now: float) -> None:
-        """Report to the governor that the attempt was cancelled, or that its end says nothing."""
+        """Report to the governor that the attempt was cancelled, or ended in a way that says nothing about its
+        upstream.
+        """
         traffic = flight.traffic
         if traffic is not None:
             flight.traffic = None

@@ -6,13 +6,13 @@ attempt at a time is a probe: after 100 ms, and then after twice as long each, u
 Calls are held only for an endpoint that answered within the ten minutes before. Without attempts for ten seconds the
 outage is forgotten, and the next failures decide.
 
-Two sentences are about what follows once a call was held for as long as it may be, in vain: that calls are sent and
-fail as if there were no outage, and that one which comes late is answered at once, unless a probe is under way or the
-last is more than two seconds ago. (choice) Sending every call, with its retries, would be the load on an upstream in
-trouble that section 9 forbids; turning away all but one in two seconds would lose calls that it could serve again. So
-calls are answered at once, and as many of them are probes as section 9 has room for: if calls come one shortly after
-another, the first that comes after a probe is the next, some half a second after it. An outage that begins again before
-an answer has come is the same one, for which no further call is held.
+Two sentences of the contract are about an outage that has held a call for as long as a call may be held, in vain: calls
+are then sent and fail as if there were no outage; and a call that comes late is answered at once, unless a probe is
+under way or the last is more than two seconds ago. (choice) Sending every call, with its retries, would be the load on
+an upstream in trouble that section 9 forbids; turning away all but one in two seconds would lose calls that it could
+serve again. So calls are answered at once, and as many of them are probes as section 9 has room for: if calls come one
+shortly after another, the first that comes after a probe is the next, some half a second after it. An outage that
+begins again before an answer has come is the same one, for which no further call is held.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class Outage:
         return self._lost
 
     def is_known(self, now: float) -> bool:
-        """Whether an attempt was made lately; without one the outage ends, and the next failures decide."""
+        """Whether an attempt was made in the last seconds; without one the outage ends, and the next failures
+        decide.
+        """
         return self.probe is not None or now - max(self._tried_at, self._probed_at) < _UNKNOWN_AFTER
 
     def forget(self) -> None:
@@ -109,9 +111,9 @@ class Outage:
         return was_on
 
     def lost(self, now: float, share: float, again: bool = False, of_path: int = 0) -> bool:
-        """Note that an attempt ended without an answer. `share`: the share of such attempts before; `again`: it is the
-        second of its call; `of_path`: how many of the row are of its path, if that could be out by itself. Returns
-        whether an outage begins.
+        """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
+        is the second of its call that could not connect; `of_path`: how many such attempts in a row are of its path,
+        which do not count here if they are all. Returns whether an outage begins.
         """
         if not self._lost or self.answered_at > self._lost_from:
             self._lost, self._lost_from = 0, now
@@ -128,8 +130,8 @@ class Outage:
         return begins
 
     def begin(self, now: float, since: float, row: int, answered_at: float) -> None:
-        """Begin an outage: the latest attempts ended without an answer, so many in a `row`, `since` that time; an
-        answer came last at `answered_at`.
+        """Begin an outage: since the time `since`, `row` attempts in a row have ended without an answer; the last
+        answer came at `answered_at`.
         """
         self.answered_at = max(self.answered_at, answered_at)
         if not self.in_vain or self.answered_at > self._since:
@@ -162,9 +164,9 @@ class Outage:
         self.in_vain = True
 
     def late_wait(self, now: float, hold: float, *, is_first: bool, retries: bool) -> float | None:
-        """The seconds for which a call that comes later than `hold` after the outage began may wait: for the end of the
-        probe under way, or to be the next; 0 if it is answered at once, None if it does not come late. `is_first`: no
-        other call waits; `retries`: the call has made an attempt.
+        """The seconds for which a call may wait that comes later than `hold` seconds after the outage began: for the
+        end of the probe under way, or to be the next probe; 0 if it is answered at once, None if it does not come late.
+        `is_first`: no other call waits; `retries`: the call has made an attempt.
         """
         if not self.is_late(now, hold):
             return None
@@ -184,7 +186,9 @@ class Outage:
         return self._probed_at
 
     def goes_on(self, since: float, probed_at: float, now: float) -> None:
-        """Note an outage that other machines know of, since `since`, whose last probe ended at `probed_at`."""
+        """Note an outage that other machines have found: it began at `since`, and its last probe ended at
+        `probed_at`.
+        """
         if not self.is_on:
             self.since = self._since = since
             self._gap, self.probe_at = _FIRST, now + _FIRST
@@ -195,7 +199,9 @@ class Outage:
         return now > self.since + hold
 
     def turns_away(self, now: float) -> bool:
-        """Whether a call was held in vain, and calls that come one shortly after another are turned away."""
+        """Whether new calls are refused at once, because one was held for the end of this outage in vain, and calls
+        come one shortly after another.
+        """
         return self.in_vain and self._turned >= _TURNED_AWAY and now - self._turned_at <= _SHORTLY
 
 

@@ -9,7 +9,7 @@ FIRST, _LAST = 5.0, 60.0
 
 class Penalty:
     """The penalty of one endpoint. `until` is the time at which it ends, 0.0 while there is none; `seconds` is how long
-    it takes in all.
+    it lasts in all.
     """
 
     __slots__ = ("seconds", "until")

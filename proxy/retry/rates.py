@@ -1,8 +1,8 @@
 """Several rate buckets that one attempt pays together: all of them, or none (contract, section 16).
 
-An attempt costs one token of a bucket that counts attempts, and its estimate of a bucket that counts a language model's
-tokens (`proxy.retry.token_estimate`). A waiter stands in the queues of all gates at once, and joins them in one step,
-so the first to come is the first everywhere, and no two waiters can wait for each other.
+An attempt costs one token of a bucket that counts attempts; of a bucket that counts a language model's tokens it costs
+as many as are estimated (`proxy.retry.token_estimate`). A waiter stands in the queues of all gates at once, and joins
+them in one step, so the first to come is the first everywhere, and no two waiters can wait for each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class Payer(Waiter, Protocol):
 
 
 class Rates:
-    """The gates of several rate buckets, or of one that counts tokens. `gates`: each with whether it counts tokens."""
+    """The gates of several rate buckets, or of one that counts a language model's tokens. `gates`: each gate, with
+    whether its bucket counts tokens.
+    """
 
     __slots__ = ("gates",)
 
@@ -74,7 +76,9 @@ class Rates:
             gate.give_back(now, price if counts else 1.0)
 
     def settle(self, now: float, unused: float) -> None:
-        """Put back tokens that an attempt has paid and not used. A negative number takes what it used beyond them."""
+        """Put back the `unused` part of the tokens that an attempt has paid; a negative number takes those that it used
+        beyond them.
+        """
         for gate, counts in self.gates:
             if counts and unused:
                 gate.bucket.give_back(now, unused)
@@ -96,5 +100,7 @@ class Rates:
 
 
 def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:
-    """Whether the waiter is first in the queue, and the bucket has what an attempt with this price needs to begin."""
+    """Whether the waiter is first in the queue, and the bucket has the tokens that an attempt with this price needs to
+    begin (a full bucket, if the price is higher).
+    """
     return gate.is_first(waiter) and gate.bucket.wait(now, min(price, gate.bucket.capacity)) <= 0

@@ -73,8 +73,8 @@ class Registry:
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
-        """The shared state for this policy and the scope value of this request. `now`: the time at which objects that
-        are new begin; `last`: the state that another call got, which is tried first, since it is often the right one.
+        """The shared state for this policy and the scope value of this request. `now`: the time from which new objects
+        count; `last`: the state that another call got, which is tried first, since it is often the right one.
         """
         if last is not None and last.looked_up.finds(policy, request, self._epoch):
             last.marked = True
@@ -189,9 +189,9 @@ class Registry:
         return specs.get((role, *key[:2]))
 
     def mirror(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
-        """Make the object that another process has under this key, so that it can be observed. `sort` is the object's
-        sort, as in `proxy.stores`. `outdated`: its definition `spec` may be that of an older configuration, which the
-        other process still has.
+        """Make the object that another process has under this key, so that it can be observed here. `sort`: the kind of
+        object ("bucket", "governor", …; see `proxy.stores`); `spec`: its definition, None for a kind without one;
+        `outdated`: that definition may be of an older configuration, which the other process still has.
         """
         if outdated and sort != "breaker" and key[0]:
             value = str(key[2] if len(key) > 2 else key[1]).partition(" ")[0]
@@ -233,7 +233,9 @@ class Registry:
                 yield upstream, governor
 
     def settle(self, upstream: str, value: str, now: float) -> bool:
-        """End limits and outages of a scope that are over because no call came. Returns whether any is left."""
+        """End the limits and outages of a scope that nothing holds in force any more, which is otherwise noticed only
+        when a call comes. Returns whether any is left.
+        """
         found = self._places.get((upstream, value))
         return found is not None and found[0].settle(now)
 
@@ -455,8 +457,8 @@ def _unknown(upstream: str) -> Iterable[Policy]:
 
 
 def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
-    """The index of a strategy's definition among those in `defined` that have its name; a new definition is
-    appended.
+    """The index of a strategy's definition among those in `defined` that have the same name; a new definition is
+    appended to them.
     """
     alike = defined.setdefault(strategy.name, [])
     if strategy not in alike:
@@ -476,8 +478,8 @@ def _label(key: Key) -> str:
 
 
 def _keep(table: OrderedDict[K, T], key: K, kept: T) -> Key:
-    """Put the object `kept` into a table of at most MOST_SCOPES objects. Returns the key of the oldest if that had to
-    be evicted, else ().
+    """Put the object `kept` into a table of at most MOST_SCOPES objects. Returns the key of the oldest if it had to be
+    removed for that, else ().
     """
     table[key] = kept
     return table.popitem(last=False)[0] if len(table) > MOST_SCOPES else ()

@@ -1,15 +1,15 @@
-"""Whether what an upstream reports of a limit can be believed.
+"""Whether the limits that an upstream's answers report can be believed.
 
 Some servers report a remainder that has nothing to do with what they let through: always 0, or that of another key.
-Calls that waited for it would wait in vain. A report is found to be wrong by an attempt that succeeds although it says
-that nothing is left: one that was sent after the report had come, and before the limit was to be whole again; unless
+Calls that waited for it would wait in vain. A report that nothing is left is found to be wrong by an attempt that
+succeeds all the same: one that was sent after the report had come, and before the limit was to be whole again; unless
 the limit fills up all the time, which the next report then shows.
 
 Calls that wait until the limit is whole test nothing. So, after three reports in a row that say that nothing is left,
 each after the time at which the limit was to be whole again, the next such report is put aside, and a call is sent as
 if it had not come. If it succeeds, the reports are wrong; if it is refused, they are believed from then on.
 
-What is found to be wrong is not believed for ten minutes.
+A limit whose reports were found to be wrong is not believed for ten minutes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _PART, _CLOCKS = 0.25, 0.1
 
 @dataclass(slots=True)
 class _Word:
-    """The word on one limit, as far as it was tested. `empty`: the last report that nothing is left, which `came` then;
-    `spent`: what had been spent in all by then. `row`: how many such reports came in a row, each after the reset of the
-    one before. `tested`: the last one is put aside, to see whether it is right.
+    """The reports of one limit, as far as they have been tested. `empty`: the last report that nothing is left, which
+    came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such reports came in a
+    row, each after the reset of the one before. `tested`: the last one is put aside, to see whether it is right.
+    `doubted_until`, `proven_until`: the times until which the reports count as wrong, or as right.
     """
 
     empty: ReportedLimit | None = None
@@ -44,7 +45,7 @@ class _Word:
 
 
 class ReportTrust:
-    """The words on the limits of one endpoint and credential, and which of them are believed."""
+    """The reports on the limits of one endpoint and credential: which of them are believed."""
 
     __slots__ = ("_words",)
 
@@ -61,15 +62,17 @@ class ReportTrust:
         self._words.pop(name, None)
 
     def refused(self, now: float) -> None:
-        """Note that an attempt was refused for a limit: those of which nothing was left are right."""
+        """Note that an attempt was refused because a limit was exceeded: the reports that nothing was left are
+        right.
+        """
         for word in self._words.values():
             if word.empty is not None:
                 word.proven_until = now + LASTS
                 word.tested, word.row = False, 0
 
     def takes(self, said: ReportedLimit, spent: float, since: float, now: float) -> bool:
-        """Whether to take in this report, of an attempt that succeeded and was sent at `since`; `spent`: what had been
-        spent of the limit in all by then.
+        """Whether to believe this report, in the answer to an attempt that succeeded and was sent at `since`. `spent`:
+        what had been spent of the limit in all when that attempt was sent.
         """
         word = self._words.get(said.name)
         if word is None:
@@ -93,8 +96,8 @@ class ReportTrust:
 
     @staticmethod
     def _is_wrong(before: ReportedLimit, said: ReportedLimit, spent: float, seconds: float) -> bool:
-        """Whether an attempt could not have succeeded, by a report that nothing is left, so many seconds later and
-        after so much was spent since.
+        """Whether a report that nothing is left (`before`) must have been wrong, since an attempt succeeded `seconds`
+        seconds later, when `spent` had been spent of the limit since. `said`: the report in that attempt's answer.
         """
         filled = 0.0 if before.limit is None else before.limit / before.reset * seconds
         return filled < 1 or said.remaining < _PART * (filled - spent)

@@ -40,8 +40,9 @@ class KeyFields:
 
 
 class LookUp:
-    """The look-up by which a registry found a state without any header field: for which policy, for requests to which
-    host, and in which epoch of the registry.
+    """The request and policy for which a registry found this state without reading any header field, so that it can be
+    found again as quickly: the policy, the host (None: any), and the registry's epoch, which changes whenever states
+    are forgotten (by a reload, say).
     """
 
     __slots__ = ("_authority", "_epoch", "_policy")

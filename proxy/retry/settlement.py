@@ -1,9 +1,10 @@
 """The settlement of an attempt's price in a language model's tokens, at its end (contract, section 16, "Settled").
 
-The price was an estimate. What the answer says that it cost is what is paid: the rest comes back, and more is taken.
-Tokens alone come back, never the attempt.
+The price was an estimate. In the end an attempt pays what its answer says that it cost: tokens that were not used are
+put back, and tokens that were used beyond the estimate are taken. Only these tokens are settled, never the one token
+that an attempt costs at a bucket of attempts.
 
-Law: each attempt is settled once. Without the upstream's word nothing comes back that it may have spent.
+Law: each attempt is settled once. If the answer does not say what it cost, nothing is put back that it may have used.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _FREE = frozenset({401, 429})
 
 
 def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
-    """Settle an attempt that failed: all tokens come back if it was not processed, those of the output if it was
-    answered with an error, and none after any other end, since the upstream may have worked.
+    """Settle the price, in a language model's tokens, of an attempt that failed: all of it comes back if the attempt
+    was not processed, the part for the output if it was answered with an error, and nothing after any other end, since
+    the upstream may have worked.
     """
     estimate, fault, status = payment.estimate, failure.fault, failure.status
     if estimate is None:
@@ -33,7 +35,9 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
 
 
 def settle_delivered(upcoming: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
-    """Settle the attempt whose answer went to the app, and learn how long that model's outputs are."""
+    """Settle the price of the attempt whose answer went to the app by what the answer says that it cost (`usage`), and
+    learn how long that model's outputs are.
+    """
     estimate, rules, outputs = payment.estimate, upcoming.policy.tokens, upcoming.scope.outputs
     if estimate is None or rules is None:
         return

@@ -1,4 +1,5 @@
-"""The spacing of one lane: sendings that are spaced in time, where the number under way says nothing.
+"""The spacing of one lane's attempts in time: the least time from one sending to the next, for upstreams where a limit
+on the number under way has no effect.
 
 Contract, sections 5 and 14: "where an upstream refuses without a queue, places say nothing: sendings are then spaced in
 time as well, at the pace at which it last served", and a limit is "never below one place; paced in time where places
@@ -6,9 +7,9 @@ say nothing".
 
 A refusal cuts the pace a little below the one that was refused, where it stays for some seconds; then it grows, slowly
 at first and ever faster (as RFC 9438, section 4.3, beyond the window that was refused last), so that a limit that is
-gone does not hold calls for long, and one that is still there is met seldom. Each time that the same pace is refused,
-it is surer that this is the upstream's limit: the pace stays for longer. Only seconds in which calls wait count: a pace
-that is not used proves nothing.
+gone does not hold calls for long, and one that is still in force is seldom exceeded. Each time that the same pace is
+refused, it is surer that this is the upstream's limit: the pace stays for longer. Only seconds in which calls wait
+count: a pace that is not used proves nothing.
 
 Several clients at a limit without a queue refuse each other, whatever the pace of each. So a pace at which many were
 served in a row is not forgotten for a few refusals that come early.
@@ -51,8 +52,8 @@ SLOWEST = 0.5
 
 
 class Spacing:
-    """The spacing of one lane. `rate`: sendings a second, 0 while they are not spaced. `next_at`: when the next attempt
-    may be sent (seconds on the callers' clock).
+    """The spacing of one lane's attempts in time. `rate`: sendings a second, 0 while they are not spaced; it is also
+    called the pace. `next_at`: when the next attempt may be sent (seconds on the callers' clock).
     """
 
     __slots__ = (
@@ -81,7 +82,9 @@ class Spacing:
         self._gap, self._sent_at = 0.0, -_NEVER
 
     def cut(self, pace: float, served: int, now: float) -> None:
-        """Note that this pace was refused, after so many attempts were served since the last cut."""
+        """Lower the pace, because attempts at this `pace` (sendings a second) were refused, after `served` were served
+        since the last cut.
+        """
         self._cut_at = now
         if served >= _PROOF:
             self._proven = pace
@@ -99,20 +102,22 @@ class Spacing:
 
     @property
     def binds(self) -> bool:
-        """Whether most of the pace is used."""
+        """Whether attempts are sent nearly as often as the pace allows."""
         return self.rate > 0 and self._gap * self.rate * _MUCH < 1.0
 
     def resume(self, now: float) -> None:
-        """Space sendings again as the upstream took them before, if that is not long ago."""
+        """Space sendings again at a pace that the upstream has proved to take, if that was found out not long ago."""
         if self._proven and now - self._cut_at < _KNOWN:
             self._begin(self._proven * (1.0 - _CUT / self._sure), _STAYS * self._sure)
 
     def explore(self, pace: float) -> None:
-        """Space sendings at this pace, of which it is not known how far it is from what the upstream takes."""
+        """Begin with this pace as a guess: it may be far from what the upstream takes, so it changes soon."""
         self._begin(pace, 0.0)
 
     def slow_down(self, to: float) -> None:
-        """Space sendings at this pace, until it is changed again: answers tell how much is too much."""
+        """Space sendings at the pace `to` (sendings a second), which does not grow by itself: answers tell the limit
+        when to change it.
+        """
         self._begin(to, _STAYS)
         self._is_told = True
 
@@ -122,7 +127,9 @@ class Spacing:
         self._is_told = False
 
     def sent(self, now: float, waiting: int) -> None:
-        """Note that an attempt is sent, so that the next one follows at the pace, while so many calls wait."""
+        """Note that an attempt is sent: the next may follow one interval later. While `waiting` calls wait, the pace
+        grows with time.
+        """
         if not self.rate:
             return
         if self._sent_at > -_NEVER:
@@ -135,7 +142,7 @@ class Spacing:
         self.next_at = max(now, self.next_at) + 1.0 / self.rate
 
     def _grow(self, seconds: float) -> None:
-        """Let the pace grow, after it was in use for so many seconds more."""
+        """Let the pace grow by what `seconds` seconds of use allow."""
         self._used += seconds
         proven = self._proven * (1.0 - _CUT / self._sure)
         if not self._stays and (not proven or self.rate < proven):  # nothing says that the upstream takes no more

@@ -13,10 +13,10 @@ from proxy.retry.traffic import Traffic
 
 
 class Next:
-    """The attempt that comes next, if no gate holds it; and the state in which no attempt is in flight, and that one is
-    waited for (the last answer, if any, is held). `due`: when (seconds); `price`: what it costs, in tokens of the
-    bucket; `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a
-    gate, which may have changed it since.
+    """The attempt that comes next, if no gate holds it; also the state of a call that waits for it, with no attempt in
+    flight (the last answer, if any, is held). `due`: when (seconds); `price`: what it costs, in tokens of the bucket;
+    `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a gate, which
+    may have changed it since.
     """
 
     __slots__ = ("due", "gated", "price", "until")
@@ -37,9 +37,9 @@ class Flight:
     or before delivery; `body_wait`: the wait for the body of a success. `key`: the number of the credential that it
     carries, None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the
     attempt's end. `held`: the seconds for which the gate `held_by` held the attempt. `reported`: its answer was
-    reported as no failure to everything that learns from it, though it may break yet. `range`: the part of the answer
-    that it asks for, as in Range, if it goes on with one that broke. `note`: that of what had been spent of limits, if
-    answers are read for them.
+    reported as no failure to everything that learns from it, though it may break yet. `range`: the value of its Range
+    field, if it asks for the rest of an answer that broke. `note`: what had been spent of reported limits when it was
+    sent, None if answers are not read for limits.
     """
 
     __slots__ = (

@@ -1,8 +1,8 @@
-"""The ends of streams: whether a stream of events that ended cleanly had said all that it had to say.
+"""The ends of streams: whether a stream of events that ended cleanly was complete.
 
 Contract, section 15, "A stream's end". A chunked body may end well though the provider's server broke in the middle of
-its answer. The packs say which events end a stream, which events they know, and which requests ask for such a stream.
-A stream that has only events of other kinds is not judged.
+its answer. The packs say which events end a stream, which other events belong to such streams, and which requests ask
+for such a stream. A stream that has only events of other kinds is not judged.
 
 Law: an event's data is parsed as JSON only if it has the bytes of a mark that is looked for.
 """
@@ -46,7 +46,9 @@ def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
 
 
 class EndReader:
-    """A reader of one stream's events. `ended`: its end has come."""
+    """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event that ends such
+    a stream has come.
+    """
 
     __slots__ = ("_any", "_ends", "_known", "_packs", "ended")
 
@@ -83,7 +85,7 @@ def _knows(pack: StreamEnds, event: Event) -> bool:
 
 
 class _Mark:
-    """A mark that is looked for in events, prepared for that."""
+    """A pack's mark of events (`EndMark`), prepared for matching."""
 
     __slots__ = ("_data", "_name", "_path", "_prefix", "_quick")
 

@@ -53,7 +53,7 @@ class StreamWatch:
 
     @property
     def is_between_events(self) -> bool:
-        """Whether what has come ends with a whole event, so that another may follow."""
+        """Whether the bytes so far end with a whole event, so that another event could follow."""
         return self._decoder is None and self._reader.is_between_events
 
     def _error(self, event: Event) -> str:

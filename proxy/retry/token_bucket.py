@@ -29,9 +29,9 @@ STEP = 1e-6
 
 class TokenBucket:
     """Tokens that accrue with time: `rate` a second, at most `capacity`. The classic token bucket, at which calls may
-    wait. A shortfall of less than a microsecond's worth counts as none (a wait that was slept to its end must not lead
-    to another of zero length, as smithy-rs found); that shortfall is kept as a debt, so that over time no token is
-    given twice.
+    wait. A shortfall of less than a microsecond's worth counts as none (else a wait to its end could lead to another
+    wait of zero length, as smithy-rs found); that shortfall is kept as a debt, so that over time no token is given
+    twice.
     """
 
     __slots__ = ("_at", "_level", "capacity", "rate")
@@ -56,7 +56,7 @@ class TokenBucket:
         return max(0.0, self._level)
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until `tokens` tokens will be there if no other call takes one meanwhile; 0 if they are there now."""
+        """Seconds until `tokens` tokens are available if no other call takes one meanwhile; 0 if they are now."""
         self._refill(now)
         short = tokens - self._level
         if short <= 1e-9 or short <= min(1e-6 * self.rate, 1e-3):
@@ -77,10 +77,12 @@ class TokenBucket:
         return ""
 
     def lacks(self, now: float) -> None:
-        """Note that a call waits for more tokens than there are, for a bucket outside this process, which is asked."""
+        """Note that a call waits for more tokens than are here. Does nothing in this process; a bucket outside it then
+        asks its store for tokens.
+        """
 
     def paid_with(self, others: Iterable[TokenBucket]) -> None:
-        """Note that attempts pay these buckets together with this one."""
+        """Note that attempts pay these other buckets together with this one. Does nothing in this process."""
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
         """Put back tokens that were not used. A negative number takes more, for what was used beyond the price."""
@@ -96,7 +98,7 @@ class TokenBucket:
 @dataclass(slots=True, eq=False)
 class TokenGate:
     """The queue for a rate bucket or an adaptive limiter, in order of arrival. `queue`: each waiter with the tokens
-    that its attempt costs, one unless the bucket counts something else than attempts.
+    that its attempt costs (one, unless the bucket counts a language model's tokens).
 
     `asking`: the bucket is kept outside this process and has been asked; until it answers, no call is rejected.
     """
@@ -174,8 +176,8 @@ class TokenGate:
             self.retime(now)
 
     def retime(self, now: float) -> None:
-        """Move the alarms of all waiters, since tokens now accrue faster or slower, or a call has overtaken. Those that
-        would wait for longer than they may ask again at once.
+        """Move the alarms of all waiters, because tokens now accrue faster or slower, or one call has overtaken
+        another. Those that would wait for longer than they may ask again at once.
         """
         before, most = 0.0, self.bucket.capacity
         for other, price in list(self.queue.items()):

@@ -41,7 +41,7 @@ def estimate(
     rules: TokenRules, body: Iterable[bytes] | None, size: int, outputs: OutputSizes | None, now: float
 ) -> Estimate:
     """The estimate for a request. `body`: its body, None if that is not kept; `size`: the bytes of it that have come;
-    `outputs`: those of the upstream.
+    `outputs`: how long the outputs of the upstream's models were lately, None if that is not known.
     """
     whole = None if body is None else b"".join(body)
     document = None if whole is None else _parsed(whole)
@@ -71,7 +71,9 @@ def _parsed(body: bytes) -> Any:
 
 
 def _found(rules: TokenRules, document: Any, what: str) -> Iterable[Any]:
-    """The values at every path that the packs have for `what`."""
+    """The values in a JSON document at every path that the packs have for `what`, a field of `UsageFields` ("model",
+    say).
+    """
     for fields in rules.fields:
         paths: tuple[JsonPath, ...] = getattr(fields, what)
         for path in paths:

@@ -1,9 +1,9 @@
 """How many of a language model's tokens an answer says that it cost (contract, section 16, "Settled").
 
-The answer goes to the app as it came; a `UsageReader` reads it as it passes. In a stream of events the last event that
-has a number counts, since providers count up. In JSON the numbers often stand at the end of a long document: of a body
-that is not kept whole, the end is searched for the member that has them. Without numbers the output is estimated by its
-text.
+The answer goes to the app as it came; a `UsageReader` reads it as it passes. In a stream of events the last event with
+a number counts, because providers report running totals. In JSON the numbers often stand at the end of a long document:
+if a body is too long to be kept whole, its end is searched for the member that has the numbers. Without numbers the
+output is estimated by its text.
 
 Law: the memory is bounded by KEPT bytes of a body and one event; a content coding other than gzip and deflate is not
 read.
@@ -29,8 +29,8 @@ KEPT = 64 * 1024
 
 @dataclass(slots=True)
 class TokenUsage:
-    """The tokens that an answer cost; None where it does not say so. `text`: the bytes of its output's text, None if
-    that can't be read.
+    """The tokens that an answer cost, None where the answer does not say. `text`: the bytes of its output's text, None
+    if that can't be read.
     """
 
     prompt: float | None = None
@@ -39,8 +39,8 @@ class TokenUsage:
 
 
 class UsageReader:
-    """A reader of one answer's body, for the tokens that it cost. `watch`: another reader of the same bytes, which is
-    asked for what it finds.
+    """A reader of one answer's body, for the tokens that it cost. `watch`: the `StreamWatch` that reads the same bytes
+    for errors and for the stream's end, None if there is none; what it finds is passed on.
     """
 
     __slots__ = ("_decoder", "_events", "_fields", "_readable", "_tail", "_text", "_usage", "_whole", "watch")
@@ -59,11 +59,15 @@ class UsageReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now lacks its last event, as `watch` says."""
+        """Whether a stream that ends now lacks its last event, as found by the `StreamWatch` that reads along; False
+        without one.
+        """
         return self.watch is not None and self.watch.unfinished
 
     def feed(self, data: bytes) -> list[str]:
-        """Take the next bytes of the answer's body. Returns what `watch` finds in them."""
+        """Take the next bytes of the answer's body. Returns the names of the rules that find errors in them
+        (`StreamWatch.feed`).
+        """
         found = [] if self.watch is None else self.watch.feed(data)
         if not self._readable:
             return found
@@ -80,7 +84,7 @@ class UsageReader:
         return found
 
     def _read(self, data: bytes) -> None:
-        """Read the data of an event."""
+        """Read the JSON in the data of an event."""
         if not data.startswith(b"{"):
             return
         try:
@@ -91,7 +95,7 @@ class UsageReader:
         self._text += _text_of(self._fields, document)
 
     def _learn(self, document: Any) -> None:
-        """Take over the numbers of tokens that a document has."""
+        """Take over the numbers of tokens in a JSON document."""
         usage = self._usage
         for fields in self._fields:
             prompt, output = _sum(document, fields.prompt), _sum(document, fields.output)
@@ -101,7 +105,9 @@ class UsageReader:
                 usage.output = output
 
     def ended(self, *, whole: bool) -> TokenUsage:
-        """The tokens that the answer cost, as far as its bytes so far say. `whole`: it has come whole."""
+        """The tokens that the answer cost, as far as the bytes that have come say. `whole`: the body has come to its
+        end.
+        """
         usage = self._usage
         if self._events is None and self._readable:
             self._read_tail()
@@ -109,7 +115,9 @@ class UsageReader:
         return usage
 
     def _read_tail(self) -> None:
-        """Read a body that is no stream of events, or its end."""
+        """Read the numbers of tokens in a body that is no stream of events, or in its end if it was too long to be
+        kept.
+        """
         tail, self._tail = self._tail, b""
         if self._whole:
             try:
@@ -160,6 +168,6 @@ def _sum(document: Any, paths: tuple[JsonPath, ...]) -> float | None:
 
 
 def _text_of(fields: tuple[UsageFields, ...], document: Any) -> int:
-    """The bytes of the output's text that a document has."""
+    """The bytes of the output's text in a JSON document. `fields`: where providers put that text."""
     texts = (each for one in fields for path in one.text for each in values_at(document, path))
     return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts if isinstance(each, str))

@@ -44,7 +44,9 @@ class Traffic:
         return self.is_watched or self.ended & 15 == 0
 
     def measure(self, now: float) -> None:
-        """Measure the rate again, if that was not done within the last second. All is well."""
+        """Measure the rate of attempts again, unless that was done within the last second. Called only while all is
+        well.
+        """
         seconds = now - self._rated_at
         if seconds < _RATED_EVERY:
             return
@@ -63,5 +65,5 @@ class Traffic:
         self.ended += 1
 
     def dropped(self) -> None:
-        """Note that an attempt was cancelled, or not decided."""
+        """Note that an attempt was cancelled, or ended in a way that is no success and no failure."""
         self.flying -= 1

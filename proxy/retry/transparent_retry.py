@@ -15,7 +15,7 @@ _AVAILABLE, _PROCESSED, _USED = 0, 1, 2
 
 
 class TransparentRetry:
-    """The one transparent retry that a call may get, whichever the cause."""
+    """The one transparent retry that a call may get, whatever made it necessary."""
 
     __slots__ = ("_state",)
 
@@ -37,7 +37,9 @@ class TransparentRetry:
         return self._is_free(call, flow, fault) and not _is_turned_away(call, flight, fault, now)
 
     def _is_free(self, call: CallState, flow: SequentialFlow, fault: Fault) -> bool:
-        """Whether the retry is left, and sending the attempt again can't repeat what was carried out."""
+        """Whether the call's one transparent retry has not been made yet, and sending the attempt again can't repeat
+        what was carried out.
+        """
         if self._state == _USED or call.committed or flow.shared_body(call):
             return False
         if fault.progress is Progress.NEVER_SENT:

@@ -1,8 +1,8 @@
-"""The trial of a limit: were attempts refused for want of capacity, or by chance?
+"""The trial of a limit: it finds out whether attempts were refused for want of capacity, or by chance.
 
 Contract, section 14: a limit "is given up where at half as much, over 20 attempts at least, as many fail and answers
-come as fast as usual (that was not load)". The attempts that were under way when the limit began are compared with
-the first ones under it, and those with later ones whenever fewer are sent a second.
+come as fast as usual (that was not load)". The attempts that were under way when the limit began are compared with the
+first ones sent under it; from then on, whenever fewer are sent a second, earlier ones are compared with later ones.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ FAST = 2.5
 
 
 class Cohort:
-    """Attempts of one time. `fastest`: the least multiple of the usual time that an answer took; `quick`: how many
-    answers came about as fast as usual; `silent`: how many had no answer.
+    """A count of attempts that were sent at about the same time. `ended`: how many have ended; `refused`: how many of
+    them were refused for want of capacity; `quick`: how many answers came about as fast as usual; `silent`: how many
+    had no answer; `fastest`: the time of the fastest answer as a multiple of its route's usual time.
     """
 
     __slots__ = ("ended", "fastest", "quick", "refused", "silent")
@@ -42,7 +43,9 @@ class Cohort:
         self.fastest = _NEVER
 
     def count(self, ratio: float, refused: bool, silent: bool = False) -> None:
-        """Count an attempt that ended."""
+        """Count an attempt that ended. `ratio`: the time of its answer as a multiple of its route's usual time;
+        `refused`: it was refused for want of capacity; `silent`: it had no answer.
+        """
         self.ended += 1
         self.refused += refused
         self.silent += silent
@@ -50,7 +53,7 @@ class Cohort:
         self.fastest = min(self.fastest, ratio)
 
     def clear(self) -> None:
-        """Begin to count again."""
+        """Set all counts to zero, to count other attempts from now on."""
         self.ended = self.refused = self.quick = self.silent = 0
         self.fastest = _NEVER
 
@@ -66,8 +69,9 @@ class Cohort:
 
 
 class Trial:
-    """The trial of one limit. `is_on`: the limit began with refusals, and so may have begun by chance. `pace`: attempts
-    a second that were made before. Times are seconds on the callers' clock.
+    """The trial of one limit, which shows whether sending less helps. `is_on`: the trial is under way, since the limit
+    began with refusals, which may have been chance. `first`: the attempts that were under way when the limit began;
+    `second`: the latest of those sent since; `pace`: attempts a second before. Times are seconds on the callers' clock.
     """
 
     __slots__ = ("_fastest", "_is_first", "_share", "_since", "first", "is_on", "pace", "second")
@@ -90,38 +94,49 @@ class Trial:
         self.second.clear()
 
     def restart(self, now: float) -> None:
-        """Forget the attempts that were sent under the limit so far, since it limits them otherwise from now on."""
+        """Forget the attempts that were sent under the limit so far, because from now on the limit works in another way
+        (sendings are spaced).
+        """
         self._since = now
         self.second.clear()
 
     def end(self) -> None:
-        """End the trial."""
+        """End the trial, with no result: nothing is compared any more."""
         self.is_on = False
 
     @property
     def is_first(self) -> bool:
-        """Whether there has been no comparison yet."""
+        """Whether the trial is under way and has made no comparison yet."""
         return self.is_on and self._is_first
 
     @property
     def shows_no_queue(self) -> bool:
-        """Whether some answers came, and nearly all of them about as fast as usual."""
+        """Whether some answers came, nearly all of them about as fast as usual: then no requests queue in the
+        upstream.
+        """
         return self.first.quick + self.second.quick > 0 and self.first.is_fast and self.second.is_fast
 
     @property
     def is_careful(self) -> bool:
-        """Whether the limit stays as it is until the first comparison: most attempts are served, and all answered."""
+        """Whether the limit is not to be cut before the trial's first comparison, because most attempts are served and
+        all are answered.
+        """
         if not self.is_on or not self._is_first:
             return False
         ended, refused = self.first.ended + self.second.ended, self.first.refused + self.second.refused
         return ended >= _FEW and refused < _MANY * ended and not self.first.silent and not self.second.silent
 
     def count(self, ratio: float, before: bool, refused: bool, silent: bool = False) -> None:
-        """Count an attempt that ended; `before`: it was sent before the limit began."""
+        """Count an attempt that ended. `before`: it was sent before the limit began; `ratio`: the time of its answer as
+        a multiple of its route's usual time; `refused`: it was refused for want of capacity; `silent`: it had no
+        answer.
+        """
         (self.first if before else self.second).count(ratio, refused=refused, silent=silent)
 
     def chance(self, now: float) -> float:
-        """The share of attempts that fail by chance, if a comparison shows that they do; 0 if not."""
+        """Compare the attempts of the trial, if enough have ended. Returns the share (0 to 1) of attempts that fail by
+        chance, or 0 if the comparison shows that they fail for want of capacity, or shows nothing yet.
+        """
         first, second = self.first, self.second
         if not self.is_on or second.ended < _ATTEMPTS:
             return 0.0

@@ -25,8 +25,8 @@ _REST = ""
 
 
 class RouteTime:
-    """The usual time of one route: the `estimate` in seconds, of how many `answers` it is, and when the `last` of them
-    came.
+    """The usual time of one route: the `estimate` in seconds, the number of `answers` that it rests on, and when the
+    `last` of them came.
     """
 
     __slots__ = ("answers", "estimate", "last")
@@ -70,7 +70,9 @@ class UsualTimes:
             known.learn(seconds, now)
 
     def note(self, route: str, now: float) -> bool:
-        """Note that an answer of this route came, without its time. Returns False if none was measured before."""
+        """Note that an answer of this route came, without measuring its time. Returns False, and notes nothing, if no
+        answer of the route has been measured yet.
+        """
         known = self._of.get(route)
         if known is None:
             return False
@@ -88,7 +90,9 @@ class UsualTimes:
         return -_NEVER if known is None else known.last
 
     def last_of_any(self, route: str) -> float:
-        """When an answer of this route and method was noted last, whatever its path; as `last`."""
+        """When an answer of this route and method was noted last, whatever its path (seconds on the callers' clock);
+        minus infinity for never.
+        """
         every = route[: route.rfind(" ") + 1]
         return max([-_NEVER] + [known.last for key, known in self._of.items() if key == _REST or key.startswith(every)])
 

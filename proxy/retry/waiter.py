@@ -1,4 +1,4 @@
-"""A call that waits at a gate, as gates see it."""
+"""A waiter: a call that waits at a gate, as the gate sees it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """A call that waits at a gate, as gates see it."""
+    """A call that waits at a gate, as the gate sees it: the gate can move the call's alarm, and nothing else."""
 
     def retime(self, at: float) -> None:
         """Move the waiter's alarm, so that it asks again at `at` (seconds)."""

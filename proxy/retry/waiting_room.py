@@ -42,8 +42,8 @@ class WaitingRoom:
         self._guests: dict[int, dict[Guest, None]] = {}  # held calls that have an app, by rank, in order of arrival
 
     def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
-        """Take a place; False if the room is full. `held`: a gate holds the call, so that the upstream's share counts
-        too. `guest`: the wait, for which a held call of a lower priority gives up its place.
+        """Take a place; False if the room is full. `held`: a gate holds the call, so the bound on one upstream's held
+        calls applies too. `guest`: the wait, for which a held call of a lower priority gives up its place.
         """
         if not self._enter(upstream, held, 0, 0):
             if self._oust(upstream, held, guest, 0, 0) is None:

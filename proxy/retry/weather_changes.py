@@ -1,4 +1,5 @@
-"""Changes of weather: the beginning and the end of limits and outages, with their evidence, for observers.
+"""Changes of weather (limits and outages, whose state redrive's text calls the weather): their beginning and their end,
+with the evidence, for observers.
 
 Contract, section 14, "Watching it". A governor looks at each lane after everything that could change it
 (`WeatherWatch.look`); a limit or an outage that has begun or is over by then is reported once. No decision depends on
@@ -77,8 +78,9 @@ Report = Callable[[WeatherChanged], None]
 
 
 class _Known:
-    """The state of one lane as it was reported: since when there is a limit and an outage, infinity for none; the
-    `least` limit; and the latest failures, each with the number of its attempt (`number`: that of the last one).
+    """The state of one lane as it was last reported: since when there is a limit (`limit_since`) and an outage
+    (`outage_since`), infinity for none; the lowest limit so far (`least`); the latest failures, each with the number of
+    its attempt; and the number of the latest of these (`number`).
     """
 
     __slots__ = ("failures", "least", "limit_since", "number", "outage_since")
@@ -117,7 +119,9 @@ class WeatherWatch:
             known.failures.append((number, how))
 
     def look(self, lane: Lane, number: int, now: float) -> None:
-        """Report what has changed in this lane. `number`: that of the attempt which ended last."""
+        """Report the beginning or the end of a limit or an outage of this lane, if it has not been reported. `number`:
+        that of the attempt which ended last.
+        """
         known, limit, outage = self._known.get(lane), limit_of(lane), lane.outage
         is_out = outage.since < _NEVER
         if known is None:
@@ -170,8 +174,8 @@ class WeatherWatch:
 
 
 def limit_of(lane: Lane) -> float:
-    """The limit of this lane as it is shown: infinity for none, and while calls return from a cooldown, of which the
-    cooldown is reported.
+    """The limit of this lane as it is shown. Infinity if there is none, and also while calls return from a cooldown
+    under a slow start, which is reported as part of the cooldown.
     """
     limit = lane.limit
     return _NEVER if limit.returns else limit.most

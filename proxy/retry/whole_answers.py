@@ -23,8 +23,8 @@ class Budget(Protocol):
 
 
 class WholeAnswer:
-    """The keeping of one answer until its body is whole. `goes_on`: when the answer goes to the app although it is not
-    whole (seconds on the driver's clock); `budget`: where the kept bytes count, set by a driver that has one.
+    """The keeping of one answer until its body is whole. `goes_on`: when the answer is delivered although it is not
+    whole (seconds on the driver's clock); `budget`: the count of all kept bytes, set by a driver that has one.
     """
 
     __slots__ = ("_charged", "_left", "_wait", "budget", "goes_on")
@@ -38,8 +38,8 @@ class WholeAnswer:
         self.budget: Budget | None = None
 
     def feed(self, size: int, now: float) -> bool:
-        """Take note of `size` more bytes, which came at `now`. Returns whether the answer goes on because of them: it
-        is longer than is kept, or there is no room for more.
+        """Take note of `size` more bytes, which came at `now`. Returns whether the answer is delivered now, though it
+        is not whole: it is longer than is kept, or there is no room for more.
         """
         self._left -= size
         if self._wait is not None:

@@ -1,8 +1,8 @@
-"""An incremental reader of the beginning of an XML body: which element its root is, and whether anything came before.
+"""An incremental reader of the beginning of an XML body: which element its root is, and whether any byte came before.
 
-Read is what XML 1.0 allows before the root: a byte order mark, white space, the declaration, comments, processing
-instructions, and a document type without an internal subset. S3 sends the declaration and then white space for as long
-as it works (`CompleteMultipartUpload`, API reference).
+The reader accepts what XML 1.0 allows before the root: a byte order mark, white space, the declaration, comments,
+processing instructions, and a document type without an internal subset. S3 sends the declaration and then white space
+for as long as it works (`CompleteMultipartUpload`, API reference).
 
 Law: the bytes that are looked at again with each piece are bounded by the length of one markup's end.
 """
@@ -94,8 +94,8 @@ class RootLook:
         self.over = False
 
     def feed(self, data: bytes, now: float) -> bool:
-        """Take the next bytes of the body. Returns whether the look is over: the root is not that of an error, of which
-        all is awaited.
+        """Take the next bytes of the body. Returns whether the look is over because the root is not that of an error; a
+        body whose root is an error's is collected to its end.
         """
         if not self._came:
             self._came, self.goes_on = True, now + self._inside.awake
@@ -105,7 +105,7 @@ class RootLook:
         return self.over
 
     def is_tired(self, now: float) -> bool:
-        """Whether white space has come for long enough, so that the answer goes on."""
+        """Whether only white space has come, for so long that the answer is delivered without a decision."""
         if now < self.goes_on - EPSILON:
             return False
         self.over = self._came
