@@ -28,7 +28,6 @@ _EMPTY = """\
 #  name:                                # any name; as a base URL it is http://127.0.0.1:8080/name
 #    url: https://api.example.com
 #    dialects: [http]                   # add your provider's: aws, anthropic, azure, github, google, openai, stripe
-  {}
 """
 #: Each provider's lines: how an app is pointed at redrive, and its policy.
 PROVIDERS = {

@@ -209,7 +209,8 @@ def _parser() -> argparse.ArgumentParser:
     ).add_argument
     option("--admin", metavar="URL", help=of_port)
     option("--json", action="store_true", help="print the call as one JSON object")
-    option("number", type=int, metavar="ID", help="the call's number, as redrive requests and the dashboard show it")
+    help_text = "the call's number, as redrive requests shows it (default: the last call that was retried or failed)"
+    option("number", type=int, nargs="?", metavar="ID", help=help_text)
     local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
     of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
     help_text = "make the CA (its key readable only by its owner), and bundle.pem next to it"

@@ -252,7 +252,7 @@ class DataPath:
         until a probe.
         """
         if is_open:
-            line = f"{upstream}: {endpoint} failed too often: its circuit breaker is open, a probe goes in {left:g} s"
+            line = f"{upstream}: {endpoint} failed too often: its circuit breaker is open, a probe goes in {left:.3g} s"
             self._notify("circuit_open", [line], upstream=upstream, endpoint=endpoint, seconds=round(left, 3))
         else:
             line = f"{upstream}: a probe succeeded, the circuit breaker of {endpoint} is closed"

@@ -142,8 +142,10 @@ IN_STRATEGY = {
     **dict.fromkeys(("exponential_base", "backoff_multiplier", "backoff_rate"), "backoff.multiplier"),
     **dict.fromkeys(("backoff_jitter",), "backoff.jitter"),
 }  # fmt: skip
-#: Their names for a policy's keys, with the key's path here.
+#: Their names for a policy's keys, and keys that stand one level deeper, with the key's path here.
 ELSEWHERE = {
+    **{name: f"classify.{name}" for name in ("transient", "throttling", "unsafe_methods", "rules")},
+    **{name: f"pushback.{name}" for name in ("max_delay", "cooldown", "hold")},
     **{name: f"strategy.{there}" for name, there in IN_STRATEGY.items()},
     **{name: f"strategy.{name}" for name in ("max_attempts", "backoff")},
     **dict.fromkeys(("retry", "retry_policy", "retry_strategy"), "strategy"),
@@ -173,7 +175,7 @@ ELSEWHERE = {
 
 # -- a policy ----------------------------------------------------------------------------------------------------------
 
-TIMEOUTS = section(
+_TIMEOUTS = section(
     "timeouts",
     "The time limits of a call; each but connect can be off.",
     connect=Key(positive_duration, "5s", "from the look-up of the name to the end of the TLS handshake"),
@@ -184,6 +186,7 @@ TIMEOUTS = section(
     total=Key(duration_or_off, "15m", "all attempts and waits, up to the first byte that is passed on"),
     idle=Key(duration_or_off, "15m", "the longest silence of a body, a stream or a tunnel"),
 )
+TIMEOUTS = replace(_TIMEOUTS, short=((r"\d+(\.\d+)?(ms|s|m|h)", "total"),))
 
 EVENT = section(
     "event",
@@ -233,12 +236,15 @@ CLASSIFY = section(
     rules=Key(ListOf(RULE), [], "the first match wins, ahead of dialects and lists"),
 )
 
-IDEMPOTENCY_KEY = section(
+_IDEMPOTENCY_KEY = section(
     "idempotency_key",
     "A call that carries this header is idempotent.",
     header=Key(key_header, "Idempotency-Key"),
     inject=Key(flag, False, "a POST or PATCH without a key gets one"),
     form=Key(one_word("bare", "string"), "bare", 'how that key is written: string is "…", as the IETF draft has it'),
+)
+IDEMPOTENCY_KEY = replace(
+    _IDEMPOTENCY_KEY, short=(("true|false|on|off|yes|no", "inject"), (r"[A-Za-z0-9]+(-[A-Za-z0-9]+)+", "header"))
 )
 
 PUSHBACK = section(
@@ -266,14 +272,18 @@ CONCURRENCY = section(
     wait=Key(duration, doc="the longest that a call waits: 30s, with auto 20s"),
 )
 
-HEADER_EDIT = section(
+_HEADER_EDIT = section(
     "header_edit",
     "Fields to set (replacing what came) and to remove.",
     set=Key(MapOf(header_value, key=addresses.editable_header, caseless=True), {}),
     remove=Key(ListOf(Word(addresses.editable_header, ANY)), []),
 )
+HEADER_EDIT = replace(_HEADER_EDIT, others="a field that is to be set goes under `set: {…}`")
 
-HEADERS = section("headers", "Changes to the headers on the way.", request=HEADER_EDIT, response=HEADER_EDIT)
+_HEADERS = section("headers", "Changes to the headers on the way.", request=HEADER_EDIT, response=HEADER_EDIT)
+HEADERS = replace(
+    _HEADERS, others="a field that is to be set goes under `request: {set: {…}}`, or under `response: {set: {…}}`"
+)
 
 CLIENT_CERT = section(
     "client_cert",
@@ -419,13 +429,18 @@ MATCH = section(
 )
 
 #: Keys that only an upstream has: routes inherit them, and hosts that requests choose must not get them.
-_UPSTREAM_ALONE = {"credentials": "upstreams.NAME.credentials, next to its url"}
+_UPSTREAM_ALONE = {"credentials": "upstreams.NAME.credentials, next to its url"} | {
+    name: f"upstreams.NAME.{name}" for name in ("url", "hosts", "prefix", "services")
+}
 
 ROUTE = Section(
     "route",
     "A policy for some of an upstream's calls.",
     {"match": Key(MATCH, doc="which calls it is for, as {path: /v1/*}", required=True), **POLICY_KEYS},
-    belongs=ELSEWHERE | _UPSTREAM_ALONE | {"circuit_breaker": "upstreams.NAME.circuit_breaker"},
+    belongs=ELSEWHERE
+    | _UPSTREAM_ALONE
+    | {"circuit_breaker": "upstreams.NAME.circuit_breaker"}
+    | {name: f"match: {{{name}: …}}" for name in ("path", "methods")},
 )
 
 _PLACELESS: dict[str, Key] = {
@@ -490,4 +505,5 @@ UPSTREAM = replace(
         **_PLACELESS,
     ),
     belongs=ELSEWHERE,
+    short=(("https?://.*", "url"),),
 )

@@ -173,11 +173,14 @@ _FILE = section(
         cert=Key(word, "ca/cert.pem"),
         key=Key(word, "ca/key.pem"),
     ),
-    log=section(
-        "log",
-        "The log.",
-        format=Key(one_word("auto", "json", "console"), "auto", "auto: console on a terminal"),
-        level=Key(one_word("debug", "info", "warning", "error"), "info"),
+    log=replace(
+        section(
+            "log",
+            "The log.",
+            format=Key(one_word("auto", "json", "console"), "auto", "auto: console on a terminal"),
+            level=Key(one_word("debug", "info", "warning", "error"), "info"),
+        ),
+        short=(("debug|info|warning|error", "level"), ("auto|json|console", "format")),
     ),
     drain=Key(duration, "25s", "how long calls may take to finish after SIGTERM"),
     **{name: _INCLUDED[name] for name in ("buckets", "strategies")},

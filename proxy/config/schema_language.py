@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -145,6 +145,19 @@ class Secrets:
         return SecretFile(str(name), item.values_at["file"])
 
 
+def glued_key(text: str, keys: Container[str]) -> str:
+    """The key of a text that is a key and its value without a space after the colon; "" for any other text."""
+    head, colon, rest = text.partition(":")
+    return head if colon and head in keys and rest[:1] not in ("", " ") else ""
+
+
+def _named_items(tree: Any) -> str:
+    """The hint for a list whose items have a `name`, where a mapping by these names is wanted; "" for other lists."""
+    first = tree[0] if isinstance(tree, Seq) and tree else None
+    name = first.get("name") if isinstance(first, Map) else None
+    return f" (did you mean `{name}:` in place of `- name: {name}`?)" if isinstance(name, str) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class MapOf:
     """A mapping whose keys are names of the user's own, read as a dict by the names as written. `key` checks the names;
@@ -160,7 +173,8 @@ class MapOf:
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
             # A text is not repeated: it may be a header value, and so a secret.
-            report(at, path, f"must be a mapping, not {'text' if isinstance(tree, str) else written(tree)}")
+            what = "text" if isinstance(tree, str) else f"{written(tree)}{_named_items(tree)}"
+            report(at, path, f"must be a mapping, not {what}")
             return BAD
         found: dict[str, Any] = {}
         spelled: dict[str, str] = {}
@@ -255,25 +269,39 @@ class Section:
 
     #: Where a mapping that is the value of an unknown key belongs: (place, the keys that it has there).
     inside: tuple[tuple[str, frozenset[str]], ...] = ()
+    #: The key that a text in place of the whole mapping belongs to: (the form of the text, the key).
+    short: tuple[tuple[str, str], ...] = ()
+    #: The advice for an unknown key that is like no known one, instead of the list of all.
+    others: str = ""
 
-    def _spaced(self, value: Any) -> str:
-        """The hint for a text that is a key and its value without a space between them; "" for any other value."""
-        head, colon, rest = str(value).partition(":")
-        fits = isinstance(value, str) and colon and head in self.keys and rest[:1] not in ("", " ")
-        return f" (did you mean {head}: …, with a space after the colon?)" if fits else ""
+    def _meant_by(self, value: Any) -> str:
+        """The hint for a text that stands where this mapping should: the key that it belongs to, or a key and its value
+        without a space between them; "" for any other value.
+        """
+        if not isinstance(value, str):
+            return ""
+        if head := glued_key(value, self.keys):
+            return f" (did you mean {head}: …, with a space after the colon?)"
+        key = next((key for form, key in self.short if re.fullmatch(form, value)), None)
+        return f" (did you mean {{{key}: {value}}}?)" if key else ""
 
     def _place_of(self, value: Any) -> str | None:
-        """Where a mapping belongs, by the keys that it has; None if that is not known."""
-        if not isinstance(value, Map):
-            return None
-        return next((place for place, keys in self.inside if keys & value.keys()), None)
+        """Where the value of an unknown key belongs, by the keys that it has; None if that is not known."""
+        if isinstance(value, Map):
+            return next((place for place, keys in self.inside if keys & value.keys()), None)
+        for place, keys in self.inside if isinstance(value, str) else ():
+            if head := glued_key(value, keys):
+                return f"{place} and to put a space after the colon of `{head}:`"
+            if value.startswith(("http://", "https://")) and "url" in keys:
+                return f"{place} with {{url: {value}}}"
+        return None
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
-            report(at, path, f"must be a mapping, not {written(tree)}{self._spaced(tree)}")
+            report(at, path, f"must be a mapping, not {written(tree)}{self._meant_by(tree)}")
             return BAD
         found: dict[str, Any] = {}
-        lookup = "redrive schema lists all keys" if len(self.keys) > 12 else ""  # fewer are listed in the message
+        lookup = self.others or ("redrive schema lists all keys" if len(self.keys) > 12 else "")  # fewer are listed
         for name in list(tree):
             key = self.keys.get(name)
             if key is None:

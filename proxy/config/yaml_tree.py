@@ -430,6 +430,8 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
     mark, message = Mark(file, 1, 1), str(error)
     if isinstance(error, yaml.MarkedYAMLError):
         at = error.problem_mark or error.context_mark
+        if "expected ':'" in (error.problem or ""):  # the line that lacks it, not the one after
+            at = error.context_mark or at
         line = _line(text, at)
         message = error.problem or "this is not valid YAML"
         if error.context and error.context_mark is not None:
@@ -441,6 +443,8 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
             message = remedy
         if "mapping values are not allowed" in message or "expected ':'" in message:
             message += "; put a space after a key's colon, and quote text that contains a colon and a space"
+        if "expected ',' or" in message and "${" not in line:
+            message += "; quote text that contains a colon and a space, or a comma"
         message = _in_plain_words(message)
         if "${" in line:
             message += "; inside { } or [ ], put ${NAME} in quotes"
@@ -460,6 +464,10 @@ _PLAIN_WORDS = (
         "the line is indented neither as the one above it nor under it, or a quote is missing",
     ),
     ("could not find expected ':'", "a key without a colon and a space after it"),
+    ("did not find expected ',' or '}'", "a comma or the closing } is missing"),
+    ("did not find expected ',' or ']'", "a comma or the closing ] is missing"),
+    ("expected ',' or '}'", "a comma or the closing } is missing"),
+    ("expected ',' or ']'", "a comma or the closing ] is missing"),
     ("found unexpected end of stream", "the file ends before this is closed"),
     ("found character '%' that cannot start any token", "text that begins with % must be quoted"),
     ("found character '@' that cannot start any token", "text that begins with @ must be quoted"),

@@ -23,6 +23,7 @@ from proxy.retry.instants import EPSILON
 from proxy.retry.key_files import RENEWED
 from proxy.retry.plans import Sequential, goes_on
 from proxy.retry.plugins import CustomToken
+from proxy.retry.reasons import about
 from proxy.retry.refusals import why_not
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Delivering, Flight, Flying, Next
@@ -359,7 +360,7 @@ class ObservedFlow(PassiveFlow):
                 upcoming.payment.leave_room()
             upcoming.payment = None
         if isinstance(decided, Next):
-            what = f"would retry after {decided.due - now:.3f} s"
+            what = f"would retry after {about(decided.due - now)}"
         else:
             what = f"would not retry ({decided.value})"
         failure.verdict = replace(failure.verdict, because=f"{failure.verdict.because}; observed: {what}")

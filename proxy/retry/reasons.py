@@ -39,7 +39,7 @@ def held_too_long(gate: str, wait: float, left: float | None) -> str:
     """Why a call is answered at once and not held: the gate `gate` would hold it for `wait` seconds, but its deadline
     is in `left` seconds (None counts as 0).
     """
-    return f"{GATES[gate]} lets it go in {seconds(wait)}, {past_deadline(left)}"
+    return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(left)}"
 
 
 def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -> str:
@@ -58,9 +58,9 @@ def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -
     if gate == "outage" and bound == "hold":
         return f"the upstream did not answer again within pushback.hold, {seconds(most)}"
     if bound == "patience":
-        return f"{GATES[gate]} would hold it for longer than apps of this route have waited, {seconds(most)}"
+        return f"{GATES[gate]} would hold it for longer than apps of this route have waited, {about(most)}"
     key = "pushback.hold" if bound == "hold" else "concurrency.wait"
-    return f"{GATES[gate]} would hold it for {seconds(wait)} more, beyond {key}, {seconds(most)} in all"
+    return f"{GATES[gate]} would hold it for {about(wait)} more, beyond {key}, {seconds(most)} in all"
 
 
 def no_place(rules: Concurrency, *, waited: bool) -> str:
@@ -75,17 +75,24 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
 
 def circuit_open(left: float) -> str:
     """Why a call is answered at once: for `left` seconds, no endpoint's circuit breaker will let a call pass."""
-    return f"{CIRCUIT_OPEN}; the next call may go in {seconds(left)}"
+    return f"{CIRCUIT_OPEN}; the next call may go in {about(left)}"
 
 
 def seconds(amount: float) -> str:
-    """Format a number of seconds, as in `0.25 s`."""
+    """Format a number of seconds that somebody set, as in `0.25 s`."""
     return f"{round(amount, 3):g} s" if amount < 1e6 else f"{amount:g} s"
+
+
+def about(amount: float) -> str:
+    """Format a number of seconds that was measured or reckoned, rounded to what is of use to a reader: whole seconds
+    from a minute on, tenths from a second on, hundredths below.
+    """
+    return seconds(round(amount) if amount >= 60 else round(amount, 1 if amount >= 1 else 2))
 
 
 def past_deadline(left: float | None) -> str:
     """Say that an instant lies after the deadline, which is in `left` seconds (None counts as 0)."""
-    return f"after the deadline, which is in {seconds(max(left or 0.0, 0.0))}"
+    return f"after the deadline, which is in {about(max(left or 0.0, 0.0))}"
 
 
 # -- the proxy's own answers ------------------------------------------------------------------------------------------

@@ -10,7 +10,16 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import Class, Failure, FaultKind, Outcome
 from proxy.retry.fallback import SAFE_METHODS
-from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_PLACE, NO_TOKEN, OUTGREW, past_deadline, seconds
+from proxy.retry.reasons import (
+    CIRCUIT_OPEN,
+    NO_LONGER_SAFE,
+    NO_PLACE,
+    NO_TOKEN,
+    OUTGREW,
+    about,
+    past_deadline,
+    seconds,
+)
 
 #: Statuses that a repeated attempt may get because an earlier one was carried out.
 _AFTER_SUCCESS = frozenset({404, 409, 410, 412})
@@ -89,7 +98,7 @@ def _why_not(
             return f"{named}, more than pushback.max_delay, {seconds(policy.pushback.max_delay)}"
         case Outcome.DEADLINE:
             left = None if call.deadline is None else call.deadline - now
-            return f"the next attempt would begin in {seconds(due - now)}, {past_deadline(left)}"
+            return f"the next attempt would begin in {about(due - now)}, {past_deadline(left)}"
         case Outcome.OVERLOADED:
             return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
         case Outcome.RATE_LIMITED:

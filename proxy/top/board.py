@@ -329,3 +329,12 @@ def rate(number: float) -> str:
 def tokens(level: float) -> str:
     """A bucket's level as text: whole numbers and levels from 100 without a fraction, others with one digit of it."""
     return count(level) if level == int(level) or level >= 100 else f"{level:.1f}"
+
+
+def duration(seconds: float) -> str:
+    """A time as text, rounded to what is of use: milliseconds, seconds, minutes or hours."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.{1 if 0 < seconds < 0.00995 else 0}f} ms"
+    if seconds < 99.5:
+        return f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5940 else f"{seconds / 3600:.1f} h"

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.top.client import AdminClient, AdminPort
+from proxy.top.board import duration
+from proxy.top.client import AdminClient, AdminError, AdminPort
 
+#: Characters that are left of a path, if a line has no room for all of it.
+_SHORTEST_PATH = 14
 #: Seconds between two looks at a redrive whose calls are followed.
 EVERY = 1.0
 
@@ -28,7 +33,7 @@ async def _requests(port: AdminPort, asked: dict[str, str], *, follow: bool, as_
         while True:
             found = await client.requests(asked)
             for call in reversed(found["requests"]):
-                print(json.dumps(call) if as_json else line(call), flush=True)
+                print(json.dumps(call) if as_json else line(call, _columns()), flush=True)
             if not follow:
                 return
             if found["requests"]:
@@ -37,19 +42,33 @@ async def _requests(port: AdminPort, asked: dict[str, str], *, follow: bool, as_
             await asyncio.sleep(EVERY)  # noqa: TID251  a look at what has ended since the last
 
 
-def why(port: AdminPort, number: int, *, as_json: bool) -> None:
-    """Print why a call ended as it did. Raises AdminError, also if the call is no longer kept."""
+def why(port: AdminPort, number: int | None, *, as_json: bool) -> None:
+    """Print why a call ended as it did; None is the last call that was retried or refused, or did not succeed. Raises
+    AdminError, also if the call is no longer kept.
+    """
     call = asyncio.run(_call(port, number))
     print(json.dumps(call, indent=2) if as_json else "\n".join(story(call)))
 
 
-async def _call(port: AdminPort, number: int) -> dict[str, Any]:
+async def _call(port: AdminPort, number: int | None) -> dict[str, Any]:
     async with AdminClient(port) as client:
-        return await client.request(number)
+        if number is not None:
+            return await client.request(number)
+        found: list[dict[str, Any]] = (await client.requests({"only": "notable", "limit": "1"}))["requests"]
+        if not found:
+            raise AdminError(f"no call that {port.shown} remembers was retried or refused, and all succeeded")
+        return found[0]
 
 
-def line(call: Mapping[str, Any]) -> str:
-    """A call in one line: its number, its time, the request, how it ended, and what helps."""
+def _columns() -> int | None:
+    """The width of the terminal that standard output is; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def line(call: Mapping[str, Any], width: int | None = None) -> str:
+    """A call in one line: its number, its time, the request, how it ended, and who called. In a terminal of `width`
+    columns a long path keeps its end, and what there is no room for is left out.
+    """
     attempts = call["attempts"]
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     who = call.get("app") or call.get("agent")
@@ -60,17 +79,34 @@ def line(call: Mapping[str, Any]) -> str:
         f"{call['method']} {call['path']}",
         f"{call['status'] or '-'}",
         str(call["outcome"]),
-        f"{times}, {_seconds(call['duration'])}",
+        f"{times}, {duration(call['duration'])}",
         *([f"by {who}"] if who else []),
     ]
-    return "  ".join(parts)
+    text = "  ".join(parts)
+    if width is None:
+        return text
+    for part in (3, 7, 6):  # the path is shortened, then the caller is left out, then the times
+        if len(text) <= width:
+            break
+        if part == 3:
+            room = max(len(call["path"]) - (len(text) - width), _SHORTEST_PATH)
+            parts[3] = f"{call['method']} {_end(call['path'], room)}"
+        else:
+            del parts[part:]
+        text = "  ".join(parts)
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _end(path: str, room: int) -> str:
+    """The end of a path, in at most `room` characters."""
+    return path if len(path) <= room else f"…{path[1 - room :]}"
 
 
 def story(call: Mapping[str, Any]) -> Iterator[str]:
     """Why a call ended as it did, line by line."""
     who = call.get("app") or call.get("agent")
     yield f"{call['method']} {call['path']} to {_where(call)}{f', by {who}' if who else ''}, at {call['time']}"
-    yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {_seconds(call['duration'])}"
+    yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {duration(call['duration'])}"
     for attempt in call["history"]:
         yield f"  {attempt['attempt']}. {_attempt(attempt)}"
     if call.get("detail"):
@@ -82,13 +118,13 @@ def story(call: Mapping[str, Any]) -> Iterator[str]:
 def _attempt(attempt: Mapping[str, Any]) -> str:
     said = str(attempt.get("fault") or attempt.get("status") or "no answer")
     at = f" from {attempt['endpoint']}" if attempt.get("endpoint") else ""
-    took = f" after {_seconds(attempt['duration'])}" if "duration" in attempt else ""
-    held = f", held for {_seconds(attempt['held'])} by {attempt.get('held_by', '')}" if attempt.get("held") else ""
+    took = f" after {duration(attempt['duration'])}" if "duration" in attempt else ""
+    held = f", held for {duration(attempt['held'])} by {attempt.get('held_by', '')}" if attempt.get("held") else ""
     because = attempt.get("detail") or attempt.get("because")
     because = f" ({because})" if because else ""
     decision = attempt.get("decision", "")
     if decision == "retried":
-        return f"{said}{at}{took}{held}{because}: retried after {_seconds(attempt.get('delay', 0.0))}"
+        return f"{said}{at}{took}{held}{because}: retried after {duration(attempt.get('delay', 0.0))}"
     if decision == "delivered":
         return f"{said}{at}{took}{held}: this answer went to the app"
     reason = f", since {attempt['why']}" if attempt.get("why") else ""
@@ -98,7 +134,3 @@ def _attempt(attempt: Mapping[str, Any]) -> str:
 def _where(call: Mapping[str, Any]) -> str:
     name = str(call["upstream"] or call["host"])
     return f"{name} › {call['route']}" if call.get("route") else name
-
-
-def _seconds(amount: float) -> str:
-    return f"{amount * 1000:.0f} ms" if amount < 1 else f"{amount:.2f} s"

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy.top.board import Row, count, rate, tokens, total
+from proxy.top.board import Row, count, duration, rate, tokens, total
 
 #: Columns between two columns; of a name at least and at most; of the notes at least.
 _BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
@@ -56,7 +56,16 @@ class Selection:
 
 
 def _state(row: Row) -> Text:
-    return Text(", ".join((row.state, *row.also)), style=_COLOURS[min(row.rank, max(_COLOURS))])
+    return _coloured(", ".join((row.state, *row.also)), row)
+
+
+def _shorter_state(row: Row) -> Text:
+    """The state that is the most serious, and how many others apply beside it."""
+    return _coloured(f"{row.state} +{len(row.also)}" if row.also else row.state, row)
+
+
+def _coloured(state: str, row: Row) -> Text:
+    return Text(state, style=_COLOURS[min(row.rank, max(_COLOURS))])
 
 
 def _per_second(row: Row) -> str:
@@ -93,26 +102,18 @@ def _bucket(row: Row) -> Text:
 def _cooldown(row: Row) -> Text:
     out = [lane["outage"]["seconds"] for lane in row.weather if lane["outage"]]
     if out:
-        return Text(f"out {_seconds(max(out))}", style="red")
+        return Text(f"out {duration(max(out))}", style="red")
     if row.cooldown:
-        return Text(_seconds(row.cooldown), style="magenta")
+        return Text(duration(row.cooldown), style="magenta")
     return Text(f"{len(row.circuits)} open" if row.circuits else _NONE, style="red" if row.circuits else "")
 
 
 def _latency(which: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         value = row.latencies.get(which)
-        return _NONE if value is None else _seconds(value)
+        return _NONE if value is None else duration(value)
 
     return cell
-
-
-def _seconds(value: float) -> str:
-    if value < 0.9995:
-        return f"{value * 1000:.{1 if 0 < value < 0.00995 else 0}f} ms"
-    if value < 99.5:
-        return f"{value:.{1 if value < 9.95 else 0}f} s"
-    return f"{value / 60:.0f} min" if value < 5940 else f"{value / 3600:.1f} h"
 
 
 def _notes(row: Row) -> str:
@@ -127,11 +128,11 @@ def _notes(row: Row) -> str:
     if row.held:
         said.append(f"{count(row.held)} {'call' if row.held == 1 else 'calls'} held")
     said += [
-        f"{endpoint or 'an endpoint'}: {f'probe in {_seconds(left)}' if left else 'probe due'}"
+        f"{endpoint or 'an endpoint'}: {f'probe in {duration(left)}' if left else 'probe due'}"
         for endpoint, left in row.circuits
     ]
-    said += [f"key {key} cools for {_seconds(left)}" for key, left in row.cooling_keys]
-    said += [f"key {key} put aside for {_seconds(left)}" for key, left in row.keys]
+    said += [f"key {key} cools for {duration(left)}" for key, left in row.cooling_keys]
+    said += [f"key {key} put aside for {duration(left)}" for key, left in row.keys]
     if row.arrived:
         said.append(f"{count(row.arrived)} by fallback")
     if row.queued:
@@ -144,13 +145,14 @@ def _lane(lane: Mapping[str, Any]) -> str:
     where = [lane["endpoint"] or "", "" if lane["callers"] == "everybody" else f"({lane['callers']})"]
     outage, limit = lane["outage"], lane["limit"]
     if outage:
-        said = f"outage for {_seconds(outage['seconds'])}"
+        said = f"outage for {duration(outage['seconds'])}"
     else:
-        said = f"at most {limit['attempts']} at a time for {_seconds(limit['seconds'])}"
+        said = f"at most {limit['attempts']} at a time for {duration(limit['seconds'])}"
     why = (outage or limit)["why"]
     return " ".join(filter(None, [*where, said])) + (f" ({why})" if why else "")
 
 
+_SHORTER_STATE = TableColumn("state", "state", _shorter_state, right=False)
 NAME = TableColumn("name", "upstream", lambda row: row.name or "(refused)", right=False)
 NOTES = TableColumn("", "notes", _notes, right=False)
 COLUMNS = (
@@ -239,6 +241,9 @@ def _table(
     wanted = {column.head: _widest(column, rows, last) for column in (*columns, NOTES)}
     name = wanted[NAME.head] if width is None else min(wanted[NAME.head], _NAME_MOST)
     if width is not None:
+        if _room(columns, wanted, width) < min(name, _NAME + 4):  # no room for all: of several states one is named
+            columns = [_SHORTER_STATE if column.head == _SHORTER_STATE.head else column for column in columns]
+            wanted[_SHORTER_STATE.head] = _widest(_SHORTER_STATE, rows, last)
         droppable = sorted((column for column in columns if column.left_out), key=lambda column: -column.left_out)
         for column in droppable:
             if _room(columns, wanted, width) >= min(name, _NAME + 4):

@@ -29,6 +29,16 @@ def test_what_it_writes_is_fine(named: list[str], capsys: pytest.CaptureFixture[
     assert "warning" not in printed.err
 
 
+def test_the_lines_of_a_file_without_upstreams_hold_once_their_comments_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 0
+    file = Path("redrive.yaml")
+    head, key, lines = file.read_text().partition("upstreams:\n")
+    file.write_text(head + key + lines.replace("#  ", "  "))
+    capsys.readouterr()
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out == "redrive.yaml: fine, 1 upstream\n"
+
+
 def test_another_service_is_named_by_its_host(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "https://api.acme.example/v1", "--file", "own.yaml"]) == 0
     assert capsys.readouterr().out == "own.yaml is written\nnext: redrive run -c own.yaml\n"

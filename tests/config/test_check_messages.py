@@ -28,6 +28,59 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
             "1:1: shop: unknown key (did you mean to indent it under `upstreams:`?)",
         ),
         (
+            "shop:\n  url:https://x.example\n  mode:off\n",
+            "1:1: shop: unknown key (did you mean to indent it under `upstreams:` and to put a space after the colon "
+            "of `url:`?)",
+        ),
+        (
+            "shop: https://x.example\n",
+            "1:1: shop: unknown key (did you mean to indent it under `upstreams:` with {url: https://x.example}?)",
+        ),
+        (
+            "upstreams:\n  shop: https://x.example\n",
+            "2:9: upstreams.shop: must be a mapping, not 'https://x.example' (did you mean {url: https://x.example}?)",
+        ),
+        (
+            "upstreams:\n  - name: shop\n    url: https://x.example\n",
+            "2:3: upstreams: must be a mapping, not a list (did you mean `shop:` in place of `- name: shop`?)",
+        ),
+        (
+            f"{UPSTREAM}    strategy:none\n",
+            "4:5: this is not valid YAML: a key without a colon and a space after it (in the line that began on line "
+            "4); put a space after a key's colon, and quote text that contains a colon and a space",
+        ),
+        (
+            f"{UPSTREAM}    headers: {{request: {{set: {{x-a: b: c}}}}}}\n",
+            "4:37: this is not valid YAML: a comma or the closing } is missing (in the { } that began on line 4); "
+            "quote text that contains a colon and a space, or a comma",
+        ),
+        (
+            f"{UPSTREAM}    timeouts: 5s\n",
+            "4:15: upstreams.a.timeouts: must be a mapping, not '5s' (did you mean {total: 5s}?)",
+        ),
+        (
+            f"{UPSTREAM}    idempotency_key: true\n",
+            "4:22: upstreams.a.idempotency_key: must be a mapping, not 'true' (did you mean {inject: true}?)",
+        ),
+        (
+            f"{UPSTREAM}    unsafe_methods: always\n",
+            "4:5: upstreams.a.unsafe_methods: unknown key (did you mean classify.unsafe_methods?)",
+        ),
+        (
+            f"{UPSTREAM}    headers: {{X-Env: prod}}\n",
+            "4:15: upstreams.a.headers.X-Env: unknown key; a field that is to be set goes under `request: {set: {…}}`, "
+            "or under `response: {set: {…}}`",
+        ),
+        (
+            f"{UPSTREAM}    routes:\n      - {{path: /v1/*, match: {{}}}}\n",
+            "5:10: upstreams.a.routes[0].path: unknown key (did you mean match: {path: …}?)",
+        ),
+        (
+            "defaults:\n  url: https://x.example\n",
+            "2:3: defaults.url: unknown key (did you mean upstreams.NAME.url?)",
+        ),
+        ("log: debug\n", "1:6: log: must be a mapping, not 'debug' (did you mean {level: debug}?)"),
+        (
             "upstreams:\n  a:\n    url:https://x.example\n",
             "3:5: upstreams.a: must be a mapping, not 'url:https://x.example' "
             "(did you mean url: …, with a space after the colon?)",

@@ -560,11 +560,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "a tag": ("drain: !seconds 5s\n", ["redrive.yaml:1:8: drain: the tag !seconds has no meaning here"]),
     "a key that is no text": ("? [a]\n: b\n", ["redrive.yaml:1:3: a key must be plain text"]),
     "a tab": ("upstreams:\n\ta: 1\n", ["redrive.yaml:2:1: this is not valid YAML: a tab where YAML needs spaces"]),
-    "bad syntax": ("a: [1\nb: 2\n", ["redrive.yaml:2:2: this is not valid YAML: did not find expected ',' or ']'"]),
+    "bad syntax": ("a: [1\nb: 2\n", ["redrive.yaml:2:2: this is not valid YAML: a comma or the closing ] is missing"]),
     "two documents": ("drain: 5s\n---\ndrain: 6s\n", ["redrive.yaml:2:1: this is not valid YAML: "]),
     "a bare reference within braces": (
         "admin: {token: ${X}}\n",
-        ["redrive.yaml:1:17: this is not valid YAML: did not find expected ',' or '}'"],
+        ["redrive.yaml:1:17: this is not valid YAML: a comma or the closing } is missing"],
     ),
     "no listener": ("listen: []\n", ["redrive.yaml:1:9: listen: must not be empty"]),
     "two doors on one address": (

@@ -299,7 +299,7 @@ def test_observe_says_what_would_be_done(explain) -> None:  # type: ignore[no-un
         explain("GET", "http://a.slow.example/", "--fail", "attempt_timeout"),
         "upstream slow, by host *.slow.example (r.yaml:22)",
         "mode observe: nothing is retried or held",
-        "attempt 1 not retried: disabled, the mode is observe; observed: would retry after 0.100 s",
+        "attempt 1 not retried: disabled, the mode is observe; observed: would retry after 0.1 s",
         "the app gets 504 after 40s: the proxy's own answer, 'Gateway timeout', outcome disabled",
     )
 

@@ -9,6 +9,8 @@ import aiohttp
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer
 
+from proxy.top.calls import line
+
 CONFIG = "    strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}\n"
 
 
@@ -63,10 +65,33 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
                 "what helps: send an Idempotency-Key, or say unsafe_methods: always on this upstream if repeating a "
                 "POST is harmless"
             )
+            status, out, _ = await redrive("why", *at)
+            assert out.startswith("GET /api/again to api")  # without a number: the last call that was retried or failed
             status, out, _ = await redrive("why", *at, "3")
             assert ": retried after 0 ms" in out and "this answer went to the app" in out
             status, out, err = await redrive("why", *at, "99")
             assert (status, out, err) == (1, "", "redrive: call 99 is not kept, or is no longer\n")
+
+
+def test_a_line_fits_the_terminal_and_a_path_keeps_its_end() -> None:
+    call = {"number": 7, "time": "2026-01-01T09:14:03.120Z", "upstream": "shop", "host": "", "method": "GET"}
+    call |= {"path": "/v1/warehouses/of/the/west/orders/81", "status": 503, "outcome": "attempts_exhausted"}
+    call |= {"attempts": 3, "duration": 65.102, "agent": "python-requests/2.32.3"}
+    whole = line(call)
+    assert whole.endswith("/orders/81  503  attempts_exhausted  3 attempts, 65 s  by python-requests/2.32.3")
+    assert line(call, len(whole)) == whole
+    shorter = line(call, len(whole) - 10)
+    assert len(shorter) == len(whole) - 10
+    assert "GET …ses/of/the/west/orders/81  503" in shorter
+    assert line(call, 80) == "     7  09:14:03  shop              GET …est/orders/81  503  attempts_exhausted"
+    assert line(call, 40) == "     7  09:14:03  shop              GET…"
+
+
+async def test_why_without_a_number_says_that_there_is_no_such_call(tmp_path: Path) -> None:
+    async with Redrive(tmp_path, "upstreams: {}\n") as proxy:
+        status, out, err = await redrive("why", "--admin", proxy.admin)
+        assert (status, out) == (1, "")
+        assert err.endswith(" remembers was retried or refused, and all succeeded\n")
 
 
 async def test_new_calls_are_followed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from proxy.admin.upstream_state import STATES
 from proxy.cli import ORDERS as NAMED
-from proxy.top.board import ORDERS, Board, Row, chosen, ordered, total_as_data
+from proxy.top.board import ORDERS, Board, Row, chosen, duration, ordered, total_as_data
 from proxy.top.screen import Selection, picture, summary
 
 WORDS = {name: asdict(state) for name, state in STATES.items()}
@@ -249,3 +249,21 @@ def test_what_is_scrolled_past_and_what_is_filtered() -> None:
     assert "291 to 300 of 300" in lines[-1]
     assert "filter: q_" in text(rows, 80, 14, Selection(filter="q", typing=True))[-1]
     assert "no upstream matches the filter" in "".join(text(rows, 80, 14, Selection(filter="nobody")))
+
+
+def test_a_narrow_screen_names_the_most_serious_state_and_keeps_the_figures() -> None:
+    troubled = live("payments-of-the-west", 80, 20, state="outage", also=["failing", "drained", "open"], held=3)
+    rows = board(troubled, live("shop", 40, 40), live("search", 9, cooldown=65.102, state="cooling")).rows(0.0)
+    for width, heads in [(80, "success bucket cooldown"), (120, "success 1st_try att/call p95 bucket cooldown limit")]:
+        lines = text(rows, width)
+        assert max(map(len, lines)) <= width
+        assert set(heads.split()) <= set(lines[1].replace("1st try", "1st_try").split())
+        assert ("outage +3" if width == 80 else "outage") in lines[3]
+    (row_of_search,) = (line for line in text(rows, 120) if line.startswith("search"))
+    assert " 65 s" in row_of_search
+    assert "outage, failing, bucket empty, circuit open" in "\n".join(text(rows))
+
+
+def test_times_are_rounded_to_what_is_of_use() -> None:
+    written = [duration(each) for each in (0.0, 0.0012, 0.0691, 0.9996, 1.234, 65.102, 7_000)]
+    assert written == ["0 ms", "1.2 ms", "69 ms", "1.0 s", "1.2 s", "65 s", "1.9 h"]
