@@ -120,8 +120,8 @@ def app_name(value: Any) -> str:
 
 
 def no_credentials(value: Any) -> str:
-    """The word none. Any other value is refused, and not repeated in the error message, because it may be a
-    credential.
+    """Accept the word `none`, for an upstream without credentials. Any other value is refused, and not repeated in the
+    error message, because it may be a credential.
     """
     if value != "none":
         raise ValueError("must be none, or a mapping: {header: …, values: […]}")
@@ -337,7 +337,7 @@ _PLAIN = re.compile(r"[\w*{.~-]")
 
 
 def as_glob(regex: str) -> str:
-    """The glob that a regular expression of a path was probably meant to be, "" if that is not clear."""
+    """The glob that the author of a path's regular expression probably meant; "" if that is not clear."""
     glob = regex.removeprefix("^").removesuffix("$").replace("\\/", "/").replace("\\.", ".")
     glob = re.sub(
         r"\(\?:?|\\[dwS][+*]|\[\^/\][+*]|\[[\w-]+\][+*]", lambda found: "*" if found[0][0] != "(" else "(", glob

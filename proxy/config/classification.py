@@ -83,9 +83,9 @@ def classify(
 
 
 def rule(typed: Mapping[str, Any], because: str) -> Rule:
-    """Compile a rule from `typed`, its parts as read from the file. `because` names the rule in logs. If a rule has
-    both an `event` and a `json` condition, the `json` condition is matched against the event's data, else against the
-    answer's body.
+    """Compile a rule from `typed`, its parts as read from the file. `because` names the rule in logs. The `json`
+    condition is matched against the answer's body or, if the rule has an `event` condition too, against that event's
+    data.
     """
     statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
     json, event = typed.get("json", {}), None

@@ -151,7 +151,7 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
 
 
 def _listener(typed: Address | dict[str, Any], mark: Mark) -> Address:
-    """The address of a listener, with the name of the app that calls there, if the file gives one."""
+    """The address of a listener, with the name of the app that uses it, if the file gives one."""
     if isinstance(typed, Address):
         return _beside(typed, mark)
     return replace(_beside(typed["address"], mark), app=typed["app"])
@@ -343,8 +343,8 @@ class Upstreams:
         return _LAST_VALUES[file], file
 
     def fallback(self) -> Upstream | None:
-        """Make the pattern of upstreams for hosts that no upstream names. Their cooldown is off unless `defaults` sets
-        it. None if its policy is wrong.
+        """Make the upstream that is the pattern for hosts which no upstream names. Its cooldown is off unless
+        `defaults` sets it. None if its policy is wrong.
         """
         tree = lay(Map.of({"fallback": []}), self._defaults)  # no other upstream may answer a call for any host
         if not tree.sub("pushback").values_at["cooldown"].line:
@@ -407,8 +407,8 @@ class Upstreams:
         return found
 
     def _look_at_fallbacks(self, tree: Map, place: PolicyPlace) -> None:
-        """Report every entry of the `fallback` list in `tree` that cannot be used, and record the target upstreams of
-        the usable ones, for the search for circles.
+        """Report every entry of the `fallback` list in `tree` that cannot be used, and record to which upstreams the
+        usable ones lead, so that circles of them are found later.
         """
         entries = tree["fallback"]
         for number, entry in enumerate(entries):

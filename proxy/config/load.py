@@ -148,8 +148,9 @@ def _patterns(tree: Map) -> list[tuple[str, Mark]]:
 def _read(
     file: str, form: Section, environ: Mapping[str, str], problems: Problems, edit: Edit | None = None
 ) -> _Read | None:
-    """Read a file, replace its ${NAME} references and check it by `form`; None if it cannot be read at all. `edit`
-    changes the tree before.
+    """Read a file, replace its ${NAME} references by values from `environ`, and check it by `form`. What is wrong is
+    added to `problems`; None if the file cannot be read at all. `edit`, if given, changes the parsed file before its
+    references are replaced.
     """
     text = read_text(file, problems)
     if text is None:

@@ -16,8 +16,8 @@ _LEAST = 8
 
 
 def in_the_clear(policy: Map) -> Iterator[tuple[KeyPath, str]]:
-    """Yield (key, message) for each field in a policy's tree that holds a secret which was neither taken from the
-    environment nor from a file. No message repeats a value.
+    """Yield (key, message) for each field that a policy's `headers` sets, if its value is a secret that stands in the
+    file itself, neither taken from the environment nor from another file. No message repeats a value.
     """
     fields = policy.sub("headers").sub("request").sub("set")
     for name, value in fields.items():
@@ -26,7 +26,9 @@ def in_the_clear(policy: Map) -> Iterator[tuple[KeyPath, str]]:
 
 
 def keys_in_the_clear(upstream: Map, path: KeyPath) -> Iterator[tuple[Mark, KeyPath, str]]:
-    """Yield (place, path, message) for each of an upstream's credentials of that kind. `path`: the upstream's own."""
+    """Yield (place, path, message) for each of an upstream's credentials that stands in the file itself, neither taken
+    from the environment nor from another file. `path`: that of the upstream.
+    """
     values = upstream.sub("credentials").get("values")
     if isinstance(values, Seq):
         for number, (value, mark) in enumerate(zip(values, values.marks, strict=True)):

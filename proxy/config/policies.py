@@ -197,8 +197,9 @@ class Policies:
         *,
         ahead: bool,
     ) -> TokenRules | None:
-        """The estimate of an attempt's tokens, if a rate bucket counts them, or limits that answers report (`ahead`).
-        For a bucket, a pack must know where answers say what they cost.
+        """The rules by which an attempt's tokens are estimated, if a rate bucket counts tokens, or (`ahead`) limits
+        that answers report; else None. A bucket also needs a pack that knows where answers say how many tokens they
+        cost.
         """
         specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
@@ -262,8 +263,8 @@ class Policies:
             self._problems.add(place.at, (*path, "credentials", "header"), message)
 
     def _one(self, part: Part) -> Part:
-        """The first part of a policy (such as its timeouts) that was equal to `part`: thousands of routes differ in
-        little, and share equal parts in memory.
+        """The first part of a policy (such as its timeouts) that was equal to `part`, so that policies share equal
+        parts in memory: thousands of routes differ in little.
         """
         known: Part = self._parts.setdefault((type(part), part), part)
         return known
@@ -347,9 +348,9 @@ class Policies:
         return Concurrency(**typed, group=group)
 
     def _whose_word(self, tree: Map, typed: dict[str, Any], place: PolicyPlace, path: KeyPath) -> PushbackOf:
-        """The endpoint or the upstream, whichever word a pushback is. `auto`: the endpoint's where there are several,
-        unless limits belong to an account: the policy has credentials, or a pack of a provider that limits accounts
-        (contract, section 5).
+        """Whether a pushback is about the endpoint that sent it, or about the whole upstream (`pushback.of`). With
+        `auto`: the endpoint if there are several, unless limits belong to an account: the policy has credentials, or a
+        pack of a provider that limits accounts (contract, section 5).
         """
         said, several = typed["pushback"]["of"], len({each.label for each in place.shares}) > 1
         if said == "endpoint" and not several:
@@ -394,8 +395,8 @@ def _without_overruled(over: Map, under: Map) -> Map:
 
 
 def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -> Map:
-    """The tree that `explain` shows of a policy. `shown` has for each key of a strategy or bucket the name that it was
-    set by, if any, and the whole mapping that the name stands for.
+    """The tree that `explain` shows of a policy. `shown`: each key of a strategy or bucket, with the name that it was
+    set by (None for a mapping), and the whole mapping that it stands for.
     """
     result = tree.without("routes", "match", "service_config")
     for key, name, found in shown:

@@ -154,8 +154,8 @@ class PolicyAdvice:
         yield ("bucket",), message
 
     def _fleet(self, policy: Policy) -> _Said:
-        """Note the number of processes for which a bucket in Redis is large enough: each keeps the dearest price ready,
-        and together they keep at most half of the tokens so; in an outage each has its share.
+        """Note for how many processes a bucket in Redis is large enough. Each process keeps tokens for one payment
+        ready (the dearest retry, or one attempt), and all of them together at most half of the bucket.
         """
         found = [("bucket", policy.bucket), *(("rate", ref) for ref in policy.rates)]
         for key, ref in found:
@@ -225,7 +225,7 @@ class PolicyAdvice:
             yield ("strategy",), message
 
     def _client(self, policy: Policy) -> _Said:
-        """Warn where a provider's own client makes more attempts than the policy that stands in for it."""
+        """Warn if the own client of a provider, which a dialect stands for, makes more attempts than the policy."""
         strategy = policy.strategy
         if strategy.kind == "none" or strategy.custom is not None or not policy.classify.own_dialects:
             return
@@ -260,7 +260,9 @@ class PolicyAdvice:
                 yield ("classify", "rules", number), f"is never reached: {earlier.because} takes all that it matches"
 
     def _keys(self, policy: Policy) -> _Said:
-        """Warn of credentials in a field that another setting reads."""
+        """Warn if the request field that `credentials` sets, by `scope` also tells calls apart: all calls have
+        redrive's own keys there. Warn also if it would replace the AWS signature of an app.
+        """
         credentials = policy.credentials
         if credentials is None:
             return
@@ -277,7 +279,9 @@ class PolicyAdvice:
         yield from in_the_clear(tree_of(self._settings, policy))
 
     def _grpc_strategy(self, policy: Policy) -> _Said:
-        """Warn of gRPC's strategy if no grpc-status is retried: it retries HTTP failures alone."""
+        """Warn of the strategy `grpc` if the policy retries no grpc-status, so that only HTTP failures would be
+        retried.
+        """
         if policy.strategy.kind == "grpc" and not names_grpc(policy):
             message = (
                 "no grpc-status is retried: add the dialect, `dialects: [http, grpc]`, or list statuses in classify"

@@ -84,7 +84,7 @@ class Problems:
         self.referred: list[str] = []
 
     def refer(self, file: str) -> None:
-        """Note that a value refers to the content of this file."""
+        """Note that the configuration uses the content of this file."""
         if file not in self.referred:
             self.referred.append(file)
 

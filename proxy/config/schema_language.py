@@ -47,8 +47,9 @@ class Form(Protocol):
     """A rule for what a value must look like."""
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
-        """Read the value at `at` in a parsed file: the typed value, or BAD if an error was reported by `report`. A
-        mapping's bad values are dropped from the tree too. `path` is the value's path of keys, for messages.
+        """Check and convert the value `tree` of a parsed file, which stands at `at`: return the typed value, or BAD if
+        an error was reported by `report`. A mapping's bad values are dropped from the tree too. `path` is the value's
+        path of keys, for messages.
         """
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -256,8 +257,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping whose every key is known (unless `open`: the others are checked elsewhere). `belongs` says where keys
-    belong that people look for here.
+    """A mapping whose every key is known (unless `open`: the others are checked elsewhere). `belongs` names the right
+    place for keys that people put here by mistake.
     """
 
     name: str

@@ -140,7 +140,9 @@ class _Object:
     def positive(
         self, name: str, reader: Callable[[Any], float], into: Map, key: str, *, required: bool = False
     ) -> None:
-        """Read a number or a duration above zero, and put it into `into` as one of our own keys."""
+        """Read the field `name` with `reader`: a number or a duration above zero. Put it into the mapping `into` under
+        `key`, as redrive's own files spell it.
+        """
         value = self.field(name, reader, required=required)
         if value is not None and value <= 0:
             self.error(name, "must be greater than 0")
@@ -346,7 +348,7 @@ _LONGEST_SPELLED = 1000 * 365 * 24 * 3600
 
 
 def _plain(name: str) -> str:
-    """A field's name without the differences between spellings."""
+    """A field's name in one spelling, whether it was written in camelCase, in snake_case or in another case."""
     return name.replace("_", "").lower()
 
 

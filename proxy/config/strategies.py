@@ -171,9 +171,9 @@ class Kinds:
             self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
     def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
-        """Lay `value` over the inherited `below`. Return a name or a whole mapping with its kind; None if the value is
-        wrong, which was reported. A bucket without `kind` that inherits none is returned unchanged: it is later merged
-        into the strategy's own bucket.
+        """Lay `value`, the value of the key `what` in a policy's layer, over `below`, the inherited one. Return a name
+        or a whole mapping with its kind; None if the value is wrong, which was reported. A bucket without `kind` that
+        inherits none is returned unchanged: it is later merged into the strategy's own bucket.
         """
         if not isinstance(value, Map) or "kind" in value:
             return value
@@ -358,7 +358,8 @@ class Kinds:
         self, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str
     ) -> tuple[tuple[BucketRef, ...], Map | None]:
         """Compile the resolved value of the key `rate`: one bucket, or a list of buckets, all of which an attempt pays.
-        Returns them with the whole mapping of one that is alone.
+        Returns the buckets and, if the value is one bucket and no list, the whole mapping that it stands for (else
+        None).
         """
         if not isinstance(value, Seq):
             ref, whole = self.bucket("rate", value, strategy, mark, path, group)

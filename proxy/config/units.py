@@ -70,7 +70,7 @@ def is_flag(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """Any scalar, as it was written; control characters are refused."""
+    """Read any scalar as it was written; control characters are refused."""
     found = scalar(value, "text")
     if _CONTROL.search(found):
         raise ValueError("must not contain control characters")
@@ -101,7 +101,7 @@ word = checked(text, str.strip, "must not be empty")
 
 
 def spelling(value: Any) -> str:
-    """The form in which a code is spelled at some place of an answer (a dialect pack's key): a text in which {} stands
+    """Read the form in which a dialect pack's codes are spelled at some place of an answer: a text in which {} stands
     for the code.
     """
     found = word(value)

@@ -103,9 +103,9 @@ class Watcher:
             events.close()
 
     def _poll(self, poll: _Poll, report: Callable[[], None], watch: Callable[[], bool]) -> None:
-        """Look at the files until the end, and call `report` whenever their content is another than what was loaded.
-        One thread does this from beginning to end, so that the loop sleeps while nothing changes. `watch` has the
-        system report changes, if it can: then the thread sleeps too.
+        """Look at the files until `poll` ends, and call `report` whenever their content is another than what was
+        loaded. One thread does this from beginning to end, so that the loop sleeps while nothing changes. `watch` has
+        the system report changes, if it can: then the thread sleeps too.
         """
         stood: list[tuple[str, _Stamp]] = []
         read, unread, pause = stood, 0.0, GLANCE
@@ -165,7 +165,7 @@ class Watcher:
 
 
 class _Poll:
-    """The rests of the thread that polls. `stirred` is set when something may have changed."""
+    """The pauses of the thread that polls. `stirred` is set when something may have changed."""
 
     def __init__(self) -> None:
         self.stirred = threading.Event()

@@ -15,7 +15,9 @@ class FleetLane(Protocol):
         """Report that the limit is over."""
 
     def limit_cut(self, part: float, sent: float, now: float) -> None:
-        """Report that an attempt sent at `sent` was refused or slow, so that this part of the limit is left."""
+        """Report that an attempt sent at `sent` was refused or slow, so that the limit is multiplied by `part` (below
+        1).
+        """
 
     def outage_began(self, now: float) -> None:
         """Report that attempts of this process show an outage."""
@@ -24,4 +26,4 @@ class FleetLane(Protocol):
         """Report that an attempt was answered, so that the outage is over."""
 
     def held(self, now: float) -> None:
-        """Note that a call is held."""
+        """Note that a call of this process is held."""

@@ -1,8 +1,7 @@
-"""The names that matter: the few fields that change what is done, found in one pass over a lower-cased head.
+"""The names of the header fields that the proxy acts on, found in one pass over a lower-cased head.
 
-No code loops over the fields. One expression, an alternation factored by first letter, is run with `findall`; fields
-that it does not name are forwarded unexamined. With `*_KEYS`, the look-up of a name that did not come ends in a small
-dict.
+No code loops over the fields. One regular expression, an alternation factored by first letter, is run with `findall`;
+fields that it does not name are forwarded unexamined.
 """
 
 from __future__ import annotations
@@ -66,13 +65,14 @@ def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[
     return re.compile(rb"\n(" + b"|".join(branches) + rb"):[ \t]*+([^\r]*+)")
 
 
-#: The names that matter, without the fields of logins, which matter only if their value is NTLM or Negotiate.
+#: The names that the proxy acts on, without the fields of logins, which count only if their value is NTLM or Negotiate.
 REQUEST_NAMES = frozenset({b"host", b"max-forwards", *FRAMING, *REQUEST_CUT, *REQUEST_READ})
 ANSWER_NAMES = frozenset({*FRAMING, *ANSWER_CUT, *ANSWER_READ})
 REQUEST_LOGINS = (b"authorization",)
 ANSWER_LOGINS = (b"www-authenticate", b"proxy-authenticate")
 find_request = _specials(REQUEST_NAMES, REQUEST_LOGINS).findall
 find_answer = _specials(ANSWER_NAMES, ANSWER_LOGINS).findall
+#: The same names by their text, so that asking for one that did not come ends in a small dict.
 REQUEST_KEYS = {name.decode(): name for name in REQUEST_NAMES}
 ANSWER_KEYS = {name.decode(): name for name in ANSWER_NAMES}
 

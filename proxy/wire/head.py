@@ -31,7 +31,7 @@ class PreparedRequest:
     drop: frozenset[bytes]     lower-case names of fields to leave out, beside those that are never forwarded
     add: bytes                 field lines to add at the end, each with its CRLF. Only few different values occur, so
                                HTTP/2 may cache how it encodes them
-    text, block: bytes         the request as HTTP/1 and HTTP/2 have encoded it, kept in case it is sent again. An
+    text, block: bytes         the request as HTTP/1 and HTTP/2 have encoded it, kept in case it is sent again. A
                                `PreparedRequest` is for one origin, and so is what is kept here
 
     A stream keeps no reference to it once `send` has returned, so the same object may be used for the next request.

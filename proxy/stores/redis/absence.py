@@ -27,7 +27,9 @@ _SPREAD, _MOST_SPREAD = 0.0005, 1.0
 
 
 class Absence:
-    """The outages of one Redis. `draw` returns a random number from [0, 1): tries of many processes are spread."""
+    """The outages of one Redis. `draw` returns a random number from [0, 1), so that many processes try again at
+    different times.
+    """
 
     def __init__(self, on_outage: OnOutage, draw: Callable[[], float]) -> None:
         self.on_outage = on_outage
@@ -42,8 +44,8 @@ class Absence:
         self._back_at = -math.inf
 
     def cut(self, now: float, crowd: int) -> None:
-        """Note that the connection has ended, and set the time at which another is made; `crowd`: the processes of the
-        fleet, which do not all connect in one instant.
+        """Note that the connection has ended, and set the time at which another is made. `crowd`: the number of
+        processes of the fleet, whose new connections are spread over some time.
         """
         self.mends_at = now + self._draw() * min(_MOST_SPREAD, crowd * _SPREAD)
 
@@ -74,11 +76,11 @@ class Absence:
         return WHOLE if self.on_outage == "local" else of_fleet
 
     def withholds(self, share: Share) -> str:
-        """The reason why nothing is granted with this share; "" if something is."""
+        """The reason why nothing is granted during the outage to a process with this share; "" if something is."""
         return "" if share.of else WITHHELD if self.on_outage == "deny" else NO_SHARE
 
     def means(self, share: Share) -> str:
-        """How buckets are decided during the outage, in words for the operator."""
+        """Say, in words for the operator, how buckets are decided during the outage by a process with this share."""
         if share.of > 1:
             return f"go on with 1/{share.of} of their tokens in this process"
         if share.of:

@@ -83,12 +83,16 @@ _DEFINED = {
 
 
 def hold_pause(often: float, crowd: int) -> float:
-    """Seconds between reports of a process that holds calls, in a fleet of so many; `often`: in a small one."""
+    """Seconds between the reports of a process that holds calls, in a fleet of `crowd` processes; `often` is the least,
+    in a small fleet.
+    """
     return max(often, min(HOLD_MOST, HOLD_EACH * crowd))
 
 
 def space(prefix: str) -> str:
-    """The beginning of every key and channel: the prefix of the configuration, and the schema."""
+    """The text with which every key and channel in Redis begins: the prefix of the configuration, and the schema's
+    version.
+    """
     return f"{prefix}{SCHEMA}:"
 
 
@@ -145,7 +149,9 @@ class RedisBucket:
     # -- for the store ----------------------------------------------------------------------------------------------
 
     def puts_off(self, at: float, now: float) -> bool:
-        """Whether the message that was due at `at` needs not be sent; the bucket has then scheduled its next."""
+        """Whether the message that was due at `at` does not have to be sent now; the bucket has then scheduled its next
+        one.
+        """
         return False
 
     def message(self, now: float) -> list[object]:
@@ -185,7 +191,7 @@ class RedisBucket:
         self._answer(len(self._asks), now)
 
     def leave(self) -> None:
-        """Note that this process ends: the next message gives everything back."""
+        """Note that this process ends: the next message gives back what it holds."""
         self._leaving = True
 
     @property
@@ -220,8 +226,8 @@ class RedisBucket:
             self.store.soon(self, at)
 
     def _report_soon(self, now: float) -> None:
-        """Send a change in time for the others to act on it. (While Redis is out, everything is reported once it is
-        back.)
+        """Schedule a message within some milliseconds, so that the other processes learn of a change. (While Redis is
+        out, everything is reported once it is back.)
         """
         if not self.store.out:
             self._soon(now + PROMPT)
@@ -235,9 +241,7 @@ class RedisBucket:
         return False
 
     def _may_have(self, price: float, now: float) -> bool:
-        """Whether Redis, which has just answered, may have the price that this process lacks, so that it is asked
-        again.
-        """
+        """Whether to ask Redis again for a price, though it has just answered and this process lacks the tokens."""
         return False
 
     def _report(self, now: float) -> Iterable[float | str | None]:

@@ -30,8 +30,8 @@ _DEAD, _TRUSTED = 0.8, 0.7
 
 
 class PlaceLease(RedisBucket):
-    """The part of a fleet's places that this process leases. `channel`: what the names of the channels begin with on
-    which processes are told of places.
+    """The part of a fleet's places that this process leases. `channel`: the beginning of the names of the channels on
+    which Redis notifies processes of places.
     """
 
     script = "concurrency"
@@ -155,5 +155,5 @@ class PlaceLease(RedisBucket):
         return self.heard_at + self.store.dead * _TRUSTED
 
     def _next(self, at: float) -> float:
-        """The time of the next message, if one is due at `at`."""
+        """The time at which the next message may be sent: `at`, or later if MOST were sent within the last second."""
         return at if len(self._sent) < MOST else max(at, self._sent[0] + 1.0)

@@ -50,7 +50,7 @@ def read(text: str) -> Name:
 
 class RedisCooldown:
     """Reports one scope's cooldown to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place` is the scope's name in
-    the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin. `tell` tells the
+    the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin. `tell` notifies the
     fleet of the limit or outage of a lane, by the names of scope and lane (`FleetNews.join`).
     """
 
@@ -90,7 +90,7 @@ class RedisCooldown:
                 each.leave()
 
     def look(self, name: Name, now: float) -> None:
-        """Ask Redis for the limit and the outage of this lane."""
+        """Ask Redis for the limit and the outage of this lane, because another process has changed them."""
         self._governor.lane_of(name)
         weather = self._weathers.get(name)
         if weather is not None:

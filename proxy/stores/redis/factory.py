@@ -176,8 +176,8 @@ class RedisFactory(Factory):
         return roster
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Tell the fleet of endpoints of this upstream that refuse connections, and hear of those that refuse
-        others.
+        """Share with the fleet which endpoints of this upstream refuse connections: publish those found here, and take
+        over those found elsewhere.
         """
         self.inner.share_endpoints(upstream, group)
         if upstream in self.upstreams:
@@ -281,8 +281,8 @@ class RedisFactory(Factory):
             self.listening.set()
 
     def _hear_weather(self, what: str, seconds: float) -> None:
-        """Look what is known of a lane, after another process found that a limit or an outage begins or is over. `what`
-        is the name of the scope in the fleet, and the lane's as `written`.
+        """Ask Redis about a lane, because another process has found that a limit or an outage begins or is over. `what`
+        is the name of the scope in the fleet, a dot, and the lane's name as `written`; `seconds` is not used.
         """
         place, _, name = what.partition(".")
         fleet = self._fleets.get(place)
@@ -290,8 +290,8 @@ class RedisFactory(Factory):
             fleet.look(read(name), self._clock())
 
     def _hear_own(self, message: bytes) -> None:
-        """Take what Redis says to this process: of the places that it leases under one limit, or that it is to report
-        what it uses of a rate.
+        """Handle a message for this process alone: that it is to report what it uses of a rate, or how many places
+        Redis now leases to it under one limit.
         """
         first, _, called = message.decode().partition(" ")
         if first == "part":

@@ -36,10 +36,11 @@ TRUSTED, ALIVE = 0.8, 0.2
 class Lease:
     """Tokens that are leased to this process, and its sums to report about them.
 
-    `spent` and `changed` are sums since the beginning, as they are reported; `*_reported`: the same as of the last
-    report that was answered. `left` is what can be spent (less than nothing where a price was taken that is above the
-    bucket's capacity), never more than what Redis has recorded as leased to this process. A lease that was not
-    confirmed within `lasts` seconds may have been given to others, and is not spent any more.
+    `spent`: the tokens spent from the lease since the beginning; `changed`: what this process has added to the level
+    otherwise (tokens earned; negative for tokens taken beside the lease); `*_reported`: the same as of the last report
+    that was answered. `left` is what can be spent (less than nothing where a price was taken that is above the bucket's
+    capacity), never more than what Redis has recorded as leased to this process. A lease that was not confirmed within
+    `lasts` seconds may have been given to others, and is not spent any more.
     """
 
     __slots__ = ("_sent", "changed", "changed_reported", "lasts", "left", "spent", "spent_reported", "until")
@@ -54,7 +55,7 @@ class Lease:
 
     @property
     def held(self) -> float:
-        """All tokens of the lease."""
+        """The number of tokens in the lease."""
         return self.left
 
     def has(self, amount: float, now: float) -> bool:
@@ -67,8 +68,8 @@ class Lease:
         self.spent += amount
 
     def put_back(self, amount: float) -> float:
-        """Put tokens back into the lease, up to the spending that was not reported yet; the rest, which is to be
-        reported as earned.
+        """Put tokens back into the lease, at most as many as were spent since the last report. Returns the rest, which
+        is to be reported as earned.
         """
         back = min(amount, max(0.0, self.spent - self.spent_reported))
         self.left += back
@@ -86,8 +87,8 @@ class Lease:
         return self.spent != self.spent_reported or self.changed != self.changed_reported
 
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
-        """Make a report: the sums of what was spent and changed, and how much of the lease is kept. The rest of the
-        lease is not ours from now on.
+        """Make a report: the sums `spent` and `changed`, and how much of the lease this process keeps. The rest of the
+        lease is not this process's from now on.
         """
         if now > self.until:
             keep = 0.0
@@ -96,7 +97,9 @@ class Lease:
         return self.spent, self.changed, self.held
 
     def confirmed(self, lease: float) -> None:
-        """Note that the report was answered; `lease` is the amount that Redis has recorded as ours now."""
+        """Note that the report was answered. `lease` is the number of tokens that Redis has recorded as leased to this
+        process now.
+        """
         spent, changed, kept, at = self._sent
         self.left += lease - kept
         self.until = at + self.lasts
@@ -110,13 +113,13 @@ class Lease:
             self._cover()
 
     def _cover(self) -> None:
-        """Make up for tokens that were spent and that Redis has not leased to this process."""
+        """Set what can be spent to zero, because more tokens were spent than Redis has leased to this process."""
         self.left = 0.0
 
 
 class Burn:
-    """The number of tokens spent lately: each counts less the older it is, by an exponential decay with the time
-    constant `seconds`.
+    """The number of tokens spent lately, in which a token counts less the longer ago it was spent (an exponential decay
+    with the time constant `seconds`).
     """
 
     def __init__(self, seconds: float) -> None:
@@ -145,7 +148,8 @@ class LeasedBucket(RedisBucket):
         self, store: Store, key: str, known: float | None, *, start: float, refill: float, prices: Sequence[float]
     ) -> None:
         """Set the attributes up. `start`: the level of a new bucket; `refill`: tokens a second; `prices`: those that a
-        retry or call may have. The dearest is kept ready; what is less than the cheapest is returned.
+        retry or call may have. The lease is kept at the dearest price at least; a remainder below the cheapest is
+        returned.
         """
         self.hold(store, key, known)
         self._start, self._per_second, self.reserve = start, refill, max(prices)
@@ -172,8 +176,9 @@ class LeasedBucket(RedisBucket):
         raise NotImplementedError
 
     def _level_now(self, now: float) -> float:
-        """The fleet's level: the last known one, our own changes since, and the refill since. Redis counts by its own
-        clock, and we count the seconds since its reply, so that machines need not agree on what time it is.
+        """The fleet's level: the last one that Redis reported, this process's changes since, and the refill since.
+        Redis counts by its own clock, and this process the seconds since the reply, so that machines need not agree on
+        what time it is.
         """
         if not self._has_heard:
             return self._start if self._known is None else self._known
@@ -184,8 +189,8 @@ class LeasedBucket(RedisBucket):
         return min(self.capacity, level + max(0.0, now - self.heard_at) * self._per_second)
 
     def _known_level(self, now: float) -> float:
-        """The level with which a key that Redis has lost is made again. What this process has spent in an outage is
-        taken to be what every other process spent.
+        """The level to be reported for a key that Redis has lost, and is to make again. During an outage each other
+        process is assumed to have spent as much as this one.
         """
         if not self.store.out:
             return self._level_now(now)
@@ -206,14 +211,17 @@ class LeasedBucket(RedisBucket):
         return self._has_heard or self._known is not None
 
     def _need(self, now: float) -> float:
-        """The number of tokens worth keeping ready."""
+        """The number of tokens that this process should keep leased: what it has spent lately, at least one dearest
+        price; 0 if it has used none for a second.
+        """
         if now - self._used_at >= IDLE or self._leaving:
             return 0.0
         return max(self.reserve, float(math.ceil(self._burn.now(now))))
 
     def _keeps(self, now: float) -> float:
-        """The number of leased tokens to keep: all of them, unless more than half are not needed, then those needed;
-        after a second without spending, only the reserve; and in whole prices, no more than a fair part.
+        """The number of leased tokens to keep with the next report. All of them, unless less than half are needed, then
+        those needed; after a second without spending, only the dearest price; always in whole prices, and no more than
+        `_part`, or than waiting calls need.
         """
         need, held = self._need(now), self.lease.held
         if held > self.reserve and now - self._spent_at >= IDLE:
@@ -224,16 +232,18 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _part(self) -> float:
-        """A fair part of half the level."""
+        """The most tokens that this process should keep leased: its equal part of half the fleet's tokens."""
         return min(self._fair, self.capacity / (2 * self.store.crowd))
 
     @property
     def _is_scarce(self) -> bool:
-        """Whether the fair part can't pay, so that nothing is kept ready."""
+        """Whether the fleet has so few tokens for each process that `_part` can't pay a price, so that none are kept
+        leased.
+        """
         return self._part < self.reserve
 
     def _whole(self, tokens: float) -> float:
-        """The part of so many tokens that can pay: a multiple of the cheapest price."""
+        """Round a number of tokens down to a multiple of the cheapest price."""
         cheapest = self._cheapest
         return math.floor(tokens / cheapest + 1e-9) * cheapest if cheapest > 0 and tokens < math.inf else tokens
 
@@ -254,7 +264,9 @@ class LeasedBucket(RedisBucket):
         )
 
     def _level_to_tell(self, now: float) -> float | None:
-        """The level that this process knows, for a key that Redis may have lost; None if it knows none."""
+        """The level to report, for the case that Redis has lost the key; None if this process knows none, or only
+        observes.
+        """
         return self._known_level(now) if (self._knows or self.store.out) and not self.store.observes else None
 
     def _learn(self, values: list[float], now: float) -> None:
@@ -268,14 +280,14 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds after which spending is reported, and what came back with it is returned."""
+        """Seconds from spending tokens until that is reported, and tokens that are not needed are returned."""
         if self._is_scarce:
             return min(PROMPT, max(REPORT_PAUSE, PAUSE_EACH * self.store.crowd))
         return max(REPORT_PAUSE, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd))
 
     @property
     def _earned_pause(self) -> float:
-        """Seconds after which earned tokens are reported: sooner if they can pay."""
+        """Seconds from earning tokens until they are reported: fewer if they are enough to pay a price."""
         lease, crowd = self.lease, self.store.crowd
         if 0 < self._cheapest <= lease.changed - lease.changed_reported:
             return max(PROMPT, min(LONG_PAUSE, PAUSE_EACH * crowd))

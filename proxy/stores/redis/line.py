@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 
 
 class _Pushed:
-    """A message that is no reply."""
+    """A message from Redis that is no reply to a command, but was pushed to a subscriber."""
 
     def __init__(self, words: list[Any]) -> None:
         self.words = words

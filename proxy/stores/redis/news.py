@@ -23,9 +23,9 @@ _MOST = 1000
 
 
 class FleetNews:
-    """The facts of the fleet, as one process tells and hears them. `key` is the hash of the facts that last, `channel`
-    publishes those that begin or are over. A fact's topic and upstream say who has to know it, its item what it is
-    about.
+    """The facts that a fleet shares, as one process reports and receives them. `key` is the hash of the facts in force,
+    `channel` publishes those that begin or are over. A fact's topic and upstream say which processes have to know it,
+    its item what it is about (an endpoint, say).
     """
 
     def __init__(self, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
@@ -39,7 +39,8 @@ class FleetNews:
 
     def join(self, topic: str, upstream: str, take: Take) -> Callable[[str, float], None]:
         """Call `take` with the facts of this topic and upstream: with those in force now, and with later ones as they
-        come. Returns the function that tells the fleet of such a fact: its item, and for how many seconds it lasts.
+        come. Returns the function that reports such a fact to the fleet, given its item, and for how many seconds it
+        lasts.
         """
         place = f"{topic} {_place_of(upstream)}"
         self._takers[place] = take
@@ -57,18 +58,20 @@ class FleetNews:
         return tell
 
     def known(self, topic: str, upstream: str) -> list[str]:
-        """The items of the facts of others that last."""
+        """The items of the facts in force of this topic and upstream that other processes have reported."""
         place, now = f"{topic} {_place_of(upstream)} ", self._clock()
         fields = [field for field, end in self._ends.items() if field.startswith(place) and end > now]
         return [_item_of(field) for field in fields]
 
     def hear(self, message: bytes) -> None:
-        """Take a message of the channel: a fact's field, and the seconds for which it lasts."""
+        """Take in a message of the channel: a fact's field in the hash, and the seconds for which the fact lasts."""
         *field, seconds = message.decode().split()[:4]  # a later release may add words
         self._hear(" ".join(field), float(seconds))
 
     def hear_all(self, known: dict[bytes, bytes], server: float) -> None:
-        """Take the facts that Redis keeps, by field, with their ends on the clock of Redis, which says `server` now."""
+        """Take in the facts that Redis keeps: their fields in the hash, with their ends on the clock of Redis.
+        `server`: what that clock says now.
+        """
         for field, end in known.items():
             self._hear(field.decode(), float(end) - server)
 
@@ -98,7 +101,7 @@ class FleetNews:
 
 
 def _item_of(field: str) -> str:
-    """The item of the fact that this field stands for."""
+    """The item of the fact that is kept under this field of the hash."""
     return bytes.fromhex(field.rpartition(" ")[2]).decode("utf-8", "surrogateescape")
 
 

@@ -24,13 +24,15 @@ class Reserved:
         self._runs: deque[tuple[float, float, int]] = deque()  # when the first comes, the pause between two, how many
 
     def add(self, first: float, pause: float, count: int) -> None:
-        """Add so many tokens, of which the first comes at the time `first`, and one more after each `pause`."""
+        """Add `count` tokens, of which the first comes at the time `first`, and one more after each `pause`
+        (seconds).
+        """
         if count > 0:
             self._runs.append((first, pause, count))
             self.count += count
 
     def come(self, now: float) -> int:
-        """Remove the tokens whose time has come; their number."""
+        """Remove the tokens whose time has come. Returns their number."""
         came = 0
         while self._runs and self._runs[0][0] <= now + 1e-9:
             first, pause, count = self._runs.popleft()
@@ -43,7 +45,7 @@ class Reserved:
         return came
 
     def skip(self, count: int) -> int:
-        """Remove so many tokens, those that would come first; their number."""
+        """Remove `count` tokens, those that would come first. Returns how many were removed."""
         skipped = 0
         while skipped < count and self._runs:
             first, pause, number = self._runs.popleft()
@@ -64,7 +66,7 @@ class Reserved:
             count -= number
 
     def at(self, place: int) -> float:
-        """The time at which the token of this place comes, from 1 on; for a later one than there are, that of the
+        """The time at which the token with the number `place` comes, counted from 1; if there are fewer, that of the
         last.
         """
         for first, pause, count in self._runs:
@@ -76,9 +78,9 @@ class Reserved:
 
 
 class Grant(NamedTuple):
-    """The reply to a report. `lease` is the amount that Redis has recorded as ours; the last `reserved` of it come
-    later: from the time `first` on, one after each `pause`. `part`: the tokens a second that the part brings, while the
-    lease has less than `most`.
+    """The reply of Redis to a report. `lease` is the number of tokens that Redis has recorded as leased to this
+    process; the last `reserved` of them come later: from the time `first` on, one after each `pause`. `part`: the
+    tokens a second that the part of the rate brings, while the lease has less than `most`.
     """
 
     lease: float
@@ -90,7 +92,8 @@ class Grant(NamedTuple):
 
 
 class PartLease(Lease):
-    """The tokens that are leased to this process, the part that brings more of them, and those that are reserved.
+    """The tokens that are leased to this process, those that are reserved for it, and its part of the rate, which
+    brings more of them.
 
     Law: from the time at which a report is sent until its reply arrives, the part brings nothing. So the reply may say
     any other part, and Redis counts the time before it for the former part, and the time after it for the new one.
@@ -110,7 +113,9 @@ class PartLease(Lease):
         return self.left + self.future.count
 
     def mature(self, now: float) -> None:
-        """Add the tokens whose time has come, and those that the part has brought, to those that can be spent."""
+        """Add the tokens whose time has come, and those that the part of the rate has brought, to those that can be
+        spent.
+        """
         if self.future.count:
             self.left += self.future.come(now)
         until = min(now, self.until)
@@ -147,7 +152,7 @@ class PartLease(Lease):
         return super().send(keep, now)
 
     def granted(self, grant: Grant, now: float) -> None:
-        """Note that the report was answered."""
+        """Note the reply of Redis to a report: the part of the rate and the tokens that it grants."""
         self.future.add(grant.first, grant.pause, grant.reserved)
         self.part, self.most, self._at = grant.part, grant.most, now
         self.confirmed(grant.lease - grant.reserved)
@@ -158,6 +163,6 @@ class PartLease(Lease):
         self.left = max(0.0, self.left + lost)
 
     def drop_part(self) -> None:
-        """Give up the part and the reserved tokens, since Redis is out."""
+        """Give up the part of the rate and the reserved tokens, because Redis is out."""
         self.part = 0.0
         self.future.drop(self.future.count)

@@ -59,8 +59,8 @@ class RedisQuota(LeasedBucket, Bucket):
         return self._own.price(cls)
 
     def begin(self, now: float) -> None:
-        """Note that a call began, which may have to be retried: if the lease lacks the reserve, ask for it. Where
-        the fair part is less than the reserve, the level is asked for all the same, but seldom.
+        """Note that a call began, which may have to be retried. If the lease has less than the dearest price, Redis is
+        asked for tokens; if there are too few for every process to keep a price, only now and then, for the level.
         """
         self._used_at = now
         pause = AHEAD if self._part >= self.reserve else RENEW
@@ -77,7 +77,7 @@ class RedisQuota(LeasedBucket, Bucket):
         return False if fresh and self._level_now(now) < price else ASK
 
     def take(self, price: float, now: float) -> bool:
-        """Take the whole price from the lease, or nothing; whether it was taken."""
+        """Take the whole price from the lease, or nothing. Returns whether it was taken."""
         if not price:
             return True
         if self.store.out:
@@ -115,8 +115,8 @@ class RedisQuota(LeasedBucket, Bucket):
         return self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
 
     def charge_app_retry(self, now: float) -> float:
-        """Take min(level, retry_cost), from the lease first, and report the rest as a change of the fleet's tokens; the
-        amount.
+        """Charge a call that is the app's own retry: a retry's price, or the level if that is less. The tokens come
+        from the lease first; the rest is reported as a change of the fleet's tokens. Returns their number.
         """
         charge = min(self.level(now), self.spec.retry_cost)
         if self.store.out:
@@ -138,22 +138,26 @@ class RedisQuota(LeasedBucket, Bucket):
         return app_view(self._views, self, app) if self.spec.apps else self
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app makes a call."""
+        """Note that the app with the number `place` makes a call."""
         self.begin(now)
         self.parts.came(place, now)
 
     def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app may spend now. `low`: its call has low priority."""
+        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
         return self.parts.available(place, self.level(now), now, low=low)
 
     def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
-        """Whether the app may spend the price, and the lease has it; ASK if Redis may have it."""
+        """Whether the app with the number `place` may spend the price, and the lease has it; ASK if Redis may have
+        it.
+        """
         if price and not self.parts.affords(place, price, self.level(now), now, low=low):
             return False
         return self.affords(price, now)
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from the lease, if the app may spend it."""
+        """Take the price from the lease, if the app with the number `place` may spend it. Returns whether it was
+        taken.
+        """
         level = self.level(now)
         if price and not self.parts.affords(place, price, level, now, low=low):
             return False
@@ -163,13 +167,15 @@ class RedisQuota(LeasedBucket, Bucket):
         return True
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app earned, or got back."""
+        """Put back tokens that the app with the number `place` earned, or got back."""
         if tokens:
             self.give_back(tokens, now)
             self.parts.earned(place, tokens, self.level(now))
 
     def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the app's own retry what the app may spend, at most a retry's price."""
+        """Charge a call that is the own retry of the app with the number `place`: a retry's price, or what the app may
+        spend if that is less. Returns the tokens that were taken.
+        """
         may = self.available(place, low, now)
         if may < self.spec.retry_cost:
             return may if self.take_for(place, low, may, now) else 0.0

@@ -41,8 +41,8 @@ _NOTICED = 0.3
 
 class RedisRate(LeasedBucket, RateBucket):
     """A rate of the fleet. Calls wait at its gate as at that of any other rate, and ask again when tokens have arrived.
-    Before it is known whether there is a token, no call is refused, and none passes. `channel`: what the names of the
-    channels begin with on which processes are called.
+    Before it is known whether there is a token, no call is refused, and none passes. `channel`: the beginning of the
+    names of the channels on which Redis asks a process to report.
     """
 
     lease: PartLease
@@ -66,14 +66,16 @@ class RedisRate(LeasedBucket, RateBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds between reports. (A rate's tokens that a dead process had are not given to others: it may have spent
-        them.)
+        """Seconds between two reports of this process. (The tokens of a process that died are not given to others: it
+        may have spent them.)
         """
         return max(SOONEST, min(LATEST, EACH * self.store.crowd)) if self.lease.part else RENEW
 
     @property
     def _step(self) -> float:
-        """Seconds between reports of a process that could use more: no more than one for a token."""
+        """Seconds between two reports of a process that could use more tokens; at least the time in which its part
+        brings one.
+        """
         part = self.lease.part
         return max(FRESH, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd), 1 / part if part > 0.5 else 0.0)
 
@@ -90,9 +92,9 @@ class RedisRate(LeasedBucket, RateBucket):
         return super()._known_level(now)
 
     def part(self, now: float) -> None:
-        """Let this process's share continue from the last known level. The others may still use their parts, until they
-        notice too that Redis is out: until then this process's share of the refill is one of what was no process's
-        part, and its own part up to its share.
+        """Go on without Redis, with this process's share of the last known level and rate. Other processes may still
+        use their parts of the rate until they notice too that Redis is out; until then this process uses no more than
+        its own part, and its share of what was no process's part.
         """
         share, level, lease = self.store.share, self._level_now(now), self.lease
         self._changed_before = lease.changed
@@ -109,14 +111,16 @@ class RedisRate(LeasedBucket, RateBucket):
         lease.drop_part()
 
     def parted(self, now: float) -> None:
-        """Let the queued calls ask the share of this process. If it has none, they are answered at once."""
+        """Have the queued calls ask again: from now on this process's share of the tokens decides. If it has no share,
+        they are refused at once.
+        """
         super().parted(now)
         self._wake(now)
 
     # -- for calls --------------------------------------------------------------------------------------------------
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens may be available; infinity if they never will, so long as Redis is out."""
+        """Seconds until `tokens` tokens may be available; infinity if they never will, so long as Redis is out."""
         if self.store.out:
             return math.inf if self.store.withholds() else self._own.wait(now, tokens)
         lease = self.lease
@@ -136,8 +140,8 @@ class RedisRate(LeasedBucket, RateBucket):
         return max(REPORT_PAUSE, (short - pool) / self.rate if self.rate > 0 else 0.0)
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take the price, one token unless it says otherwise, from the lease; whether the lease had it. Of a price
-        above the capacity it must have as much as the capacity.
+        """Take the price from the lease. Returns whether it was taken: the lease must have it or, if the price is above
+        the capacity, as much as the capacity.
         """
         self._used_at = now
         if self.store.out:
@@ -155,7 +159,7 @@ class RedisRate(LeasedBucket, RateBucket):
         return False
 
     def lacks(self, now: float) -> None:
-        """Ask Redis for tokens, if it may have some: a call needs more than the lease has."""
+        """Ask Redis for tokens, if it may have some, because a call needs more than the lease has."""
         if self.store.out or (self._beside and not self.gate.rejects and not self._awaited()):
             return
         self._used_at = now
@@ -176,7 +180,9 @@ class RedisRate(LeasedBucket, RateBucket):
         self._soon(now)
 
     def _runs_low(self, now: float) -> bool:
-        """Whether the next tokens are asked for, though there are some: the part does not suffice, or there is none."""
+        """Whether to ask Redis for more tokens before the lease is empty: the part of the rate does not suffice, or
+        there is none.
+        """
         lease, since = self.lease, now - self.heard_at
         if lease.part:
             return lease.left < self.reserve and since > max(AHEAD, self._step) and self._may_have_more(now)
@@ -189,8 +195,8 @@ class RedisRate(LeasedBucket, RateBucket):
         return self._short == 0 and self._demand(now) > 1.1 * self.lease.part
 
     def _enough(self, now: float) -> float:
-        """The number of leased tokens below which the next are asked for: a quarter of those worth keeping ready. None
-        where the fair part is less than one token.
+        """The number of leased tokens below which Redis is asked for more: a quarter of those to keep leased; 0 if the
+        fleet has less than one token for each process.
         """
         return max(self.reserve, min(self._need(now), self._part) / 4) if self._part >= self.reserve else 0.0
 
@@ -206,7 +212,7 @@ class RedisRate(LeasedBucket, RateBucket):
     # -- for the store ----------------------------------------------------------------------------------------------
 
     def called(self, now: float) -> None:
-        """Report now, since another process needs some of this process's part."""
+        """Report to Redis now, because another process needs some of this process's part of the rate."""
         if self.lease.part and not self.store.out:
             self._soon(now)
 
@@ -218,9 +224,9 @@ class RedisRate(LeasedBucket, RateBucket):
         self._beside.update(other for other in others if isinstance(other, RedisRate))
 
     def _awaited(self) -> float:
-        """The tokens that waiting calls need in all. Of a list of rates a call needs the later ones (by their keys)
-        once there are tokens of the earlier ones, and one call at most has tokens of some of them: so processes can't
-        wait for each other, and tokens don't lie with calls that can't go.
+        """The tokens that waiting calls need of this rate. A call that pays several rates needs the later ones (by
+        their keys) only once there are tokens of the earlier ones, and at most one call has tokens of some of them: so
+        processes can't wait for each other, and no tokens are kept for calls that can't go.
         """
         queue, total = self.gate.queue, 0.0
         if not self._beside:
@@ -286,7 +292,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def _wake(self, now: float) -> None:
         """Have the queued calls ask again: all of them now if calls may not wait, or while Redis is out; else those for
-        which there are tokens, each when its token is there.
+        which there are tokens, each when its token comes.
         """
         gate = self.gate
         gate.asking = False

@@ -14,16 +14,16 @@ from proxy.retry.token_bucket import TokenBucket
 
 
 class Share(NamedTuple):
-    """The share of one process in what a fleet has: one of `of` equal parts, none if that is 0. `rank`: its number
-    among the processes, from 0 on.
+    """The share of one process in what a fleet has: one of `of` equal parts, or nothing if `of` is 0. `rank`: the
+    number of the process among the others, from 0 on.
     """
 
     of: int
     rank: int
 
     def part(self, tokens: float, price: float) -> float:
-        """The part of so many tokens that is this process's. Where a part is less than one price, whole prices go to
-        the first ranks, as many as the tokens pay.
+        """This process's part of so many tokens: an equal part or, if that is less than `price`, one whole price for
+        each of the first ranks, as many as the tokens pay.
         """
         if not self.of:
             return 0.0
@@ -38,7 +38,9 @@ NONE: Final = Share(0, 0)
 
 
 class Rising(TokenBucket):
-    """A token bucket whose rate is at first `rate`, and from the time `at` on `later`, which is no less."""
+    """A token bucket whose rate (tokens a second) is `rate` at first, and `later`, which is no less, from the time `at`
+    on.
+    """
 
     __slots__ = ("_later", "_rises_at")
 
@@ -61,11 +63,11 @@ class Rising(TokenBucket):
 
 
 class Turns:
-    """The tokens of a rate that are this process's where its share of the burst is less than one token: every N-th.
+    """The tokens of a rate that are this process's if its share of the burst is less than one token: every N-th.
 
-    Law: over any stretch of time t all processes together get at most rate * t + burst + 1 tokens. A token whose turn
-    has come may be taken for the time in which the rate gives the burst (at least one token); then it is forfeited.
-    `level`: the fleet's tokens at the time `now`, which the first ranks have at once.
+    Law: over any stretch of time t all processes together get at most rate * t + burst + 1 tokens. When its turn has
+    come, a token may be taken for as long as the rate takes to refill the burst (at least one token); after that it is
+    lost. `level`: the fleet's tokens at the time `now`, which the first ranks have at once.
     """
 
     def __init__(self, rate: float, burst: float, level: float, share: Share, now: float) -> None:
@@ -75,11 +77,11 @@ class Turns:
         self._due = now + wait / rate if rate > 0 else now if wait <= 0 else math.inf
 
     def level(self, now: float) -> float:
-        """The number of tokens that there are now: none or one."""
+        """The number of tokens that this process may take now: none or one."""
         return 1.0 if self.wait(now) <= 0 else 0.0
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until so many tokens have been this process's, if it takes each in its turn."""
+        """Seconds until `tokens` tokens have had their turn for this process."""
         if self._due + self._lasts < now:
             self._due += self._pause * math.ceil((now - self._lasts - self._due) / self._pause)
         left = self._due - now
@@ -88,14 +90,16 @@ class Turns:
         return 0.0 if left <= 1e-9 else left
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take the price if the turn has come; False if it has not. A price above one token takes later turns, too."""
+        """Take the price if this process's turn has come; False if it has not. A price above one token uses up later
+        turns, too.
+        """
         if self.wait(now) > 0:
             return False
         self._due += self._pause * math.ceil(price)
         return True
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
-        """Put tokens back that were not used, if they could still be taken. A negative number takes later turns."""
+        """Put tokens back that were not used, if their turn has not passed. A negative number uses up later turns."""
         turns = self._pause * math.ceil(tokens)
         if self._due - turns + self._lasts >= now:
             self._due -= turns

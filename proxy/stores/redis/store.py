@@ -95,8 +95,9 @@ class Schedule:
 
 class RedisStore:
     """The connection to one Redis for all buckets of a process. `clock` is the driver's; `notify(event, lines,
-    **facts)` reports a notice to the operator. `on_outage`: what counts while Redis is out. After `dead` seconds
-    without a message Redis takes a holder's leases back. `observes`: this process only reads levels.
+    **facts)` reports an event to the operator. `on_outage`: what this process may spend while Redis is out. After
+    `dead` seconds without a message from a process Redis takes its leases back. `observes`: this process only reads
+    levels.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class RedisStore:
 
     @property
     def crowd(self) -> int:
-        """The same number, as of the last report."""
+        """The number of processes of the fleet, as of the last report."""
         return 1 if self.members is None else self.members.crowd
 
     def share_now(self, now: float) -> Share:
@@ -227,7 +228,7 @@ class RedisStore:
         return self._schedule.first <= self._clock() + within + _ALONG
 
     def _plan(self) -> None:
-        """Set the timer to the next message that is due, or the next try to reach Redis."""
+        """Set the timer for the next message that is due, or for the next try to reach Redis."""
         if not self._running or self._trip is not None:
             return
         at = self._absence.next_try if self.out else -math.inf if self._beside else self._schedule.first
@@ -369,7 +370,9 @@ class RedisStore:
     # -- outages ----------------------------------------------------------------------------------------------------
 
     def _all(self) -> list[RedisBucket]:
-        """All buckets, and first of all this process as a member: a share is known by the time that it is needed."""
+        """All buckets. The first is this process as a member of the fleet, since its share has to be known before the
+        buckets need it.
+        """
         return sorted(self._known, key=lambda each: each is not self.members)
 
     def _lost(self, now: float, why: str) -> None:

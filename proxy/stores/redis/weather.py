@@ -1,10 +1,10 @@
-"""The limit and the outage of one lane that a fleet shares: what one process finds out is so for all.
+"""The limit and the outage of one lane that a fleet shares: what one process finds out holds the calls of all.
 
-A process that finds a limit or an outage, or finds that it is over, reports that at once, and the others are told
+A process that finds a limit or an outage, or finds that it is over, reports that at once, and the others are notified
 (`proxy.stores.redis.news`). Redis keeps the number of the fleet's places, and divides it by what each process wants;
-and it lends the right to probe to one process. A process that holds calls, or whose attempts have places, reports four
-times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process goes on
-with its part of the places, and probes by itself.
+and it lends the right to send probes to one process. A process that holds calls, or whose attempts have places, reports
+four times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process goes
+on with its part of the places, and sends probes by itself.
 
 Limits by which calls return from a cooldown are shared elsewhere (`proxy.stores.redis.cooldown`).
 """
@@ -28,8 +28,8 @@ _TOLD = 600.0
 
 
 class RedisWeather(RedisBucket):
-    """This process's part of a lane's limit and outage. `tell` tells the other processes to look: for how many seconds
-    there is something to know of, 0 if it is over.
+    """This process's part of a lane's limit and outage. `tell` notifies the other processes, which then ask Redis about
+    the lane; its argument is for how many seconds later processes are notified too, 0 if limit and outage are over.
     """
 
     script = "weather"
@@ -66,7 +66,9 @@ class RedisWeather(RedisBucket):
             self._report_news(now)
 
     def limit_cut(self, part: float, sent: float, now: float) -> None:
-        """Report that an attempt sent at `sent` was refused or slow, so that this part of the limit is left."""
+        """Report that an attempt sent at `sent` was refused or slow, so that the limit is multiplied by `part` (below
+        1).
+        """
         if not self._applies:
             self._news.cut, self._news.cut_sent = self._news.cut * part, sent
             self._report_news(now, max(_PROMPT, min(OFTEN, PAUSE_EACH * self.store.crowd)))
@@ -87,12 +89,12 @@ class RedisWeather(RedisBucket):
             self._report_news(now)
 
     def held(self, now: float) -> None:
-        """Note that a call is held."""
+        """Note that a call of this process is held."""
         if self._knows and not self.store.out:
             self._soon(max(now, self._sent_at + hold_pause(OFTEN, self.store.crowd)) if self._wanting else now)
 
     def look(self, now: float) -> None:
-        """Ask Redis for the state of the lane, since another process has told of it."""
+        """Ask Redis for the state of the lane, because another process has changed it."""
         self._knows = True
         if not self.store.out:
             self._soon(now)
@@ -103,7 +105,7 @@ class RedisWeather(RedisBucket):
         return not self._knows
 
     def part(self, now: float) -> None:
-        """Go on without Redis."""
+        """Go on without Redis: with this process's part of the limit, and with probes of its own."""
         self._limited = self._out = False
         if not self._leaving and self._knows:
             self._apply(lambda: self._lane.go_alone_in_weather(now), now)
@@ -191,8 +193,8 @@ class RedisWeather(RedisBucket):
 
 
 class _News:
-    """The events in a lane since its last message. `cut`: the part of the limit that refusals have left, of
-    which the last answered an attempt sent at `cut_sent` (seconds).
+    """The events in a lane since its last message. `cut`: the part of the limit (1 for all) that is left after
+    refusals; `cut_sent`: when the attempt was sent that was refused last (seconds).
     """
 
     __slots__ = ("cut", "cut_sent", "limit_began", "limit_over", "outage_began", "outage_over")

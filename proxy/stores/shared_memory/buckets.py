@@ -49,7 +49,7 @@ class SharedQuota(QuotaBucket):
 
 
 class SharedPartedQuota(PartedQuota):
-    """A quota with parts for apps in shared memory: the parts are of the same record."""
+    """A quota with parts for apps in shared memory: one record has the numbers of the quota and of its parts."""
 
     __slots__ = ("_noted", "record")
 
@@ -72,13 +72,13 @@ class SharedPartedQuota(PartedQuota):
     _earn_for = exclusive(PartedQuota.earn_for)
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app makes a call, once a second in each process."""
+        """Note that the app with the number `place` makes a call, at most once a second in each process."""
         if now - self._noted.get(place, -math.inf) >= _NOTED_EVERY:
             self._noted[place] = now
             self._note(place, now)
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app earned, or got back."""
+        """Put back tokens that the app with the number `place` earned, or got back."""
         if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn_for(place, tokens, now)
 
@@ -134,8 +134,8 @@ class SharedBudget(BudgetBucket):
 
 
 class SharedPartedBudget(SharedBudget):
-    """A budget in shared memory for all calls; each app has a budget of its own beside it, which `of_name` makes by the
-    app's name.
+    """A budget in shared memory for the calls of all apps, which also gives each app a budget of its own calls.
+    `of_name` makes an app's budget by the app's name.
     """
 
     __slots__ = ("_of_name", "_views")

@@ -202,8 +202,8 @@ class SharedFactory(Factory):
             self._write(at, (ThrottleBucket(spec, instead_of=before, now=now)._level, now, 0.0))
 
     def _begin_parted(self, spec: QuotaSpec, before: Bucket | None, now: float, at: int, former: Former | None) -> None:
-        """Write the state of a new quota with parts, as `_begin` does; without a former record, `before`, a bucket of
-        this process that had no parts, says the share.
+        """Write the state of a new quota with parts, as `_begin` does. If there is no former record, the new quota is
+        filled to the same share of its capacity as `before`, a bucket of this process that had no parts.
         """
         if former is not None:
             level, since, refill = self._numbers(former, 3)

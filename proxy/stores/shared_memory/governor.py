@@ -1,7 +1,8 @@
 """The governor of one scope whose lanes the workers of one machine share.
 
-A lane that one worker makes is found by the others when a call of theirs asks for it: they look its name up once for
-each lane that was made in the scope since they last did. Usual times, patience and evidence are each worker's own.
+A lane that one worker makes is found by the others when a call of theirs asks for it: a worker looks its name up once
+for each lane that was made in the scope since the worker last did so. Usual times, patience and evidence are each
+worker's own.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SharedGovernor(Governor):
 
     @quiet_from.setter
     def quiet_from(self, value: float) -> None:
-        """Do nothing: each lane tells the scope itself."""
+        """Do nothing: each lane notes in its scope until when it may hold calls."""
 
     def holds(self, now: float) -> bool:
         return now < self._peek() and not self.holds_none
@@ -85,7 +86,9 @@ class SharedGovernor(Governor):
         self._tell("", now)
 
     def _tell(self, endpoint: str, now: float) -> None:
-        """Tell the other workers, once a second, that attempts to this endpoint are answered."""
+        """Note in shared memory, for the other workers, that attempts to this endpoint are answered, at most once a
+        second.
+        """
         lane = self.lane(endpoint)
         if isinstance(lane, SharedLane):
             lane.tell_answered(now)

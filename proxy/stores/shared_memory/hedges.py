@@ -50,8 +50,8 @@ def middle_of(box: int) -> float:
 
 
 class SharedHedges(Hedges):
-    """The data of hedging for one scope, shared by workers: the counts of calls and of hedges (two rings), and the
-    histogram of measured times, in one record.
+    """The data of hedging for one scope, which workers share in one record: the counts of calls and of hedges (two
+    rings), and the histogram of measured times.
     """
 
     __slots__ = ("_at", "_known", "_memory", "placed", "record")

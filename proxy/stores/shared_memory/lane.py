@@ -107,7 +107,9 @@ def shared(place: int) -> Callable[[M], M]:
 
 
 class SharedLane(Lane):
-    """A lane in shared memory. `key`: a number that identifies it among those of its `scope`."""
+    """A lane in shared memory. `scope`: what the lanes of its scope have in common; `key`: a number that identifies the
+    lane among these.
+    """
 
     is_shared = True
     __slots__ = (
@@ -184,7 +186,7 @@ class SharedLane(Lane):
         return began
 
     def tell_answered(self, now: float) -> None:
-        """Tell the other workers that attempts are answered, if they were not told within the last second."""
+        """Note in shared memory, for the other workers, that attempts are answered, at most once a second."""
         if now >= self._told + _TELL:
             self._told = now
             self._tell(now)
@@ -243,23 +245,27 @@ class SharedLane(Lane):
         return sum(self._counts) + self._before
 
     def refresh(self, now: float) -> None:
-        """Read what other workers have published."""
+        """Bring this object up to date with what other workers have published."""
         if not self._is_calm(now):
             self.holds(now)
 
     def look(self) -> None:
-        """Read what other workers have published, for display."""
+        """Bring this object up to date with what other workers have published, only to show it."""
         self._version = NONE
         self.record.look(self)
 
     # -- one operation ----------------------------------------------------------------------------------------------
 
     def _is_calm(self, now: float) -> bool:
-        """Whether nothing is known of the lane: it holds no call in any worker, and no place of this one is in use."""
+        """Whether the lane holds no call in any worker, and this worker has no waiting call, no place and no limit of
+        it.
+        """
         return now >= self.record.peek() and not (self.queue or self._taken or self._mine or self.limit.is_on)
 
     def begin(self, now: float) -> None:
-        """Begin an operation: do what is due since the last one, by any worker."""
+        """Begin an operation on the lane: first carry out what follows from other workers' operations since this
+        worker's last one.
+        """
         self._begin_generations(now)
         outage, limit = self.outage, self.limit
         if outage.probe is ELSEWHERE and not _lives(self._probe_of):
@@ -279,7 +285,9 @@ class SharedLane(Lane):
             self._retime_all(now)
 
     def finish(self, now: float) -> bool:
-        """Finish an operation: note until when calls may be held. Returns False if the scope could not be told."""
+        """Finish an operation on the lane: note in its scope until when the lane may hold calls. Returns False if that
+        could not be noted (`SharedScope.note`).
+        """
         if self.queue or self.elsewhere:
             self.held = max(self.held, now + HELD, self.until + HELD)
         before, busy = self._busy, max(self.until, self.held)
@@ -289,7 +297,7 @@ class SharedLane(Lane):
         return max(before, busy) <= now or self._scope.note(self._key, busy, self.until, now)
 
     def note_late(self, now: float) -> None:
-        """Tell the scope what it could not be told, after looking it up again."""
+        """Note in the scope what `finish` could not note there, after looking the scope's record up again."""
         self._scope.look_up()
         self.refresh(now)
 

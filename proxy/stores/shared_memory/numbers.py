@@ -16,9 +16,10 @@ Names = Mapping[type, Collection[str]]
 
 
 class Numbers:
-    """The numbers of all objects of one class, whose attributes have the types of those of `example`. `names`: the
-    attributes of its class, and of the classes of its inner objects, that are written. Attributes in `optional` are
-    None, or have the type that is named there. `count`: how many numbers there are.
+    """Writes the attributes of the objects of one class as numbers, and reads them. `example`: an object of the class,
+    which shows the attributes' types. `names`: the attributes of its class, and of the classes of its inner objects,
+    that are written. Attributes in `optional` are None, or have the type that is named there. `count`: how many numbers
+    there are.
     """
 
     __slots__ = ("_get", "_lists", "_optional", "_parts", "_scalars", "count")
@@ -41,7 +42,7 @@ class Numbers:
         self.count += sum(part.count for _, part in self._parts) + sum(1 + part.count for *_, part in self._optional)
 
     def take(self, of: Any) -> list[float]:
-        """Return the numbers of this object."""
+        """Return the numbers of this object, for `give`."""
         found = list(self._get(of))
         for name, _ in self._lists:
             found += getattr(of, name)
@@ -53,7 +54,7 @@ class Numbers:
         return found
 
     def give(self, to: Any, numbers: Sequence[float]) -> None:
-        """Give this object the attributes that have these numbers."""
+        """Set the attributes of this object to these numbers, in the order of `take`."""
         at = 0
         for name, as_type in self._scalars:
             setattr(to, name, as_type(numbers[at]))

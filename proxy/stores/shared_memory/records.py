@@ -307,7 +307,9 @@ class Record:
         self._take, self.free = self._mutex.take, self._mutex.free
 
     def renew(self, generation: int) -> bool:
-        """Look the key up again, for this generation; whether the record is another one now."""
+        """Look the key up again, for this generation of the configuration. Returns whether the record is another one
+        now.
+        """
         before = self.at, self._stamp
         self._definition = self._definition._replace(generation=generation)
         self._attach()
@@ -321,8 +323,9 @@ class Record:
         self.is_open = True
 
     def open_inside(self) -> bool:
-        """Take the lock while another record is open, whose lock may be wanted by a process that makes a record: so
-        nothing is looked up. Returns False, without the lock, if the record has to be looked up again.
+        """Take the lock while another record is open. Nothing is looked up then, since a process that makes a record
+        may be waiting for that other record's lock. Returns False, without the lock, if the record has to be looked up
+        again first.
         """
         answer = self._take()
         if answer:
@@ -367,7 +370,9 @@ class Record:
 
     @property
     def version(self) -> tuple[int, int]:
-        """The version of the published state, which each change makes another one. Read while the record is open."""
+        """The version of the published state, as two numbers of which at least one differs after each change; they can
+        only be compared with those of another time. The record must be open.
+        """
         return self._stamp, self.words[self._sequence]
 
     def look(self, bucket: Any) -> None:

@@ -1,14 +1,14 @@
-"""The part of a scope's state that its lanes have in common, in shared memory: from when on no call is held in any
-worker.
+"""The part of a scope's state that its lanes have in common, in shared memory: the time from which no call is held in
+any worker.
 
 Law: the hot path takes no lock. It reads one number, `quiet_from`, which is in the future while any lane of the scope
 holds calls in any worker, and is past again when none does.
 
 Theory. A lane that holds calls has an entry with the time until which it may hold them, at most LEASE seconds ahead:
 every operation on the lane renews it, and the operation that ends what holds the calls takes it away, both under the
-lane's lock as well as the scope's. A lane of a worker that died is one that the other workers' calls ask, so they
-renew its entry or take it away; an entry of which no worker makes any use runs out. Lanes beyond MOST share one entry
-that only runs out.
+lane's lock as well as the scope's. A lane of a worker that died is one that the other workers' calls ask, so they renew
+its entry or take it away; an entry of which no worker makes any use runs out. Lanes beyond MOST share one entry that
+only runs out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUIET = (-_NEVER, -_NEVER, -_NEVER, 0.0, *(0.0, -_NEVER) * MOST)
 
 
 class SharedScope:
-    """The part of a scope's state that its lanes have in common, as one worker uses it."""
+    """The part of a scope's state that its lanes have in common, in shared memory, as one worker uses it."""
 
     __slots__ = ("_entries", "_latest", "_made", "_more", "record")
 
@@ -65,8 +65,9 @@ class SharedScope:
             self.record.close()
 
     def note(self, key: float, busy: float, until: float, now: float) -> bool:
-        """Note until when the lane with this key may hold calls (`busy`, seconds), and the end of its delay. Called
-        while the lane's record is open. Returns False, and notes nothing, if the scope has to be looked up first.
+        """Note in shared memory that the lane with this key may hold calls until the time `busy`, and that its delay
+        ends at the time `until` (seconds, as `now`). The lane's record must be open. Returns False, with nothing noted,
+        if the memory has another record in the scope's place by now: then call `look_up`, and try again.
         """
         record = self.record
         if not record.open_inside():
@@ -88,7 +89,7 @@ class SharedScope:
         return True
 
     def look_up(self) -> None:
-        """Look the record up again."""
+        """Find the scope's record in shared memory again, or make it."""
         self.record.open()
         self.record.close()
 

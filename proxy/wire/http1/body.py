@@ -113,7 +113,7 @@ class ChunkedBody:
 
     def _whole_chunks(self, data: bytes, at: int, parts: list[bytes]) -> int:
         """Add the chunks from `at` on that are whole in `data` and have no extensions to `parts`, the quick way; return
-        the offset of the first other thing.
+        the offset of the first byte after them.
         """
         if self._held:
             return at
@@ -176,7 +176,7 @@ class ChunkedBody:
         self._state = _DATA if size else _TRAILERS
 
     def _line_end(self, data: bytes, at: int) -> int:
-        """Read the CRLF after a chunk's data, or what is left of it; return the offset of its end in `data`."""
+        """Read the CRLF after a chunk's data, or its second half; return the offset of its end in `data`."""
         end = min(at + self._left, len(data))
         expected = b"\r\n"[2 - self._left :]
         if not expected.startswith(data[at:end]):

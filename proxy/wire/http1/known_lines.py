@@ -1,5 +1,5 @@
-"""A cache of field lines. Most lines of a head are the very lines of an earlier one, on any connection; for these no
-expression is matched again, and no name is searched for.
+"""A cache of field lines. Most lines of a head are equal to lines of earlier heads, on any connection; such a line is
+looked up instead of being matched again.
 
 Only the Python reader uses the cache; compiled code (scan.pyx) has no need of it. The cache is bounded in number and in
 bytes, and shared by all connections of a process. A malformed line is left to the expressions of `wire.http1.syntax`,
@@ -28,11 +28,11 @@ MANY: Final = 64
 
 
 class KnownLines(Generic[AnyHead]):
-    """A cache of field lines that were found well-formed, of requests or of answers. `find` finds the names that matter
-    in a line (`wire.field_names`).
+    """A cache of field lines that were found well-formed, of requests or of answers. `find` returns those names in a
+    line that the proxy acts on (`wire.field_names`), with their values.
 
-    `heads`: heads that were read, by those of their lines that have a name that matters (an answer's status line goes
-    before them). All that is decided for a head, except for its request line, is decided by these lines.
+    `heads`: heads that were read, by those of their lines that have such a name (an answer's status line goes before
+    them). All that is decided for a head, except for its request line, is decided by these lines.
     """
 
     def __init__(self, find: Callable[[bytes], list[Any]]) -> None:
@@ -42,8 +42,8 @@ class KnownLines(Generic[AnyHead]):
         self._significant: dict[bytes, Pair] = {}
 
     def significant(self, lines: list[bytes]) -> list[bytes] | None:
-        """Return those of a head's field lines that have a name that matters, in order; None if a line is malformed or
-        there are too many.
+        """Return those of a head's field lines that have a name which the proxy acts on, in order; None if a line is
+        malformed or there are too many.
         """
         if len(lines) > MANY:
             return None
@@ -60,13 +60,13 @@ class KnownLines(Generic[AnyHead]):
         return found
 
     def pairs(self, lines: list[bytes]) -> list[Pair]:
-        """Return (name, value), both in lower case, of each of these lines, which all have a name that matters."""
+        """Return (name, value), both in lower case, of each of these lines, which `significant` has returned."""
         known = self._significant
         return [known.get(line) or self._pair(line)[0] for line in lines]
 
     def keep(self, lines: Sequence[bytes], head: AnyHead, size: int) -> None:
-        """Remember `head`, which has `size` bytes, by those of its lines that have a name that matters; unless
-        the head is too large.
+        """Remember `head`, which has `size` bytes, by those of its lines that `significant` has returned; unless the
+        head is too large.
         """
         if size <= LONGEST_HEAD:
             if len(self.heads) >= HEADS:
@@ -74,7 +74,9 @@ class KnownLines(Generic[AnyHead]):
             self.heads[lines] = head
 
     def _matters(self, line: bytes) -> bool | None:
-        """Whether a line that is not known yet has a name that matters; None if it is malformed. Remember the line."""
+        """Whether a line that is not in the cache has a name which the proxy acts on; None if it is malformed. The
+        answer is remembered, unless the line is malformed or too long.
+        """
         if FIELD_LINE(line) is None:
             return None
         found = self._pair(line)

@@ -48,7 +48,7 @@ class RequestHead(Head):
     content_length: int | None
     chunked: bool         whether the body comes chunked
     simple: bool          whether nothing is to be cut but `Connection: keep-alive`, and no field is redrive's own
-    specials: dict[bytes, bytes]   those of the names that matter which came (lower case) -> last value, in LOWER CASE
+    specials: dict[bytes, bytes]   the fields that the proxy acts on: lower-case name -> last value, in LOWER CASE
                           (b"" for Content-Length if compiled code read the head: heads share them, lengths differ)
     """
 
@@ -69,8 +69,8 @@ class RequestHead(Head):
         minor: bytes,
         found: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """Read a head that has been matched. `found`: the names that matter and their values, in lower case, if they
-        have been found already.
+        """Read a head that has been matched. `found`: those of its names that the proxy acts on and their values, in
+        lower case, if they have been found already.
         """
         self.raw = raw
         self._lowered = None
@@ -100,8 +100,8 @@ class RequestHead(Head):
 
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
-        """Return the head `raw`, whose lines that matter, but for the request line, are those of `like`, a `common`
-        head.
+        """Return the head `raw` with this method and target. Of its lines, those that the proxy acts on are equal to
+        those of `like`, a `common` head, so what they mean is taken from there.
         """
         self = RequestHead.__new__(RequestHead)
         self.raw = raw

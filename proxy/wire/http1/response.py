@@ -36,7 +36,7 @@ class ResponseHead(Head):
     chunked: bool
     simple: bool          whether it is HTTP/1.1, final, may have a body, is framed by Content-Length or chunked, and
                           nothing is to be cut but one `Connection: keep-alive`
-    specials: dict[bytes, bytes]   those of the names that matter which came (lower case) -> last value, in LOWER CASE
+    specials: dict[bytes, bytes]   the fields that the proxy acts on: lower-case name -> last value, in LOWER CASE
                           (b"" for Content-Length if compiled code read the head: heads share them, lengths differ)
     """
 
@@ -52,8 +52,8 @@ class ResponseHead(Head):
         reason: bytes | None,
         found: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """Read a head that has been matched. `found`: the names that matter and their values, in lower case, if they
-        have been found already.
+        """Read a head that has been matched. `found`: those of its names that the proxy acts on and their values, in
+        lower case, if they have been found already.
         """
         self.raw = raw
         self._lowered = None
@@ -83,8 +83,8 @@ class ResponseHead(Head):
 
     @classmethod
     def alike(cls, like: ResponseHead, raw: bytes) -> ResponseHead:
-        """Return the head `raw`, whose lines that matter, the status line among them, are those of `like`, a `common`
-        head.
+        """Return the head `raw`. Its status line, and those of its lines that the proxy acts on, are equal to those of
+        `like`, a `common` head, so what they mean is taken from there.
         """
         self = ResponseHead.__new__(ResponseHead)
         self.raw = raw
@@ -102,8 +102,8 @@ class ResponseHead(Head):
         return self
 
     def says_same(self, other: ResponseHead) -> bool:
-        """Whether both heads have the same status and the same values of the names that matter, except for the length
-        of the body. False also if the comparison would cost more than it saves.
+        """Whether both heads have the same status and the same values in the fields that the proxy acts on, except for
+        the length of the body. False also if the comparison would cost more than it saves.
         """
         return self.raw == other.raw or (self.specials is other.specials and self.status == other.status)
 

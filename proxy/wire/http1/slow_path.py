@@ -102,9 +102,9 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
 
 
 def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tuple[str, bytes | None]:
-    """Return Host's authority if it does not read as one at once, and the Host to send if it differs from what came.
-    The authority is "" if an HTTP/1.0 request has no Host, or if Host is empty and may be (`empty`: the target names
-    the destination, RFC 9112 section 3.2). Raises Refused.
+    """Return the authority that Host names, for a Host that is unusual, and the value to send if it differs from what
+    came (else None). The authority is "" if an HTTP/1.0 request has no Host, or if Host is empty and may be (`empty`:
+    the target names the destination, RFC 9112 section 3.2). Raises Refused.
     """
     host = specials.get(b"host")
     if host is None:
@@ -182,7 +182,7 @@ class Head(FieldBlock):
     specials: dict[bytes, bytes]
     content_length: int | None
 
-    #: Fields that are never forwarded as they came, and the names that matter, by their text.
+    #: Fields that are never forwarded as they came, and the names that the proxy acts on, by their text.
     _cut: ClassVar[frozenset[bytes]] = NO_NAMES
     _keys: ClassVar[dict[str, bytes]] = {}
 
@@ -220,8 +220,8 @@ class Head(FieldBlock):
         return trailers.without(self._cut | nominated)
 
     def _is_plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
-        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. False if the framing needs the
-        slow path.
+        """Read the common framing: one Content-Length of 1 to 18 digits, or chunked. Returns False if the framing needs
+        the slow path. `specials`: the fields that the proxy acts on.
         """
         length = specials.get(b"content-length")
         if length is None:

@@ -44,8 +44,8 @@ class TooMuch(Exception):  # noqa: N818 - named by what happened
 
 
 class Name:
-    """The beginning of a field's encoding, up to its value. `wire`: the bytes to forward. `kept`: fields that begin so
-    may be cached, since they are not never-indexed. `fault` and `steers`: see `Field`.
+    """The beginning of a field's encoding, up to its value. `wire`: the bytes to forward. `kept`: fields with this
+    beginning may be cached, because it does not mark them as never indexed. `fault` and `steers`: see `Field`.
     """
 
     __slots__ = ("fault", "kept", "name", "steers", "wire")
@@ -63,7 +63,8 @@ class Name:
 class Field:
     """A field. `wire`: its encoding to forward. `fault`: what is wrong with the field by itself, "" for nothing.
     `size`: what it counts for in a header list. `padded`: whether its value begins or ends with white space. `steers`:
-    whether it needs a closer look, because its name matters, it is padded, or it has a fault; most fields do not.
+    whether it needs a closer look, because the proxy acts on its name, it is padded, or it has a fault; most fields do
+    not.
     """
 
     __slots__ = ("fault", "name", "padded", "size", "steers", "value", "wire")
@@ -309,7 +310,7 @@ class PeerTable:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the sender has set its table's size to 0, and so need not do so again."""
+        """Whether the sender has set its table's size to 0, so that its later blocks need not say so again."""
         return self._table.size == 0
 
     @property

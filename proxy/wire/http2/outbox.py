@@ -33,8 +33,8 @@ GATHERED: Final = 256 * 1024
 
 class Outbox(StreamOutbox):
     """The outbox of one session. `blocked`: the transport accepts no more for now. `window`: the peer's window for the
-    connection; `frame_limit`: the largest frame that it accepts. A stream's session is notified when the stream's last
-    frame was put in.
+    connection; `frame_limit`: the largest frame that it accepts. When a stream's last frame has been put in, its
+    session is notified (`StreamSession.sent`).
     """
 
     __slots__ = (
@@ -94,8 +94,8 @@ class Outbox(StreamOutbox):
         return out[0] if len(out) == 1 else b"".join(out)
 
     def notify_streams(self) -> None:
-        """Report to streams that they may write on, and what they held, which must not be reported from within a
-        stream's own methods. `take` calls this first.
+        """Notify streams that they may write again, and have resumed ones report the body that they held. Neither may
+        be done from within a stream's own methods, so `take` does it first.
         """
         while self._writable:
             stream = self._writable.pop()
@@ -105,7 +105,7 @@ class Outbox(StreamOutbox):
             self._resumed.pop().report_held()
 
     def resumed(self, stream: Stream) -> None:
-        """Have a stream report what it held, with the next `notify_streams`."""
+        """Have a stream report the part of the body that it held, with the next `notify_streams`."""
         self._resumed.append(stream)
 
     def drained(self) -> None:

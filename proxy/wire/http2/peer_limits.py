@@ -58,7 +58,7 @@ class FrameBudget:
 
 
 class EndedStreams:
-    """The latest streams of a connection that are over, by their ids: whether we broke each of them off."""
+    """The latest streams of a connection that are over, by their ids, each with whether we broke it off."""
 
     __slots__ = ("_before", "_latest")
 
@@ -72,7 +72,7 @@ class EndedStreams:
         return bool(self._latest)
 
     def add(self, number: int, was_reset: bool) -> None:
-        """Remember a stream that is over, or how it ended in the end."""
+        """Remember a stream that is over, or change what is remembered of it. `was_reset`: we broke it off."""
         if len(self._latest) >= _REMEMBERED:
             self._before, self._latest = self._latest, {}
         self._latest[number] = was_reset

@@ -239,8 +239,8 @@ class Session(StreamSession):
             self.owner.changed()
 
     def _notify_changed(self) -> None:
-        """Notify the owner of a change, after reading: it may then close the connection, which must not happen before
-        streams got all events of what was read.
+        """Notify the owner that a stream is over, or that the number of free places has changed. Called after reading:
+        the owner may then close the connection, which must not happen before streams got all events of what was read.
         """
         if self._reading:
             self._has_changed = True
@@ -263,7 +263,7 @@ class Session(StreamSession):
         self._outbox.reply(frames.rst_stream(number, code))
 
     def _count(self, code: int) -> None:
-        """Count an error. A code that is unknown counts as INTERNAL_ERROR (RFC 9113 section 7)."""
+        """Count an error by its code. An unknown code counts as INTERNAL_ERROR (RFC 9113 section 7)."""
         self._errors[code if code < len(CODES) else INTERNAL_ERROR] += 1
 
     def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
@@ -279,7 +279,7 @@ class Session(StreamSession):
     # -- credit ---------------------------------------------------------------------------------------------------
 
     def taken(self, stream: Stream, size: int) -> None:
-        """Credit the bytes that a stream no longer holds."""
+        """Give the peer credit for `size` more bytes, which a stream no longer holds."""
         self.held -= size
         if self._withheld and self.held <= self.limits.held:
             withheld, self._withheld = self._withheld, 0
