@@ -81,7 +81,9 @@ class InitError(Exception):
 
 
 def write(file: Path, providers: Iterable[str]) -> Iterator[str]:
-    """Write a configuration to `file`, and yield what to say about it. Raises InitError, also if the file exists."""
+    """Write a configuration with these providers to `file`, and yield the lines to print about it. A provider is a name
+    that is known here, or the URL of another service. Raises InitError, also if the file exists.
+    """
     text = "".join([_HEAD, *(_stanza(name) for name in dict.fromkeys(providers))])
     text = text if text != _HEAD else f"{text}{_EMPTY}"
     try:
@@ -96,7 +98,9 @@ def write(file: Path, providers: Iterable[str]) -> Iterator[str]:
 
 
 def _stanza(named: str) -> str:
-    """The lines of an upstream: a provider's, or one for the URL of another service."""
+    """The lines of an upstream for `named`: a provider that is known here, or the URL of another service. Raises
+    InitError.
+    """
     if named in PROVIDERS:
         return PROVIDERS[named]
     if not named.startswith(("http://", "https://")):

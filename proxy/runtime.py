@@ -295,12 +295,14 @@ class DataPath:
         return site
 
     async def shut(self, sites: Sequence[web.SockSite]) -> None:
-        """Stop accepting on a listener, and serve the connections that were already waiting in its queues."""
+        """Stop accepting on a listener (`sites`, as `open` returned them), and serve the connections that were already
+        waiting in its queues.
+        """
         for site in sites:
             await self.close_listener(await self.leave(site))
 
     def sockets(self, sites: Sequence[web.SockSite]) -> list[socket.socket]:
-        """Return the listening sockets of a listener."""
+        """Return the listening sockets of a listener (`sites`, as `open` returned them)."""
         return [self._opened[site][1] for site in sites]
 
     async def leave(self, site: web.SockSite, *, gone: bool = True) -> socket.socket:
@@ -459,7 +461,7 @@ class DataPath:
     async def close(self, *, at_once: bool = False) -> int:
         """Close everything (listeners, connections of both sides, timers, look-ups), and return the number of calls
         that were cut. A step that takes too long is abandoned. The log is complete except for lines of which the write
-        is under way.
+        is under way. `at_once` has no effect: it is part of the interface, for `Workers`.
         """
         cut = self.in_flight
         self.refuse()

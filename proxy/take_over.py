@@ -110,7 +110,7 @@ class Predecessor:
     _peer: _Peer
 
     def replace(self) -> None:
-        """Tell it that this process serves; return when it accepts no more successors, or has ended."""
+        """Tell the predecessor that this process serves; return once it accepts no more successors, or has ended."""
         with contextlib.suppress(OSError, TakeOverError), self._peer.sock:
             self._peer.say({"serving": True})
             self._peer.hear()
@@ -229,7 +229,9 @@ class Offer:
         self._conversations.begin(self._converse(sock, pid))
 
     async def _converse(self, sock: socket.socket, pid: int) -> None:
-        """Give the listeners to a process that has connected, and wait until it serves or has ended."""
+        """Give the listeners to the process `pid`, which has connected on `sock`, and wait until it serves or has
+        ended.
+        """
         peer, release = _Peer(sock), ""
         try:
             release = await self._give(peer)

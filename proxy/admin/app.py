@@ -241,7 +241,9 @@ async def whole_body(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def _last(status: int, detail: str) -> web.Response:
-    """Make a refusal after which the connection is closed, because it is not known where the next request begins."""
+    """Make a refusal, with `detail` as its text, after which the connection is closed, because it is not known where
+    the next request begins.
+    """
     refused = refusal(status, detail)
     refused.force_close()
     return refused

@@ -63,8 +63,8 @@ def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
 
 
 def _hedging(label: str, strategy: Strategy, hedges: Hedges, now: float) -> dict[str, Any]:
-    """The bound on hedges, shown as a bucket whose level is the number of hedges that are left, with the measured
-    delay.
+    """The bound on the hedges of a strategy, shown as a bucket `label` whose level is the number of hedges that are
+    still allowed, with the delay after which hedges are sent (measured, if it is a percentile).
     """
     sent, calls = hedges.counts(now)
     most = math.floor((strategy.extra or 0.0) * calls + EPSILON)

@@ -190,7 +190,9 @@ class AdminConnection(web.RequestHandler):
             self._end_body(request)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer the requests that have arrived completely, then close."""
+        """Note that the client sends no more, and close once the requests that have arrived completely are answered.
+        Returns True if any is still to be answered, which keeps our own direction open.
+        """
         self.said_all = True
         self._ended.set()
         if self._asked is not None:

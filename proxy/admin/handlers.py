@@ -53,7 +53,7 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 
 
 def refusal(status: int, detail: str) -> web.Response:
-    """Make a refusal: a line of plain text."""
+    """Make a refusal with this status and a line of plain text, `detail`."""
     return web.Response(status=status, text=f"{detail}\n")
 
 
@@ -337,7 +337,9 @@ def _uncollected(made: Callable[[], _T]) -> _T:
 
 
 async def _send(request: web.Request, body: bytes, kind: str, status: int = 200) -> web.StreamResponse:
-    """Answer with a body, in pieces if it is large: to give the system megabytes at once would block the loop."""
+    """Answer with a body of the media type `kind`, in pieces if it is large: to give the system megabytes at once would
+    block the loop.
+    """
     if len(body) <= PIECE:
         return web.Response(status=status, body=body, headers={"Content-Type": kind})
     response = web.StreamResponse(status=status, headers={"Content-Type": kind})

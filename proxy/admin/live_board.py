@@ -84,7 +84,7 @@ class LiveBoard:
         self.wait = _LOOK
 
     async def keep_sampling(self, closing: asyncio.Event) -> None:
-        """Take samples until the application shuts down."""
+        """Take samples until `closing` is set, when the application shuts down."""
         while not closing.is_set():
             await self._view.refresh()
             began = self._clock()
@@ -282,8 +282,8 @@ async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class EventReader:
-    """A reader of `/events`: what it was sent, and what it is sent next. `most` is the parameter of its request, as
-    text.
+    """A reader of `/events`: what it was sent, and what it is sent next. `most`: the most calls that it is sent with
+    each update, as the text of its request's parameter; "" for all.
     """
 
     def __init__(self, request: web.Request, view: View, board: LiveBoard) -> None:

@@ -144,8 +144,8 @@ class Timeline:
         self._shown.add(label)
 
     def end(self) -> None:
-        """End a sample. Forget upstreams that have been quiet for as long as a ring is, and buckets that are no longer
-        there.
+        """End a sample. Forget upstreams that have been quiet for as long as samples are kept, and buckets that no
+        longer exist.
         """
         number = self._number + 1
         if number > 1:

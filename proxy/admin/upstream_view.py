@@ -179,7 +179,9 @@ async def live(
     room: WaitingRoom = NO_ROOM,
     weather: WeatherLog = NO_WEATHER,
 ) -> list[Live]:
-    """The counters of every named upstream in file order, then those of other labels that have been counted."""
+    """The counters of every named upstream in file order, then those of other labels that have been counted. `room`:
+    where held calls wait; `weather`: the limits and outages of upstreams.
+    """
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)

@@ -29,8 +29,9 @@ def by_upstream(lanes: Iterable[LaneWeather]) -> dict[str, list[LaneWeather]]:
 
 
 def held(lanes: Iterable[LaneWeather], *, waiting: int, every: int) -> dict[str, int]:
-    """The number of an upstream's held calls by cause. `waiting`: its calls that wait for a place under a `max`;
-    `every`: all of its held calls. The rest is held by a rate bucket or the adaptive limiter.
+    """The number of an upstream's held calls by cause: those held in `lanes` by what each lane says, those that wait
+    for a place under a `max` (`waiting`), and the rest of all its held calls (`every`), which a rate bucket or the
+    adaptive limiter holds.
     """
     found: Counter[str] = Counter()
     for lane in lanes:
@@ -41,7 +42,9 @@ def held(lanes: Iterable[LaneWeather], *, waiting: int, every: int) -> dict[str,
 
 
 def limits(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Samples:
-    """The samples of a gauge, by upstream and endpoint: the lowest limit, infinity where there is none."""
+    """The samples of a gauge, by upstream and endpoint: the lowest limit, infinity where there is none. `found`: the
+    lanes of each upstream, by its label.
+    """
     return [
         ((upstream.label, label), min((lane.limit for lane in lanes), default=NO_LIMIT))
         for upstream, label, lanes in _endpoints(found, router)
@@ -50,7 +53,7 @@ def limits(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Sample
 
 def outages(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Samples:
     """The samples of a gauge, by upstream and endpoint: 1 where there is an outage, of the endpoint or one of its
-    routes.
+    routes. `found`: the lanes of each upstream, by its label.
     """
     return [
         ((upstream.label, label), float(any(lane.is_out for lane in lanes)))
@@ -59,7 +62,9 @@ def outages(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Sampl
 
 
 def remaining(found: Mapping[str, Sequence[LaneWeather]]) -> Samples:
-    """The samples of a gauge, by upstream and the limit's name: the least that is left of it."""
+    """The samples of a gauge, by upstream and the name of one of its own limits: the least that is left of that limit.
+    `found`: the lanes of each upstream, by its label.
+    """
     return [
         ((label, name), left)
         for label, lanes in found.items()
@@ -70,7 +75,9 @@ def remaining(found: Mapping[str, Sequence[LaneWeather]]) -> Samples:
 def _endpoints(
     found: Mapping[str, Sequence[LaneWeather]], router: Router
 ) -> Iterable[tuple[Upstream, str, list[LaneWeather]]]:
-    """Each endpoint of each upstream, with its lanes; "" for all endpoints of an upstream whose requests name them."""
+    """For each endpoint of each upstream: the upstream, the endpoint's label, and the lanes of its calls. The label is
+    "" for all endpoints of an upstream whose requests name them. `found`: the lanes of each upstream, by its label.
+    """
     unmatched = [router.fallback] if router.fallback.label in found else []
     for upstream in (*router.upstreams, *unmatched):
         lanes = found.get(upstream.label, ())
@@ -83,8 +90,8 @@ def _endpoints(
 
 
 def rows(log: WeatherLog, lanes: Iterable[LaneWeather], now: float) -> list[dict[str, Any]]:
-    """The limits and outages of an upstream that hold calls, and the lanes in which its calls are held, for JSON. `log`
-    knows the evidence.
+    """The limits and outages of an upstream that hold calls, and the lanes in which its calls are held, for JSON.
+    `log`: where the evidence for each limit and outage is looked up.
     """
     return [_row(log, lane, now) for lane in lanes if not lane.observed]
 
@@ -134,14 +141,16 @@ def holding(row: Mapping[str, Any]) -> list[str]:
 
 
 def _waits(lane: Mapping[str, Any]) -> str:
-    """A sentence about the calls that wait for what is left of the upstream's limits."""
+    """A sentence about the calls of a lane that wait because too little is left of the upstream's own limits. `lane`: a
+    row of `rows`.
+    """
     left = ", ".join(f"{rest:g} of {name}" for name, rest in (lane["left"] or {}).items())
     said = f"; answers said that {left} is left" if left else ""
     return f"{lane['held_calls']} calls wait for what is left of the upstream's limits (ahead){said}"
 
 
 def _sentence(lane: Mapping[str, Any]) -> str:
-    """An outage or a limit in a sentence."""
+    """The outage or the limit of a lane in a sentence. `lane`: a row of `rows`."""
     outage, limit, who = lane["outage"], lane["limit"], lane["callers"]
     where = " ".join(filter(None, [lane["endpoint"], "" if who == "everybody" else f"({who})"]))
     if outage:

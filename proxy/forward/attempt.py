@@ -278,7 +278,7 @@ class Attempt(Listener):
             self._peeked()
 
     def on_fault(self, fault: Fault) -> None:
-        """Note, or report, that the stream broke."""
+        """Report that the stream broke; if the answer is kept while its call waits, only note the fault."""
         self.stream, self.sent_on = None, self.stream
         if self.state is HOLDING:
             self.fault = fault
@@ -323,8 +323,8 @@ class Attempt(Listener):
             self._peeked()
 
     def stop_keeping(self) -> bool:
-        """Report an answer that is kept only until it is whole, with its body so far. Returns False if it is not kept,
-        or if its beginning is waited for.
+        """Report an answer that is kept only until it is whole, with its body so far, and return True. Return False,
+        and do nothing, if it is not kept, or is kept because the beginning of its body has yet to be judged.
         """
         if not self.waits or self.body_wait is None or not self.body_wait.over:
             return False

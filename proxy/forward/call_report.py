@@ -21,8 +21,8 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
-    """Return the record of a call, filled with what its request and its answer say; `add_success` or `add_call` adds
-    the attempts. `started`, `ended`: seconds.
+    """Return the record of a call, filled with what its request and its answer (`delivery`) say; `add_success` or
+    `add_call` adds the attempts. `started`, `ended`: seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -44,7 +44,9 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
 
 
 def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKeys[ScopeState] | None) -> None:
-    """Add the course of a call for which nothing had to be decided. `keys`: the credential that its attempt carried."""
+    """Add to a record the course of a call for which nothing had to be decided. `first`: its only attempt; `bytes_in`:
+    the bytes of the request's body; `keys`: the choice of the credential that the attempt carried, None for none.
+    """
     record.outcome = SUCCESS
     record.attempts = 1
     record.bytes_in = bytes_in
@@ -58,7 +60,9 @@ def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKey
 
 
 def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
-    """Add the course of a decided call. `endpoint`: where its last attempt went, "" if none was made."""
+    """Add to a record the course of a decided call. `bytes_in`: the bytes of the request's body; `endpoint`: where its
+    last attempt went, "" if none was made.
+    """
     attempts, history = call.attempts, tuple(call.history)
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
     record.outcome = outcome
@@ -94,7 +98,7 @@ def agent_of(user_agent: str | None) -> str:
 
 
 def _keyed(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState]) -> AttemptRecord:
-    """Return the record of the only attempt of a call, which carried a credential."""
+    """Return the record of the only attempt of a call, `first`, which carried the credential that `keys` chose."""
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
     )

@@ -86,8 +86,8 @@ class Delivery:
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Forward the head of an answer for which nothing had to be decided, without the fields of these lower-case
-        names and with the lines `add`; and `data`, the beginning of its body, or all of it if `end`.
+        """Forward the head of an answer for which nothing had to be decided, without the fields of the lower-case names
+        `drop`, and with the lines `add`. `data`: the beginning of its body, or all of it if `end`, with its trailers.
         """
         direct = self.direct
         if direct is not None:
@@ -228,8 +228,9 @@ class Delivery:
 
 
 def error_event(watch: StreamWatch | UsageReader | None, head: ResponseHead) -> bytes:
-    """Return the provider's own event for an error of its server; b"" if it can't be written into this answer, because
-    that has a length or a coding, or broke within an event.
+    """Return the event by which the provider itself reports an error of its server in a stream of events, so that the
+    SDK reports one; b"" if it can't be written after what has gone to the app: the answer has a length or a coding, or
+    broke within an event. `watch`: the reader of the answer.
     """
     reads = watch.watch if isinstance(watch, UsageReader) else watch
     if reads is None or reads.ends is None or not reads.is_between_events:

@@ -29,7 +29,7 @@ class Worded:
 
 
 def words_of(policy: Policy) -> ErrorWords | None:
-    """Return the words of the first dialect of a policy that has any."""
+    """Return the form of errors (`errors`) of the first of a policy's dialects that has one; None if none has."""
     return next((dialect.errors for dialect in policy.classify.dialects if dialect.errors is not None), None)
 
 

@@ -125,7 +125,9 @@ class Exchange(AttemptOwner):
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
-        """Begin a call, whose request's head is whole; `body` came with it, all of it if `done`."""
+        """Begin the call of a request whose head is whole. `body`: the part of its body that came with the head, all of
+        it if `done`, with its `trailers`.
+        """
         context, delivery = self.context, self.delivery
         app, direct = delivery.app, delivery.direct
         self.plan = plan
@@ -165,7 +167,9 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def _start_decided(self, now: float, body: bytes, done: bool, trailers: Trailers | None) -> None:
-        """Begin a call for which something may have to be decided, so that its `Call` exists from the start."""
+        """Begin a call for which something may have to be decided, so that its `Call` exists from the start. `body`:
+        the part of the request's body that came with the head, all of it if `done`, with its `trailers`.
+        """
         head, idle, app = self.plan.head, self.plan.policy.timeouts.idle, self.delivery.app
         self.flights.clear()
         self._undecided.release()
@@ -467,8 +471,9 @@ class Exchange(AttemptOwner):
             self._pump(self.upload)
 
     def begun(self, attempt: Attempt) -> None:
-        """Note that a request has begun to be sent. Hedges that are sent at once with it need its body from the
-        beginning, so nothing of it is released before the last of them has begun.
+        """Note that an attempt's request has begun to be sent. If the request's body has outgrown its buffer, sent
+        bytes are freed only once all attempts that are sent at this moment (hedges) have begun, since each sends the
+        body from its beginning.
         """
         upload = self.upload
         self._note_sent(attempt)

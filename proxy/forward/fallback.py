@@ -39,8 +39,8 @@ _NO_NAMES: frozenset[bytes] = frozenset()
 
 
 class StaysError(Exception):
-    """Raised for a request that an upstream can't take over. Its text is a clause for the log, which quotes nothing of
-    it.
+    """Raised if an upstream can't take a request over. Its text is a clause for the log, which quotes nothing of the
+    request.
     """
 
 
@@ -89,8 +89,8 @@ class Journey:
     # -- to the next upstream -------------------------------------------------------------------------------------
 
     def prepare(self, entry: Fallback, upload: Upload | None) -> None:
-        """Build the request for the upstream that this fallback entry names. Raises StaysError if that is
-        impossible.
+        """Build the request for the upstream that this fallback entry names. `upload`: the request's body, None if it
+        has none. Raises StaysError if that is impossible.
         """
         self._forget()
         self.ahead = self._leg(entry, upload)
@@ -106,7 +106,9 @@ class Journey:
         return ""
 
     def go_on(self, attempts: int, upload: Upload | None) -> Plan:
-        """Go on to the upstream that was prepared last, after `attempts` attempts in all; return the plan for it."""
+        """Go on to the upstream that was prepared last, after `attempts` attempts in all; return the plan for it.
+        `upload`: the request's body, None if it has none.
+        """
         leg, self.ahead = self.ahead, None
         assert leg is not None
         if self.leg is not None and self.leg.body is not None:
@@ -180,7 +182,7 @@ class Journey:
     # -- what is different ----------------------------------------------------------------------------------------
 
     def body_for(self, upload: Upload) -> Replay:
-        """Return the body that attempts send now."""
+        """Return the request's body that attempts send now: `upload`'s, or the one that the fallback entry changed."""
         return upload.replay if self.leg is None or self.leg.body is None else self.leg.body
 
     def trailers_came(self, upload: Upload) -> None:
@@ -202,7 +204,9 @@ class Journey:
         return self.policies[place - 1] if place else self.first.policy
 
     def dropped(self, attempt: int) -> frozenset[bytes]:
-        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded."""
+        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded: cookies, if
+        another upstream than the one that the app asked has sent it.
+        """
         return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
 
     def close(self) -> None:
@@ -218,7 +222,9 @@ class Journey:
 
 
 def body_of(upload: Upload | None, journey: Journey | None) -> Replay | None:
-    """Return the request's body that attempts send; at a fallback's upstream it may be a changed one."""
+    """Return the request's body that attempts send now, None if it has none; at the upstream of a fallback it may be a
+    changed one. `upload`: the body as the app sends it; `journey`: None for a call that can't fall back.
+    """
     if upload is None:
         return None
     return upload.replay if journey is None else journey.body_for(upload)

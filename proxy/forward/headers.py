@@ -162,7 +162,9 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
 
 
 def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, grpc: bool) -> None:
-    """Add the fields by which the app's SDK learns that the proxy has retried already."""
+    """Add to the `changes` of an answer the fields by which the app's SDK learns that the proxy has retried already, so
+    that it doesn't. `fields`: the answer's own, None if the answer is the proxy's.
+    """
     if grpc:
         changes.put("grpc-retry-pushback-ms", "-1")
         if fields is not None and fields.get_all("x-should-retry"):
@@ -223,7 +225,10 @@ def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = Fa
 def proxy_status(
     outcome: Outcome, attempts: int, *, status: int | None = None, error: str = "", detail: str = ""
 ) -> str:
-    """Return a member of the Proxy-Status list (RFC 9209 section 2; parameters are RFC 8941 items)."""
+    """Return a member of the Proxy-Status list (RFC 9209 section 2; parameters are RFC 8941 items). `attempts`: how
+    many were made; `status`: the upstream's; `error`: the RFC 9209 error type, "" if the answer is an upstream's;
+    `detail`: the text of `details`, "" for none.
+    """
     parts = ["redrive"]
     if error:
         parts.append(f"error={error}")
@@ -316,14 +321,16 @@ def _edit(changes: Changes, edits: HeaderEdits) -> None:
 
 @lru_cache(maxsize=64)
 def via_line(name: str, version: str) -> bytes:
-    """Return our Via line: the version is that of the message which came (RFC 9110 section 7.6.3). No name, no line."""
+    """Return our Via line; b"" without a `name`. `version`: the version of HTTP in which the message came (RFC 9110
+    section 7.6.3).
+    """
     return f"Via: {version} {name}\r\n".encode("ascii") if name else b""
 
 
 @lru_cache(maxsize=64)
 def way_line(name: str, version: str, via: bool) -> bytes:
     """Return the line by which a loop of requests is detected: Via, or, if `via` is false, a field of our own that no
-    server acts upon.
+    server acts upon. `name`: the proxy's; `version`: that of HTTP in which the request came.
     """
     return via_line(name, version) if via else f"X-Redrive-Loop: {name}\r\n".encode("ascii")
 
@@ -365,26 +372,29 @@ def plain_lines(name: str, version: str, count: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
-    """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, and `Via` or the line
-    that detects loops in its place.
+    """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, and the line that
+    detects loops (see `way_line`, which has the other parameters).
     """
     return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
 
 
 @lru_cache(maxsize=256)
 def _failure_lines(name: str, version: str, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
-    """Return the lines to add to the answer of a call that was retried, or of a failure that could not be."""
+    """Return the lines to add to an upstream's answer to a call that was retried, or whose failure could not be
+    retried: the number of attempts, Proxy-Status (`status`: the upstream's; `detail`: the text of `details`) and Via
+    (`name` and `version`, see `via_line`).
+    """
     said = proxy_status(outcome, attempts, status=status, detail=detail)
     return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, version)
 
 
 def is_plain(policy: Policy) -> bool:
-    """Whether a policy changes nothing about a request but the count and Via."""
+    """Whether a policy changes nothing about a request but the count of attempts and Via."""
     edits = policy.request_headers
     return not (policy.attempt_headers or edits.set or edits.remove or policy.idempotency_key.inject)
 
 
 def answers_plainly(policy: Policy) -> bool:
-    """Whether a policy changes nothing about an answer but the count and Via."""
+    """Whether a policy changes nothing about an answer but the count of attempts and Via."""
     edits = policy.response_headers
     return not (policy.attempt_headers or edits.set or edits.remove)

@@ -34,7 +34,8 @@ _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502
 class OwnAnswer:
     """An answer of the proxy's own. `retry_after`: seconds for a Retry-After field, which only a 429 or 503 gets;
     `grpc_status`: the status for a gRPC call, if it is not the one that `status` maps to; `changes`: further fields.
-    `request`: the request that is answered, and `policy` its policy: they say in whose words the error is told.
+    `request`: the request that is answered, and `policy` its policy, which decide the format of the error (see
+    `proxy.forward.error_words`); None: problem+json.
     """
 
     status: int
@@ -74,7 +75,7 @@ class OwnAnswer:
         return f"redrive: {self.detail or self.title} ({times}, {self.outcome.value})"
 
     def _worded(self) -> Worded:
-        """Return the error as the client reads it."""
+        """Return the error in the format that its client reads: problem+json, the provider's own, XML, or text."""
         members: dict[str, Any] = {
             "type": problem_type(self.status, self.outcome),
             "status": self.status,
@@ -130,7 +131,9 @@ def answer_of(action: Answer, call: CallState, before: str = "") -> tuple[int, b
 
 
 def _with_place(detail: str, call: CallState) -> str:
-    """Return the reason of an answer with the endpoint that its last attempt went to, if that attempt gave it."""
+    """Return the reason `detail` of an answer, with the endpoint of the call's last attempt if the reason is that
+    attempt's.
+    """
     last = call.history[-1] if call.history else None
     if last is None or not last.endpoint or last.detail != detail:
         return detail
@@ -143,7 +146,8 @@ def _with_place(detail: str, call: CallState) -> str:
 
 def given_up_answer(call: CallState, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
     """Return the field lines of the trailers-only answer that a gRPC call gets instead of `head`, an upstream's HTTP
-    error, with which it ends: clients obey a pushback only beside a grpc-status (contract, section 12).
+    error, with which it ends: clients obey a pushback only beside a grpc-status (contract, section 12). `via`: the name
+    in our Via line.
     """
     status = head.status
     end = CallEnd(
@@ -160,8 +164,8 @@ def given_up_answer(call: CallState, head: ResponseHead, via: str, *, outcome: O
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:
-    """Return field lines and body of the 200 for OPTIONS and TRACE that are not forwarded (RFC 9110 sections 7.6.2,
-    9.3.7, 9.3.8).
+    """Return the field lines, with those that `changes` adds, and the body of the 200 for an OPTIONS or TRACE that is
+    not forwarded (RFC 9110 sections 7.6.2, 9.3.7, 9.3.8).
 
     A TRACE shows the request as it came, without fields that are likely to hold secrets.
     """

@@ -339,8 +339,9 @@ class Plan:
     ) -> PreparedRequest:
         """Return the request as attempt `number` of any plan sends it to this origin.
 
-        `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call. `drop` and `add`
-        are lower-case names and lines beside those of the policy.
+        `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call, None if none
+        was. `drop`: lower-case names of fields to leave out, and `add`: lines to add, both in addition to what the
+        policy changes.
         """
         prepared = self.plain_request(origin, number, via)
         if is_plain(self.policy) and b"grpc-timeout" not in self.head.specials:
@@ -352,8 +353,8 @@ class Plan:
         return prepared
 
     def keyed_request(self, origin: Origin, via: str, key: int) -> PreparedRequest:
-        """Return the request as the first attempt sends it with the credential of number `key` (see
-        `first_request`).
+        """Return the request as the first attempt sends it with the credential of number `key`; an earlier request's
+        object is reused, as in `first_request`. `via`: the name in our Via line.
         """
         credentials = self.policy.credentials
         assert credentials is not None  # it has a number
@@ -392,8 +393,8 @@ class Plan:
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether two requests have the same fields among those that decide anything. The body's length decides nothing;
-    the app's timeout is compared by the caller.
+    """Whether two requests, of which these are the fields that decide anything, have the same ones. The body's length
+    decides nothing; the app's timeout is compared by the caller.
     """
     if len(some) != len(others):
         return False

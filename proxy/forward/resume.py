@@ -137,7 +137,9 @@ def resumer_of(plan: Plan, attempt: Attempt, wall: float) -> Resumer | None:
 
 
 def _range_of(head: ResponseHead) -> tuple[int, int, int] | None:
-    """Return the first byte of a 206's only range, the byte after its last one, and the whole length."""
+    """Return the first byte of a 206's only range, the byte after its last one, and the whole length; None if its
+    Content-Range does not say them.
+    """
     said = head.get_all("content-range")
     match = _RANGE(said[0].encode("latin-1")) if len(said) == 1 else None
     if match is None:
@@ -147,8 +149,8 @@ def _range_of(head: ResponseHead) -> tuple[int, int, int] | None:
 
 
 def may_add(request: Request, wall: float) -> bool:
-    """Whether a Range and If-Range may be added to the request, and its conditions left out: no signature covers
-    them.
+    """Whether a Range and If-Range may be added to a request, and its conditions left out: nothing signs the request,
+    or a signature that does not cover them and is not too old yet. `wall`: seconds since the epoch.
     """
     fields = request.fields
     values = fields.get_all("authorization")

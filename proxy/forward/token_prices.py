@@ -24,7 +24,9 @@ from proxy.transport.replay_buffer import PIECE, Replay
 
 
 def awaits_body(plan: Plan, upload: Upload) -> bool:
-    """Whether the call waits for more of its request's body before it begins."""
+    """Whether a call waits for more of its request's body, `upload`, before it begins, because its price depends on the
+    body.
+    """
     if plan.policy.tokens is None or plan.head.expect_continue:
         return False
     replay = upload.replay

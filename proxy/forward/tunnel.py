@@ -69,7 +69,9 @@ class TunnelSender(Sender):
 
 
 class AnsweredDelivery(Delivery):
-    """The delivery of a tunnel whose CONNECT was answered before anything was dialled: only bytes, or the end."""
+    """The delivery of a tunnel whose CONNECT was answered before anything was dialled: what is left to deliver is the
+    tunnel's bytes, or that it is broken off.
+    """
 
     __slots__ = ()
 
@@ -115,7 +117,7 @@ class AutoTunnel(Exchange):
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
-        """Begin the call of a CONNECT, whose head is whole."""
+        """Begin the call of a CONNECT, whose head is whole. `body`: the bytes that came with it."""
         self.plan = cast(TunnelPlan, plan)
         if not self.plan.at_once:
             super().start(plan, now, body, done, trailers)
@@ -259,9 +261,9 @@ class AutoTunnel(Exchange):
 
 
 class TunnelPlan(Plan):
-    """The plan of a CONNECT. `report_blind`: called if an `auto` tunnel is blind; `at_once`: the CONNECT is answered
-    before anything is dialled; `goes_elsewhere`: the tunnel is dialled not to all of its policy's endpoints, but to the
-    one that it names, or to another port of it.
+    """The plan of a CONNECT. `report_blind`: called if an `auto` tunnel is blind, None for other tunnels; `at_once`:
+    the CONNECT is answered before anything is dialled; `goes_elsewhere`: the tunnel is dialled not to all of its
+    policy's endpoints, but to the one that the CONNECT names, or to another port of it.
     """
 
     __slots__ = ("at_once", "goes_elsewhere", "report_blind")

@@ -39,7 +39,10 @@ class Undecided:
         self.traffic: Traffic | None = None
 
     def pass_gates(self, scope: ScopeState, app: NamedApp | None, now: float) -> bool:
-        """Choose the call's credential, if its policy has any, and let it pass all gates (see `at_once.pass_gates`)."""
+        """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
+        attempt costs; return False, with nothing taken, if any of them might hold it. `app`: the call's app, None if it
+        has no name.
+        """
         if scope.keys is None:
             return pass_gates(scope, app, now)
         self.keys = CallKeys(scope.keys, now)
@@ -71,7 +74,7 @@ class Undecided:
         self.body = body
 
     def send(self, plan: Plan, stream: UpstreamStream, via: str) -> None:
-        """Send the request of the attempt that was begun."""
+        """Send the request of the attempt that was begun on `stream`. `via`: the name in our Via line."""
         first, keys = self.first, self.keys
         assert first is not None  # it was begun
         prepared = plan.prepared if keys is None else plan.keyed_request(first.origin, via, keys.key)
@@ -99,7 +102,7 @@ class Undecided:
         succeeded(scope, scope if self.keys is None else self.keys.lane, app, now)
 
     def report(self, plan: Plan, delivery: Delivery, started: float, now: float) -> None:
-        """Report the call, which has succeeded, to the observers."""
+        """Report the call, which began at `started` and has succeeded, to the observers."""
         context, first, body = delivery.context, self.first, self.body
         assert first is not None  # it was begun
         record = report_of(plan, delivery, started, now)

@@ -57,7 +57,7 @@ class Upload:
 
     def settle(self, flights: Collection[Attempt]) -> None:
         """Read more of the body from the app as long as the attempts `flights` keep up with sending it, or unsent bytes
-        can be kept; else pause the app.
+        can be kept; else pause the app. Free the bytes that no attempt has to send any more.
         """
         replay = self.replay
         cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]

@@ -120,8 +120,8 @@ class Driver:
         """Note that the call has ended."""
 
     def call_elsewhere(self, entry: Fallback) -> Call:
-        """Return the `Call` of another upstream, on which this call goes on; only for calls that may go on to other
-        upstreams.
+        """Return the `Call` that continues this call at the upstream of a fallback entry; for calls that may fall back
+        only.
         """
         raise NotImplementedError
 

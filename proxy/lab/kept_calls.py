@@ -67,8 +67,8 @@ def kept_call(settings: Settings, kept: Kept) -> KeptCall:
 
 
 def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[str]) -> Chosen:
-    """The choice, changed to the route that the recorded call took; that route may have been chosen by header fields,
-    which are not recorded.
+    """The choice of a policy, changed to that of the route that the recorded call took, which may have been chosen by
+    header fields that are not recorded. What a reader has to know about that is added to `notes`.
     """
     upstream = settings.router.by_name.get(kept["upstream"])
     routes = () if upstream is None else upstream.routes

@@ -56,7 +56,7 @@ class AccessLog:
         self.configure(console=console, level=level)
 
     def configure(self, *, console: bool, level: Level) -> None:
-        """Change the log's form and level, after a reload."""
+        """Change the log's form (`console`: lines for people, else JSON) and level, after a reload."""
         self.catch_up()
         self._level = level
         self._console = console

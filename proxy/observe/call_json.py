@@ -100,7 +100,7 @@ def _front(endpoint: str, protocol: str, more: str) -> str:
 
 def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
     """The JSON of the only attempt of a call that succeeded at once and has no history: the part before its duration,
-    and the part after it.
+    and the part after it. `sent_by`: the version of HTTP that it was sent in.
     """
     said = f',{_SPOKEN[sent_by]}"status":{status},"class":"success","decision":"delivered"}}'
     return '{"attempt":1,"start":0.0,"duration":', said
@@ -109,7 +109,8 @@ def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
 @lru_cache(maxsize=_REPEATED)
 def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str) -> tuple[str, str, str]:
     """The JSON of a call that succeeded at once and has nothing special: the part before its duration, the part between
-    its byte counts and its attempt's duration, and the part after that.
+    its byte counts and its attempt's duration, and the part after that. `protocol`: the version of HTTP that the app
+    spoke; `sent_by`: the one that the attempt was sent in.
     """
     before, after = _only_sending(status, sent_by)
     return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, after + _END

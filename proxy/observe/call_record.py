@@ -106,7 +106,9 @@ class CallRecord:
 
 
 def was_sent_once(attempts: int, outcome: Outcome, history: Sequence[AttemptRecord]) -> bool:
-    """Whether a call succeeded with its first attempt. A gate may have held the call before that."""
+    """Whether a call with these attempts, this outcome and this history succeeded with its first attempt. A gate may
+    have held the call before that.
+    """
     return attempts == 1 and outcome is SUCCESS and len(history) < 2
 
 
@@ -127,7 +129,9 @@ def refused(  # noqa: PLR0913  a record is built
     misdirected, looping or unmatched, or it is meant for the proxy itself (Max-Forwards: 0, `OPTIONS *`), with the
     outcome success.
 
-    `method`, `authority` and `path` are as much as could be read. The record's duration is zero.
+    `wall`: seconds since the epoch; `client`: the app's address; `detail`: the reason; `method`, `authority` and
+    `path`: as much as could be read; `bytes_out`: the bytes of the answer's body; `protocol`: the version of HTTP that
+    the app spoke. The record's duration is zero.
     """
     return CallRecord(
         *(wall, 0.0, 0.0, NO_POLICY, method, authority, path, client, status, outcome, 0, 0, bytes_out, "", (), detail),
@@ -154,8 +158,9 @@ class Observer(Protocol):
         ...
 
     def resumed(self, policy: Policy, result: str, size: int) -> None:
-        """Take what became of a resumption of an answer that broke, and the bytes that it brought (contract, section
-        15): `done`, `broke` (it broke too), `rejected` (it was not the rest), `refused` (none was made), `observed`.
+        """Count the `result` of a resumption of an answer that broke, and its `size`, the bytes that it brought
+        (contract, section 15): `done`, `broke` (it broke too), `rejected` (it was not the rest), `refused` (none was
+        made), `observed`.
         """
         ...
 

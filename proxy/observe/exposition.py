@@ -107,7 +107,7 @@ class _Collector:
 
 
 def _by_place(every: list[Series]) -> Iterator[Any]:
-    """The metric families that are labelled by upstream, and most also by route."""
+    """The metric families that are labelled by upstream, and most also by route, made from all series (`every`)."""
 
     def made(name: str, help_: str, read: Callable[[Series], Iterable[tuple[Any, float]]], *labels: str) -> Any:
         samples = (((s.upstream, s.route, *_several(of)), count) for s in every for of, count in read(s))
@@ -275,8 +275,8 @@ def _several(of: Any) -> tuple[Any, ...]:
 
 
 def _family(kind: str, name: str, help_: str, labels: str | tuple[str, ...], value: Any) -> Any:
-    """A metric family. `value` is one number, or pairs of a label's value (a tuple if there are several labels) and a
-    number.
+    """A metric family of the type `kind` (counter, gauge, …), with `help_` as its text. `value` is one number, or pairs
+    of a label's value (a tuple if there are several labels) and a number.
     """
     from prometheus_client import core
 

@@ -104,7 +104,8 @@ def place(path: str, value: Any, *, argument: bool = False) -> str:
 
 
 def config(value: Any, name: str = "", *, hidden: bool = False) -> Any:
-    """A configuration in the form in which it may be shown: the same shape, with credentials masked.
+    """A configuration in the form in which it may be shown: the same shape, with credentials masked. `name`: the key
+    that `value` has in it; `hidden`: mask every value, since a key above says that they are secrets.
 
     Every value that `headers: … set:` adds is masked, since that is where people put API keys under any name, and so
     are the values of a rule's `header:` and every argument of a custom strategy that is not plainly harmless.

@@ -128,13 +128,13 @@ RATIOS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
 class Series:
     """Everything that is counted for one pair of upstream and route.
 
-    `at_once` counts the calls that succeeded with their first attempt, by status // 100; `outcomes` and `results` do
-    not include them, and they are added when those are read. `grpc`: gRPC calls by the status that the app got.
-    `apps`: the calls, retries and denials of each app, if the configuration names apps. `tokens`: a language
-    model's tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a multiple of their estimates,
-    by the bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by
-    that upstream and by the outcome that they would have had. An attempt is counted for the upstream that it went
-    to, everything else for the upstream at which the call began.
+    `at_once` counts the calls that succeeded with their first attempt, by status // 100; such calls are not counted in
+    `outcomes` and `results`, and whoever reads these adds them. `grpc`: gRPC calls by the status that the app got.
+    `apps`: the calls, retries and denials of each app, if the configuration names apps. `tokens`: a language model's
+    tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a multiple of their estimates, by the
+    bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by that upstream and by the outcome
+    that they would have had. An attempt is counted for the upstream that it went to, everything else for the upstream
+    at which the call began.
     """
 
     __slots__ = (
@@ -307,7 +307,7 @@ class Metrics:
 
 
 def _count_app(series: Series, call: CallRecord) -> None:
-    """Count a call, its retries and what was denied to it under the name of its app."""
+    """Count a call, its retries and the retries that were denied to it, under the name of its app."""
     own = _of_app(series, call.app)
     own.outcomes[call.outcome, call.status // 100] += 1
     if not call.was_sent_once and not call.fallbacks:

@@ -93,20 +93,24 @@ class Observers:
         self._notify_of_stream("stream_unfinished", policy, what)
 
     def _notify_of_stream(self, event: str, policy: Policy, what: str, **more: str) -> None:
-        """Give notice of something in a stream that went to the app, unless there were too many notices."""
+        """Give a notice, named `event`, of something in a stream that went to the app, which `what` says in words; give
+        none if there were too many notices. `more`: further facts for machines.
+        """
         if self._notify is None or (self._later is not None and not self._may_notify()):
             return
         where = f"{policy.upstream}{'/' + policy.route if policy.route else ''}"
         self._notify(event, [f"{where}: {what}"], upstream=policy.upstream, route=policy.route, **more)
 
     def resumed(self, policy: Policy, result: str, size: int) -> None:
-        """Count a resumption of an answer that broke, and the bytes that it brought."""
+        """Count the `result` of a resumption of an answer that broke, and its `size`, the bytes that it brought."""
         series = self.metrics.series(policy)
         series.resumes[result] += 1
         series.resumed_bytes += size
 
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
-        """Count the tokens of a language model that a call has cost."""
+        """Count the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
+        expected in all.
+        """
         series = self.metrics.series(policy)
         series.tokens["prompt"] += round(prompt)
         series.tokens["output"] += round(output)

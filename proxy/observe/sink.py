@@ -230,7 +230,8 @@ class LineSink:
 
 
 def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], socket.socket | io.FileIO | None]:
-    """The function that writes to a descriptor without waiting, and what has to be closed afterwards.
+    """The function that writes to a descriptor without waiting, and the object that has to be closed afterwards (None
+    for none). `mode`: the descriptor's, by `fstat`.
 
     A pipe or a terminal is opened once more: whether writing blocks is a property of the open file, which other
     processes share (a shell, the process at the other end of `2>&1`). A regular file has room or has none, and never

@@ -80,7 +80,9 @@ def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Itera
 
 
 def causes(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterator[tuple[str, str, Lane]]:
-    """The lanes that hold calls, each with its upstream and the cause, a key of HOLDS."""
+    """The lanes that hold calls, each with its upstream and the cause, a key of HOLDS. `governors`: each with its
+    upstream and scope value.
+    """
     for upstream, scope, governor in governors:
         for lane in governor.lanes():
             if lane.queue and not scope.endswith(OBSERVED):

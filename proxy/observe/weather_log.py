@@ -116,7 +116,9 @@ class FirstAndLast:
         self._told: set[tuple[Any, ...]] = set()
 
     def is_news(self, pid: int, event: str, facts: Mapping[str, Any]) -> bool:
-        """Note what a worker has noticed; whether that is news. `facts` are those of the notice."""
+        """Note the limit or outage that a worker (`pid`) reports to begin or to be over; return whether that is news
+        for the log. `event`: the name of its notice; `facts`: what the notice says.
+        """
         kind, _, which = event.partition("_")
         key = kind, facts["upstream"], facts["endpoint"], facts["callers"], facts["observed"]
         pids = self._noticed.setdefault(key, set())

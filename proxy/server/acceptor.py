@@ -337,7 +337,9 @@ class Acceptor(web.Server):
             )
 
     def _answer_here(self, connection: Asker, head: RequestHead, detail: str) -> None:
-        """Answer an OPTIONS or TRACE whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7)."""
+        """Answer an OPTIONS or TRACE whose last recipient is this proxy (RFC 9110 sections 7.6.2 and 9.3.7). `detail`:
+        why, for the log.
+        """
         lines, body = last_recipient(head, refusal_fields(Outcome.SUCCESS, "", detail))
         self._report_refused(connection, head, 200, len(body), Rejection(200, detail, Outcome.SUCCESS))
         connection.answer(200, lines, body)
@@ -346,12 +348,14 @@ class Acceptor(web.Server):
     def refuse(
         self, connection: Asker | Seat, status: int, detail: str, head: RequestHead | None = None, *, title: str = ""
     ) -> None:
-        """Answer bytes that are no request, or a request whose `head` exceeds the limits, and close."""
+        """Refuse bytes that are no request, or a request whose `head` exceeds the limits, with this status, and close
+        the connection. `detail`: the reason; `title`: replaces the status's own phrase.
+        """
         self._reject(connection, head, Rejection(status, detail, title=title), close=True)
 
     def _dismiss(self, connection: Seat, rejection: Rejection) -> None:
-        """Answer a connection that is closed to make room for another, or because there is no room for it; close it
-        without waiting for what it still sends.
+        """Answer a connection with this rejection, because it is closed to make room for another, or there is no room
+        for it; close it without waiting for what it still sends.
         """
         self._reject(connection, None, rejection, close=True)
         connection.close_written()

@@ -221,8 +221,8 @@ class AppConnection(ConnectionStream):
             self.transport.resume_reading()
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """Read requests inside a CONNECT from now on: in the clear, or in TLS, for whose first bytes `secure` is
-        called.
+        """Read requests inside the CONNECT `inside` from now on, beginning with the bytes `early`: in the clear, or in
+        TLS, for whose first bytes `secure` is called.
         """
         self.inside = inside
         self.plan = self._plans = None
@@ -414,7 +414,9 @@ class AppConnection(ConnectionStream):
         self._release(_BODY)
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call; `close`: close the connection after the answer."""
+        """Answer a request that does not become a call; `close`: close the connection after the answer; `headless`:
+        leave the body out, since the request was HEAD.
+        """
         if not close:
             self.answer(status, add, body)
             self.done()
@@ -464,9 +466,9 @@ class AppConnection(ConnectionStream):
     # -- writing answers ----------------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Forward an interim answer, with the lines `add`, but never to HTTP/1.0. If the request was sent again, a 100
-        is forwarded only to an app that still waits for one, because the proxy asked for it itself (RFC 9110 section
-        15.2).
+        """Forward an interim answer, with the lines `add`, but never to HTTP/1.0. If the proxy has sent the request
+        again by itself (`resent`), a 100 is forwarded only to an app that still waits for one, because it was the proxy
+        that asked for it (RFC 9110 section 15.2).
         """
         if self.head.minor == 0 or self.transport is None:
             return

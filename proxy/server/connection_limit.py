@@ -108,8 +108,8 @@ class ConnectionLimit:
             self.turn_away(connection)
 
     def admit(self, connection: HasRequest) -> bool:
-        """Serve a connection if there is room, if need be by closing one that has long been idle; else mark it as
-        surplus.
+        """Serve a connection if there is room, if need be by closing one that has long been idle, and return True; else
+        mark it as surplus and return False.
         """
         self._mark(connection, False)
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):

@@ -83,7 +83,9 @@ class Http2Connection(Home):
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def _read(self, data: bytes, begun: float) -> None:
-        """Read a turn's worth of bytes, and set the timer that bounds how long a head may take."""
+        """Read a turn's worth of bytes, and set the timer that bounds how long a head may take. `begun`: when the turn
+        of the loop began.
+        """
         Http2Protocol._read(self, data, begun)
         if self._timer is None and self.session.due < NEVER:
             self._wait()
@@ -111,8 +113,8 @@ class Http2Connection(Home):
         return Http2AppStream(self)
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
-        """Return the plan of a request, or answer it on its stream (None). Equal blocks make one head
-        (`wire.http2.heads`), and one head has one plan.
+        """Return the plan of a request, or answer it on its stream and return None. A plan is kept for each head:
+        requests whose header blocks have the same bytes have the same `head` object (`wire.http2.heads`).
         """
         acceptor, context = self.acceptor, self._context
         if self._generation != context.generation:
@@ -166,7 +168,7 @@ class Http2Connection(Home):
                 self._close()
 
     def failed(self, code: int, detail: str) -> None:
-        """Close the connection: its session was given up."""
+        """Close the connection: its session was given up, with this error code of HTTP/2."""
         self.give_up()
 
     def _close(self) -> None:

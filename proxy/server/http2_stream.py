@@ -111,7 +111,10 @@ class Http2AppStream(Stream):
         self._home.surplus = value
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call."""
+        """Answer a request that does not become a call, with this status, field lines and body, which is left out if
+        `headless`. `close`: if the connection is above the limit on connections, accept no more requests on it, and
+        close it.
+        """
         self.bodiless = headless
         self.answer(status, add, body)
         self.done()
@@ -191,8 +194,8 @@ class Http2AppStream(Stream):
     # -- for the exchange -----------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Forward an interim answer. If the request was sent again, a 100 is forwarded only to an app that still waits
-        for one, because the proxy asked for it itself.
+        """Forward an interim answer. If the proxy has sent the request again by itself (`resent`), a 100 is forwarded
+        only to an app that still waits for one, because it was the proxy that asked for it.
         """
         if head.status == 100:
             if resent and (self._has_continued or self.received_all):

@@ -34,7 +34,9 @@ class Inherited:
         self._left = list(sockets)
 
     def take(self, what: str, address: Address) -> list[socket.socket]:
-        """Return the sockets for a setting and an address of the configuration; the caller owns them from now on."""
+        """Return the sockets for an address of the configuration's setting `what` (`listen`, `admin`, `probe`); the
+        caller owns them from now on.
+        """
         name = str(address)
         taken = [each for each in self._left if each.address == name and each.what in ("", what)]
         self._left = [each for each in self._left if each not in taken]

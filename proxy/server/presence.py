@@ -25,8 +25,9 @@ _NO_COOKIE = b"\xff" * 8
 
 
 def is_held(peer: tuple[str, int], local: tuple[str, int], family: int) -> bool | None:
-    """Whether the socket at the other end of a TCP connection of this machine is still held by a process. None if the
-    socket no longer exists, or is not on this machine, or if the kernel does not answer.
+    """Whether the socket at the other end (`peer`) of a TCP connection of this machine is still held by a process. None
+    if the socket no longer exists, or is not on this machine, or if the kernel does not answer. `local`: our end;
+    `family`: the address family of the connection.
     """
     try:
         packed = (socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (peer[0], local[0]))

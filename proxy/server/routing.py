@@ -100,7 +100,8 @@ def admit(
     head: RequestHead, settings: Settings, place: Exposure, via: str, inside: Inside | None = None
 ) -> Admitted | None:
     """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection. None if
-    the request asks this proxy itself: `OPTIONS *` with a Host that no upstream has (RFC 9110 section 9.3.7).
+    the request asks this proxy itself: `OPTIONS *` with a Host that no upstream has (RFC 9110 section 9.3.7). `place`:
+    the exposure of the listener that it came by; `via`: the proxy's name in Via lines, to detect loops.
     """
     specials = head.specials
     if is_loop(head, via):
@@ -259,7 +260,9 @@ def shortened(prefix: str) -> str:
 
 
 def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:
-    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection."""
+    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection. `place` and `via`
+    are as in `admit`.
+    """
     if is_loop(head, via):
         raise looping()
     router = settings.router

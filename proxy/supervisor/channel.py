@@ -207,9 +207,9 @@ class Gather(NamedTuple):
 
 
 class Do(NamedTuple):
-    """A command to a worker. drain: close connections with their next answer, and hold no call; give way: close
-    them, and hold calls as before; retire: give way, and end when nothing is under way; refuse: refuse new calls; end:
-    cut what is under way, and end.
+    """A command to a worker, one of five words. drain: close each connection with its next answer, and hold no call any
+    more; give way: close connections in the same way, but go on holding calls; retire: give way, and end when nothing
+    is under way; refuse: refuse new calls; end: cut what is under way, and end.
     """
 
     what: str

@@ -180,7 +180,9 @@ class Workers:
                     self._notify(event, lines, **facts)
 
     def _is_news(self, event: str, facts: dict[str, Any]) -> bool:
-        """Whether a worker's notice is written to the log: of what all workers notice, only the first notice is."""
+        """Whether a worker's notice (its name `event`, and its `facts`) is written to the log: of what all workers
+        notice, only the first notice is.
+        """
         if event == "redis":
             return self._outages.is_news(facts["pid"], facts["state"])
         return event not in EVENTS or self._noticed.is_news(facts["pid"], event, facts)
@@ -347,7 +349,9 @@ class Workers:
         self._say(Do("refuse"))
 
     async def close(self, *, at_once: bool) -> int:
-        """End all workers; return the number of calls that were cut."""
+        """End all workers, and kill those that take too long, which is sooner if `at_once`; return the number of calls
+        that were cut.
+        """
         seconds = PATIENCE if at_once else _END
         self._ending = True
         self._watch_over.stop()

@@ -258,7 +258,9 @@ def ordered(rows: Iterable[Row], by: str, *, turned: bool = False) -> list[Row]:
 
 
 def total(rows: Sequence[Row], window: float) -> Row:
-    """A row with the sum of the rows, for the figures that can be added."""
+    """A row with the sums of all rows, for the figures that can be added; its name is `total`. `window`: the seconds
+    that the figures cover.
+    """
     return Row(
         name="total",
         state="",

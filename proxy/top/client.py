@@ -121,7 +121,7 @@ class AdminClient:
             raise self._stranger() from None
 
     async def requests(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        """The answer of /requests with these parameters. Raises AdminError."""
+        """The answer of /requests with the parameters `asked`. Raises AdminError."""
         return await self._read(f"/requests?{urlencode(asked)}")
 
     async def request(self, number: int) -> dict[str, Any]:
@@ -129,7 +129,9 @@ class AdminClient:
         return await self._read(f"/requests/{number}", missing=f"call {number} is not kept, or is no longer")
 
     async def _read(self, path: str, missing: str = "") -> dict[str, Any]:
-        """The JSON object at a path. `missing`: what a 404 means, if it may mean anything but another server."""
+        """The JSON object at a path of the admin port. `missing`: the message for a 404 by which the port says that the
+        call is not kept; "" if the path is not that of a call. Raises AdminError.
+        """
         try:
             async with self._session.get(f"{self._port.base}{path}") as answer:
                 if answer.status == 404 and missing and (await answer.text()).startswith("This call"):

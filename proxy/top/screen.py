@@ -178,7 +178,7 @@ def picture(
     height: int | None = None,
     look: Selection | None = None,
 ) -> RenderableType:
-    """The whole picture, for a terminal of so many columns and lines; None: as many as the picture needs.
+    """The whole picture, for a terminal of `width` columns and `height` lines; None: as many as the picture needs.
 
     `rows` are all upstreams, `shown` the chosen ones in their order, `head` is the heading. `look` is the live view's
     selection; with it, the picture has a line about the keys.

@@ -136,10 +136,10 @@ class Connection:
         self.transport.write(text)
 
     def _render(self, prepared: PreparedRequest) -> bytes:
-        """A request's head as text, in absolute form for a parent proxy that gets cleartext requests. The text is kept
-        for further attempts unless the body is chunked.
+        """A request's head as text, in absolute form if it goes to a parent proxy in cleartext. The text is kept for
+        further attempts unless the body is chunked.
 
-        The parent connects to the host that the target names, so that is the endpoint. Host, which the parent should
+        The target names the endpoint, since that is the host that the parent connects to. Host, which the parent should
         not look at (RFC 9112 section 3.2.2), is the same as without a parent.
         """
         head, target, add, origin = prepared.head, prepared.target, prepared.add, self.origin
@@ -248,8 +248,8 @@ class Connection:
         return self.exchanges == 1
 
     def is_sound(self, rested: float) -> bool:
-        """Whether the connection may be used: it is open, and no bytes wait on it. Within JUST_USED seconds of its last
-        use, the kernel is not asked for waiting bytes.
+        """Whether the connection, which was idle for `rested` seconds, may be used: it is open, and no bytes wait on
+        it. Within JUST_USED seconds of its last use, the kernel is not asked for waiting bytes.
         """
         transport = self.transport
         if transport is None or transport.is_closing() or self.blocked:
@@ -427,8 +427,8 @@ class Connection:
             listener.on_head(head, data, False, None)
 
     def _over(self, rest: bytes) -> None:
-        """End an exchange whose answer is whole: keep the connection as idle if nothing arrived after the answer, else
-        close it.
+        """End an exchange whose answer is whole: keep the connection as idle if nothing arrived after the answer
+        (`rest`), else close it.
         """
         self._listener = None
         self._body = None

@@ -76,7 +76,8 @@ class Dialer:
         self._failed: OrderedDict[tuple[str, int], float] = OrderedDict()  # when a dial last failed at each address
 
     async def open(self, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, tunnel: bool = False) -> None:
-        """Connect a protocol to the endpoint, with TLS if its scheme is https and this is no blind `tunnel`.
+        """Connect a protocol to the endpoint in this way, with TLS if its scheme is https and this is no blind
+        `tunnel`.
 
         A parent proxy gets cleartext requests in absolute form, and is asked for a tunnel by CONNECT in all other
         cases. Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
@@ -98,8 +99,8 @@ class Dialer:
             raise
 
     def failed_at(self, place: tuple[str, int] | None) -> None:
-        """Note that a dial to this address and port has failed: other addresses of its name are tried before it for a
-        while. None: it is not known which address it was.
+        """Note that a dial to the address and port `place` has failed: other addresses of its name are tried before it
+        for a while. None: it is not known which address it was.
         """
         if place is not None:
             self._failed[place] = monotonic()

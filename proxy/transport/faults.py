@@ -102,9 +102,10 @@ def _reason(error: ssl.SSLError) -> str:
 def closed(*, sent: bool, answered: bool, reused: bool, error: BaseException | None = None) -> Fault:
     """The fault of an exchange during which the upstream's connection ended.
 
-    `sent`: a byte of the request was written to the kernel. `answered`: a byte of an answer had arrived. `error`: the
-    exception that the transport was closed with. A TLS alert gets a text of its own: by TLS 1.3, an upstream refuses a
-    client's certificate, or its absence, only after the handshake, when the request may have arrived already.
+    `sent`: a byte of the request was written to the kernel. `answered`: a byte of an answer had arrived. `reused`: the
+    connection had carried another exchange before. `error`: the exception that the transport was closed with. A TLS
+    alert gets a text of its own: by TLS 1.3, an upstream refuses a client's certificate, or its absence, only after the
+    handshake, when the request may have arrived already.
     """
     if sent and not answered and _is_alert(error):
         detail = f"the upstream ended the connection by a TLS alert: {_said_of_tls(error)}"
@@ -127,7 +128,7 @@ def broke_down(*, answered: bool) -> Fault:
 
 
 def malformed(detail: str) -> Fault:
-    """The fault of an answer that breaks the grammar."""
+    """The fault of an answer that breaks the grammar of HTTP; `detail` says how."""
     detail = f"the upstream's answer is malformed: {detail}"
     return Fault(FaultKind.RESET, Progress.ANSWERED, detail=detail, error="http_protocol_error")
 
@@ -159,7 +160,9 @@ def idle_timeout(within: float | None = None, *, answered: bool) -> Fault:
 
 
 def _time(within: float | None) -> str:
-    """Return the time of a timeout before its name, as in `20s (`; "" if the time is not known."""
+    """Return the seconds of a timeout and an opening bracket for the timeout's name, as in `20s (`; "" if they are not
+    known.
+    """
     return "" if within is None else f"{round(within, 3):g}s ("
 
 

@@ -310,7 +310,9 @@ class Http2UpstreamStream(Stream):
             listener.on_end(trailers)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Report that the stream was broken off."""
+        """Report that the stream was broken off, with the HTTP/2 error `code` (None if the connection was lost).
+        `processed`: False if the upstream says that it did not process the request; `detail`: what went wrong.
+        """
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_fault(self._fault(code, processed, detail))

@@ -64,7 +64,9 @@ class Http2Protocol(SessionOwner):
             self._rest(begun, took)
 
     def _rest(self, begun: float, took: float) -> None:
-        """Pause reading, so that other connections get their turn."""
+        """Pause reading after a turn that began at `begun` and took `took` seconds, so that other connections get
+        theirs.
+        """
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
             self._rests_until = begun + took * (1 + SHARE)
@@ -104,7 +106,7 @@ class Http2Protocol(SessionOwner):
             self._loop.call_later(LAST_SECONDS, self.abort)
 
     def eof_received(self) -> bool:
-        """Close our direction too, because the peer has closed its own."""
+        """Close our direction too, because the peer has closed its own: return False, on which asyncio does that."""
         return False
 
     def pause_writing(self) -> None:

@@ -77,10 +77,11 @@ class DialQueue:
         connection: bool,
         app: NamedApp | None = None,
     ) -> Resting | None:
-        """Wait for a place among the dials under way. Return None for a place, which `leave` gives back. If
-        `connection` is true, a connection that another call has finished with may be returned instead; if this call is
-        cancelled just when it is given one, `give_back` gets it. Raises TimeoutError if no dial reaches the endpoint
-        for as long as a dial may take, `within` seconds. `app`: the app that the call belongs to.
+        """Wait for one of the places for dials under way, and return None once the call has it; `leave` gives it back.
+        If `connection` is true, a connection that another call has finished with may come first, and is returned
+        instead; if this call is cancelled just when it is given one, `give_back` gets it. Raises TimeoutError if no
+        dial reaches the endpoint for as long as a dial may take, `within` seconds. `app`: the app that the call belongs
+        to, None if it has no name.
         """
         if not self.is_full:
             self._dialling += 1
@@ -141,7 +142,9 @@ class DialQueue:
                 waiter.given.set_exception(TimeoutError())
 
     def _forsake(self, waiter: _Waiter, give_back: Callable[[Resting], None]) -> None:
-        """Remove a waiter whose call is over, and pass on what it was given at this moment."""
+        """Remove a waiter whose call is over. If it was given something at this very moment, pass that on: a place to
+        dial to the next waiter, a connection to `give_back`.
+        """
         self.waiting.pop(waiter, None)
         given = waiter.given
         if given.done() and not given.cancelled() and given.exception() is None:

@@ -89,8 +89,9 @@ class Pool(Keeper):
     def destination(
         self, target: Target, scheme: str, authority: str, *, strict: bool, http2: bool = False, either: bool = False
     ) -> Destination:
-        """The destination of a call: the target's endpoints, or, if it has none, what the request names (`authority` is
-        host[:port]). `http2`: reached by HTTP/2; `either`: or by HTTP/1.1, if TLS selects that.
+        """The destination of a call: the target's endpoints, or, if it has none, the one that the request names
+        (`scheme`, and `authority`: host[:port]). `strict`: loopback addresses are denied; `http2`: reached by HTTP/2;
+        `either`: or by HTTP/1.1, if TLS selects that.
         """
         named = bool(target.endpoints)
         place = ("", "") if named else (scheme, authority)
@@ -108,8 +109,8 @@ class Pool(Keeper):
     def tunnel_destination(
         self, target: Target, endpoints: tuple[Endpoint, ...], authority: str, *, strict: bool
     ) -> Destination:
-        """The destination of a tunnel: these endpoints of the target, or, if there are none, the authority that was
-        asked for.
+        """The destination of a tunnel: these endpoints of the target, or, if there are none, the `authority` that the
+        CONNECT names. `strict`: loopback addresses are denied.
         """
         if endpoints and endpoints == target.endpoints:
             return self.destination(target, "http", authority, strict=strict)
@@ -119,7 +120,9 @@ class Pool(Keeper):
     def _origin(
         self, endpoint: Endpoint, target: Target, named: bool, strict: bool, http2: bool = False, either: bool = False
     ) -> Origin:
-        """The origin of an endpoint, the same one for the same definition."""
+        """The origin of an endpoint of this target, the same object for the same definition. `named`: the configuration
+        names the endpoint, and not the request; the other parameters are those of `destination`.
+        """
         named = named and (endpoint.unix is not None or names_address(endpoint.host))
         way = Way(*target.reach, named, strict, http2, either and endpoint.scheme == "https")
         origin = self._origins.get((endpoint, way))
@@ -243,7 +246,7 @@ class Pool(Keeper):
 
     async def open_tunnel(self, origin: Origin, *, within: float, app: NamedApp | None = None) -> Tunnel:
         """Open a connection that carries bytes from the start: without TLS of ours, and through a tunnel if there is a
-        parent proxy. Raises as `open` does.
+        parent proxy. It is dialled for at most `within` seconds. Raises the errors that `dial_failed` takes.
         """
         await origin.dials.enter(within, self.rest, connection=False, app=app)
         return cast(Tunnel, await self._open(origin, within=within, tunnel=True))
@@ -251,10 +254,9 @@ class Pool(Keeper):
     async def _open_shared(
         self, origin: Origin, within: float, not_on: Collection[object], *, idempotent: bool
     ) -> UpstreamStream | None:
-        """Open a stream on a connection that calls share. One connection is dialled at a time; if the dial fails, so do
-        all calls that wait for it, except for those that get a place on another connection.
-
-        None: the upstream's TLS has selected HTTP/1.1.
+        """Open a stream on a connection that calls share; None if the upstream's TLS has selected HTTP/1.1 instead. One
+        connection is dialled at a time, for at most `within` seconds; if the dial fails, so do all calls that wait for
+        it, except for those that get a stream on another connection. `not_on` and `idempotent` are as for `lease`.
         """
         turn = object()
         lease = partial(self.lease, origin, idempotent=idempotent, not_on=not_on)
@@ -287,8 +289,8 @@ class Pool(Keeper):
             origin.dialled = None
 
     async def _open(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamStream:
-        """Dial for a call that has a place to dial, and give that place back afterwards. Return a stream on the new
-        connection or, for HTTP/1 and a `tunnel`, the connection itself.
+        """Dial, for at most `within` seconds, for a call that has a place to dial, and give that place back afterwards.
+        Return a stream on the new connection or, for HTTP/1 and a `tunnel`, the connection itself.
         """
         reached = timed_out = False
         try:
@@ -302,8 +304,9 @@ class Pool(Keeper):
         return connection.stream() if isinstance(connection, UpstreamConnection) else connection
 
     async def _dial(self, origin: Origin, *, within: float, tunnel: bool) -> Connection | UpstreamConnection:
-        """Dial a new connection; an HTTP/2 connection is shared from now on, and has a place for at least one stream.
-        Raises NoRoomError, NoPlaceError, TimeoutError, or what `Dialer.open` raises.
+        """Dial a new connection for at most `within` seconds; `tunnel`: one that carries bytes from the start. An
+        HTTP/2 connection is shared from now on, and at least one stream may be opened on it. Raises NoRoomError,
+        NoPlaceError, TimeoutError, or what `Dialer.open` raises.
         """
         if len(self.connections) + self._dialling >= self.most:
             resting = sum(len(each.idle) for each in self._resting)

@@ -55,7 +55,9 @@ class Renewal:
                 self._timer = self._loop.call_later(max(LOOK, self._resolver.ttl), self._begin)
 
     def bound(self, max_age: float | None) -> None:
-        """Change the greatest age of connections. Those that are open are renewed as if they were new."""
+        """Change the greatest age of connections to `max_age` (seconds, None for no bound). Those that are open now are
+        renewed at that age from now on, as if they were new.
+        """
         if max_age != self.max_age:
             self.max_age = max_age
             for connection in self._connections:

@@ -24,8 +24,8 @@ PIECE = 256 * 1024
 
 @dataclass(slots=True)
 class ReplayStore:
-    """The limits of replay buffers, in bytes: `per_request` each, `total` in all; `used` counts, and `held` those bytes
-    of them whose calls wait without an attempt in flight. Each worker has one.
+    """The limits of one worker's replay buffers, in bytes: `per_request` for one body, `total` for all. `used`: the
+    bytes that are kept now; `held`: those of them that belong to calls that wait without an attempt in flight.
     """
 
     per_request: int
@@ -54,7 +54,7 @@ class Replay:
         self.trailers: Trailers | None = None
 
     def append(self, data: bytes) -> bool:
-        """Add `data` to the body. False if it outgrows the limits: the caller calls `lose`, and goes on."""
+        """Add `data` to the body. Returns False if the body outgrows the limits by it: the caller is to call `lose`."""
         size = len(data)
         fits = self.lost or self.has_room(size)
         if not self.lost and fits:

@@ -41,7 +41,9 @@ def break_off(transport: asyncio.Transport, wire: asyncio.Transport) -> None:
 
 
 def reset(transport: asyncio.Transport, wire: asyncio.Transport) -> None:
-    """Close with a RST at once: written bytes that were not sent yet are thrown away. Not after `connection_lost`."""
+    """Close with a RST at once: written bytes that were not sent yet are thrown away. Not to be called after
+    `connection_lost`. `wire`: the transport that has the socket (see `break_off`).
+    """
     wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()
 
@@ -61,7 +63,9 @@ def _look(transport: asyncio.Transport, wire: asyncio.Transport, *, left: int, e
 
 
 def _unsent(transport: asyncio.Transport, wire: asyncio.Transport) -> int:
-    """The bytes that the peer's kernel has not acknowledged: in our own buffers, and in the kernel's."""
+    """The bytes that the peer's kernel has not acknowledged: in our own buffers, and in the kernel's. `wire`: the
+    transport that has the socket (see `break_off`).
+    """
     size = wire.get_write_buffer_size()
     if transport is not wire:
         size += transport.get_write_buffer_size()

@@ -28,7 +28,9 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def demo(seconds: float | None, as_json: bool) -> int:
-    """Play until Ctrl-C, or one round of weather in so many seconds. The exit status."""
+    """Play until Ctrl-C, or one round of weather in so many seconds; print figures instead of a picture if `as_json`.
+    Returns the exit status.
+    """
     try:
         asyncio.run(_until_ended(seconds, as_json))
     except SidecarError as error:
@@ -41,7 +43,7 @@ def demo(seconds: float | None, as_json: bool) -> int:
 
 
 async def _until_ended(seconds: float | None, as_json: bool) -> None:
-    """Run the demo to its end, or to a signal. The exit status."""
+    """Run the demo to its end, or to a signal. `seconds` and `as_json` are those of `demo`."""
     loop = asyncio.get_running_loop()
     running = loop.create_task(_demo(seconds, as_json))
     ended = False

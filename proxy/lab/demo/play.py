@@ -67,7 +67,7 @@ class App:
     _last: Counts = field(default_factory=Counts)
 
     async def call(self, session: aiohttp.ClientSession, number: int) -> None:
-        """Make one call, to its end."""
+        """Make call `number` to its end, with the app's own retries if it makes any, and count its result."""
         began = asyncio.get_running_loop().time()
         self.in_flight += 1
         attempts = 0

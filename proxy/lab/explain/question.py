@@ -52,8 +52,9 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
     of_answer: Sequence[str] = (),
     http2: bool = False,
 ) -> Question:
-    """The question of a command line; ValueError says what is wrong with it. `fields` are put on both sides,
-    `of_request` and `of_answer` on one. `body` is a file with the request's body, or the text of the answer's.
+    """The question of a command line; ValueError says what is wrong with it. `fields` are put into request and answer,
+    `of_request` and `of_answer` into one. `status` and `fail`: the answer or the fault of every sending, at most one of
+    them. `body` is a file with the request's body, or the text of the answer's. `http2`: the app speaks HTTP/2.
     """
     if not TOKEN.fullmatch(method):
         raise ValueError(f"{method!r} is not a method")
@@ -78,7 +79,7 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
 
 
 def _sent_body(body: str) -> bytes | None:
-    """The request's body, if `body` names a file that holds it."""
+    """The request's body, if `body` names a file that holds it; else None."""
     try:
         return Path(body).read_bytes() if body and Path(body).is_file() else None
     except (OSError, ValueError):  # a text of the answer's body may be too long for a name

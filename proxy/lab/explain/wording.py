@@ -35,7 +35,7 @@ def span(seconds: float | None) -> str:
 
 
 def between(least: float, greatest: float, *, to: str = " to ") -> str:
-    """A range of seconds, or one value if both ends are the same."""
+    """A range of seconds, or one value if both ends are the same. `to`: the text between them."""
     low, high = span(min(least, greatest)), span(max(least, greatest))
     return low if low == high else f"{low}{to}{high}"
 
@@ -128,7 +128,9 @@ def tokens(policy: Policy) -> str:
 
 
 def estimated(policy: Policy, body: bytes) -> str:
-    """The price that is expected of an attempt with this body, in words; "" without one, or if none are counted."""
+    """The price that is expected of an attempt whose request has this body, in words; "" if the body is empty, or if
+    the policy counts no tokens of a language model.
+    """
     rules = policy.tokens
     if rules is None or not body:
         return ""
@@ -221,7 +223,9 @@ def fallback(policy: Policy, request: Request) -> str:
 
 
 def first_byte(policy: Policy, within: float | None) -> str:
-    """The time after which a success that sends no byte that counts is given up; "" without such a timeout."""
+    """The rule by which a success that sends no byte that counts for `within` seconds is given up, in words; "" if
+    `within` is None: no such timeout.
+    """
     if within is None:
         return ""
     said = f"within {span(within)} of the request's last byte; until then a success's head is kept"
@@ -245,7 +249,7 @@ def _asking(names: list[str]) -> str:
 
 
 def codes(found: Iterable[int]) -> str:
-    """The gRPC codes that a service config names as retryable, in words."""
+    """The gRPC codes `found`, which a service config names as retryable, in words."""
     named = sorted(GRPC_STATUS_NAMES[code] for code in found)
     return f"{', '.join(named)}, by its service config instead of the lists of classify"
 
@@ -308,7 +312,9 @@ def briefly(verdict: Verdict, label: str) -> str:
 
 
 def safety(call: CallState, verdict: Verdict, fault: Fault | None, *, safe: bool) -> str:
-    """Why a repetition is, or is not, allowed (contract, "Safety")."""
+    """The reason why a repetition is allowed or not (contract, "Safety"), in words. `verdict`: the class of the failure
+    and what gave it; `fault`: None if the failure is an answer; `safe`: whether the repetition is allowed.
+    """
     if fault is not None and fault.progress is Progress.NEVER_SENT:
         return "safe to repeat: no byte of the request was sent"
     if idempotent := why_idempotent(call):

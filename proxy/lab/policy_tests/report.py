@@ -152,8 +152,9 @@ def _got(values: Sequence[Any], index: int) -> Any:
 
 
 def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key: str) -> None:
-    """Add a row about one expected and one actual value to the transcript, with a mark if they are not the same by
-    `key`'s way of comparing.
+    """Add a row to the transcript `table`, under `label`: what `key` of a test expects (`expected`, _UNSAID if it
+    expects nothing of it) and what `happened`, with a mark if the two are not the same, compared as is usual for that
+    key.
     """
     if expected is _UNSAID:
         table.add_row(label, what, "", Text(shown(key, happened)), "")

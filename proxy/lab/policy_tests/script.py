@@ -418,8 +418,8 @@ def _written(event: Any) -> tuple[float, bytes]:
 
 
 def _pairs(found: dict[str, Any], key: str = "headers") -> tuple[tuple[str, str], ...]:
-    """The header fields at a key of a script's entry, as names and values; a list of values makes a field that
-    repeats.
+    """The header fields at a key of `found`, an entry of a script, as names and values; a list of values makes a field
+    that repeats.
     """
     fields = found.get(key, {}).items()
     return tuple((name, each) for name, value in fields for each in (value if isinstance(value, tuple) else (value,)))

@@ -71,8 +71,8 @@ def simulate(
 
 
 def _draw(file: str, svg: str) -> int:
-    """Write the chart to a file; return the exit status. The figures were printed before, so they are not lost if the
-    chart can't be written.
+    """Write the chart, `svg`, to a file; return the exit status. The figures were printed before, so they are not lost
+    if the chart can't be written.
     """
     try:
         Path(file).write_text(svg)

@@ -242,7 +242,7 @@ class Judge:
 
 
 def _busy(ledger: Ledger) -> dict[int, set[int]]:
-    """The sidecars that have calls under way, by the second."""
+    """The numbers of the sidecars that have calls under way, for each second of a play."""
     found: dict[int, set[int]] = {}
     for began, ended, sidecar in zip(ledger.began, ledger.ended, ledger.sidecar, strict=True):
         for second in range(int(began), int(ended) + 1):

@@ -33,13 +33,15 @@ class Ledger:
         self.took = array("b")
 
     def send(self, now: float, attempt: int, *, took: bool) -> None:
-        """Note a sending."""
+        """Note a sending of attempt number `attempt`. `took`: whether the upstream took it."""
         self.sendings.append(now)
         self.firsts.append(attempt == 1)
         self.took.append(took)
 
     def end(self, call: Call, began: float, sent: float, ended: float, outcome: Outcome) -> None:
-        """Note a call's end. `sent` is when its first attempt was sent, infinite if none was."""
+        """Note a call's end. It began at `began` and ended at `ended`; `sent` is when its first attempt was sent,
+        infinite if none was.
+        """
         self.began.append(began)
         self.ended.append(ended)
         self.sent.append(sent)

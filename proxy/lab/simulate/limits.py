@@ -14,8 +14,8 @@ LimitKind = Literal["fixed", "sliding", "bucket"]
 
 
 class RequestLimit(Protocol):
-    """A limit of one key. Times are seconds and never go back; `most` is how much the limit allows in one window at
-    that time, which outages may change.
+    """A limit of one key. Times are seconds and never go back; `size` is how much of the limit a request takes; `most`
+    is how much the limit allows in one window at that time, which outages may change.
     """
 
     def wait(self, now: float, size: int, most: int) -> float:
@@ -35,7 +35,7 @@ class FixedWindow:
         self._had: dict[int, int] = {}  # by the window's number
 
     def wait(self, now: float, size: int, most: int) -> float:
-        """The seconds until the next window begins, or 0."""
+        """The seconds until the next window begins, or 0 if the request fits into the present one."""
         if self._had.get(int(now // self._window), 0) + size <= most:
             return 0.0
         return self._window - now % self._window
@@ -93,7 +93,7 @@ class BurstLimit:
         return min(self._burst, self._level + max(0.0, now - self._last) * most / self._window)
 
     def wait(self, now: float, size: int, most: int) -> float:
-        """The seconds until the bucket has filled far enough, or 0."""
+        """The seconds until the bucket has filled far enough for the request, 0 if it has."""
         missing = size - self._level_at(now, most)
         return missing * self._window / most if missing > _EPSILON else 0.0
 

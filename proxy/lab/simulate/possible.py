@@ -122,7 +122,9 @@ class _Spell:
         return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
 
     def capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
-        """The capacity of all endpoints together, as far as this outage and the recovery from others allow."""
+        """The capacity of all endpoints together, in requests a second, as far as this outage (None for none) and the
+        recovery from others allow; None if it has no bound.
+        """
         if outage is not None:
             return outage.capacity
         scenario = self._scenario
@@ -217,14 +219,14 @@ class _Scheduler:
         return True
 
     def _latency(self, route: int, outage: ScenarioOutage | None) -> float:
-        """The median of the route's answers, in seconds."""
+        """The median latency of the route's answers, in seconds."""
         scenario = self._scenario
         latency = scenario.latency if outage is None else outage.latency
         return latency * scenario.routes[route].slower if scenario.routes else latency
 
     def _result(self, arrival: Arrival, opening: _Opening, spread: float) -> tuple[Kind | None, float]:
-        """The failure of an attempt that is sent, None for a success, and the seconds until its end. `spread`: how much
-        longer than usual the answer takes, as a multiple.
+        """The failure of an attempt of this call that is sent at `opening`, None for a success, and the seconds until
+        its end. `spread`: how much longer than usual the answer takes, as a multiple.
         """
         scenario, chance, outage = self._scenario, self._chance, opening.outage
         if outage is not None and outage.share and chance.random() < outage.share:

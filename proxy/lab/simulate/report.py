@@ -21,7 +21,7 @@ from proxy.lab.simulate.weather import Scenario
 
 
 def as_json(scenario: Scenario, done: Sequence[Figures], best: Possible) -> str:
-    """The figures as one JSON object; times in seconds."""
+    """The figures of all columns (`done`) and what was possible (`best`) as one JSON object; times in seconds."""
     columns = [
         {
             "name": each.name,
@@ -60,7 +60,7 @@ def as_json(scenario: Scenario, done: Sequence[Figures], best: Possible) -> str:
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, console: Console) -> None:
-    """Print a table of the figures, with a column for each way to retry, and what was possible."""
+    """Print a table of the figures of all columns (`done`), each a way to retry, and of what was possible (`best`)."""
     fleet = f"{scenario.sidecars:,} sidecar{'' if scenario.sidecars == 1 else 's'}"
     pace = f"{scenario.calls:g} calls a second for {_time(scenario.duration)}, seed {scenario.seed}"
     table = Table(title=f"{scenario.name}: {fleet}, {pace}", title_justify="left", box=box.SIMPLE_HEAD)
@@ -111,7 +111,9 @@ _Line = list[tuple[float, float]]
 
 
 def picture(scenario: Scenario, done: Sequence[Figures]) -> str:
-    """The chart of successes and of the upstream's load over time: the whole SVG, written by hand."""
+    """The chart of successes and of the upstream's load over time, with lines for each column of `done`: the whole SVG,
+    written by hand.
+    """
     seconds = max(1, int(scenario.duration))
     drawn = [(_stroke(number, each.name), *_lines(each, seconds)) for number, each in enumerate(done)]
     parts = [

@@ -92,7 +92,9 @@ class _Apart:
             self._running[receiving] = number, process
 
     def _hear(self, receiving: Connection) -> bool:
-        """Take a process's report, its progress or its figures; whether it was the last one (the figures)."""
+        """Take a report of the process at the other end of `receiving`: its progress or its figures. Returns whether it
+        was the last one (the figures).
+        """
         number, process = self._running[receiving]
         try:
             said = receiving.recv()

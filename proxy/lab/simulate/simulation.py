@@ -254,7 +254,7 @@ class _Run:
             self.clock.at(self.clock.now + _SWEEP, BEGIN, self._sweep)
 
     def over(self, driver: _Simulated) -> None:
-        """Count a call that has ended."""
+        """Count the call of this driver, which has ended."""
         played, began = self.played, driver.began
         assert driver.outcome is not None
         played.attempts += driver.call.so_far.attempts

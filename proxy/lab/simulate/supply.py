@@ -118,7 +118,9 @@ class Supply:
         return all(outage is not None and outage.share >= 1.0 for outage in found)
 
     def _capacity(self, outages: tuple[ScenarioOutage, ...], now: float) -> float | None:
-        """The capacity of the endpoints that are not in a full outage, together."""
+        """The capacity, in requests a second, of the endpoints that are not in a full outage, together; None if it has
+        no bound, or if no endpoint is left.
+        """
         scenario = self._scenario
         recovering = scenario.recovering_at(now)
         total = 0.0

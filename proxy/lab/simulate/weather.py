@@ -131,11 +131,13 @@ class Scenario:
         return tuple(each for each in self.outages if each.at <= now < each.until)
 
     def recovering_at(self, now: float) -> ScenarioOutage | None:
-        """The past outage from which the capacity is still recovering `now`."""
+        """The past outage from which the capacity is still recovering `now`; None for none."""
         return next((each for each in self.outages if each.until <= now < each.until + each.recovers), None)
 
     def capacity_after(self, outage: ScenarioOutage, now: float) -> float | None:
-        """The upstream's capacity during the recovery from an outage, in which it grows evenly."""
+        """The upstream's capacity `now`, during the recovery from an outage, in which it grows evenly; None if it has
+        no bound.
+        """
         if self.capacity is None or outage.capacity is None:
             return self.capacity
         return outage.capacity + (self.capacity - outage.capacity) * (now - outage.until) / outage.recovers

@@ -107,8 +107,8 @@ class World:
         self._until = next((edge for edge in self._edges if edge > now), math.inf)
 
     def _over(self, most: int, key: int, now: float, size: int) -> Sending | None:
-        """The refusal of a request for which the limit of this key has no room; None if it has, and the request is
-        counted.
+        """Count a request against the limit of this key, which allows `most` in a window; `size`: how much of it the
+        request takes. If there is no room, count nothing and return the refusal; else return None.
         """
         limit = self._limits.get(key)
         if limit is None:

@@ -185,8 +185,9 @@ def bundle_path(cert: Path) -> Path:
 
 
 def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mapping[str, str]) -> Made:
-    """Make a CA and its bundle. Raises CaError if there is one already, or if the files cannot be written. The CA is
-    only for `hosts` and their subdomains, or for any host if the list is empty. `now` is aware.
+    """Make a CA and its bundle. Raises CaError if there is one already, or if the files cannot be written. `cert` and
+    `key`: its files. The CA is only for `hosts` and their subdomains, or for any host if the list is empty. `now` has a
+    time zone.
     """
     for path in (key, cert):
         if path.exists() or path.is_symlink():
@@ -210,8 +211,8 @@ def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mappin
 
 
 def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
-    """Whether there is a CA that can sign for all of `hosts` (for any host if the list is empty). Raises CaError if
-    there is one that cannot, or only a part of one. `now` is aware.
+    """Whether the files `cert` and `key` are a CA that can sign for all of `hosts` (for any host if the list is empty);
+    False if neither exists. Raises CaError if there is one that cannot, or only a part of one. `now` has a time zone.
     """
     if not any(path.exists() or path.is_symlink() for path in (cert, key)):
         return False
@@ -273,8 +274,8 @@ def _common_name(certificate: x509.Certificate) -> str:
 
 
 def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
-    """Write the bundle again, from the roots that the machine trusts now. Every user may read it, since apps of other
-    users do.
+    """Write the bundle of the CA whose certificate is the file `cert` again, from the roots that the machine trusts
+    now; return these. The file is readable for every user, since apps run as other users.
     """
     roots, text = bundle(cert, environ)
     replace(bundle_path(cert), text.encode("ascii"), 0o644)

@@ -216,7 +216,7 @@ class StandIn(asyncio.Protocol):
         self._data.append(data)
 
     def eof_received(self) -> bool:
-        """Note that the app closed its sending direction."""
+        """Note that the app closed its sending direction. Returns False: the transport closes ours, too."""
         self._ended = True
         return False
 
@@ -244,9 +244,9 @@ class StandIn(asyncio.Protocol):
 async def shake(
     transport: asyncio.Transport, context: ssl.SSLContext, early: bytes
 ) -> tuple[asyncio.Transport, StandIn]:
-    """Terminate TLS on this transport, and return the decrypted transport with its stand-in. `early` are bytes of TLS
-    that were read already. Raises ssl.SSLError or OSError (its timeout is an OSError) if the handshake fails; the
-    transport is closed then.
+    """Terminate TLS on this transport by `context`, and return the decrypted transport with its stand-in. `early` are
+    bytes of TLS that were read already. Raises ssl.SSLError or OSError (its timeout is an OSError) if the handshake
+    fails; the transport is closed then.
     """
     loop = asyncio.get_running_loop()
     stand_in = StandIn()

@@ -223,7 +223,7 @@ def _pem(cert: x509.Certificate) -> bytes:
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load a chain and its key into a context, through a file, since Python's ssl reads them only from one."""
+    """Load a chain and its key, `pem`, into a context, through a file, since Python's ssl reads them only from one."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("leaf")
         try:
