@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,12 @@ from support.scenarios import scenario
 
 from proxy.lab.simulate import run_scenario
 from proxy.lab.simulate.arrivals import arrivals
+from proxy.lab.simulate.columns import columns
+from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.limits import BurstLimit, FixedWindow, RequestLimit, SlidingWindow
 from proxy.lab.simulate.possible import Possible, Terms, possible
+from proxy.lab.simulate.simulation import play
+from proxy.lab.simulate.weather import Scenario
 
 STEADY = "duration: 2m\nsidecars: 1\ncalls: 100/s\narrivals: steady\n"
 
@@ -109,25 +112,26 @@ def test_limits_by_hand(limit: RequestLimit, waits: list[float]) -> None:
             limit.take(now, 1, 2)
 
 
-def drips(folder: Path, kind: str) -> Iterator[tuple[str, float]]:
-    text = f"{STEADY}upstream: {{limit: 1000, window: 10s, limit_kind: {kind}, burst: 100, overload: 429}}\n"
-    text += "outages: [{at: 30s, lasts: 20s, share: 0%, limit: 500}]\n"
-    yield from ((each.name, each.success_rate) for each in run_scenario(None, scenario(folder, text), {}))
+def without_redrive(found: Scenario) -> Figures:
+    """What apps get that ask the upstream themselves, once for each call."""
+    (none,) = (column for column in columns(None, found, {})[0] if column.name == "none")
+    return figures(found, play(found, none))
 
 
 @pytest.mark.parametrize("kind", ["fixed", "sliding", "bucket"])
 def test_limits_that_the_simulator_plays(tmp_path: Path, kind: str) -> None:
-    shares = dict(drips(tmp_path, kind))
+    text = f"{STEADY}upstream: {{limit: 1000, window: 10s, limit_kind: {kind}, burst: 100, overload: 429}}\n"
+    text += "outages: [{at: 30s, lasts: 20s, share: 0%, limit: 500}]\n"
     # for 20 s of 120 half is refused
-    assert shares["none"] == pytest.approx(1 - 10 / 120, abs=0.01)
+    assert without_redrive(scenario(tmp_path, text)).success_rate == pytest.approx(1 - 10 / 120, abs=0.01)
 
 
 def test_a_limit_without_a_queue_refuses_what_comes_too_close(tmp_path: Path) -> None:
     text = "duration: 2m\ncalls: 60/s\nupstream: {capacity: 60/s, queue: 0s, overload: 503, retry_after: 1s}\n"
     found = scenario(tmp_path, text)
-    none = {each.name: each for each in run_scenario(None, found, {})}["none"]
+    none = without_redrive(found)
     assert none.success_rate == pytest.approx(0.5, abs=0.02)  # random arrivals: 1 / (1 + 60/60)
-    steady = run_scenario(None, replace(found, arrivals="steady", calls=59.0), {})[-2]
+    steady = without_redrive(replace(found, arrivals="steady", calls=59.0))
     assert steady.success_rate > 0.99
 
 
