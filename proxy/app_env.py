@@ -128,7 +128,9 @@ def _without_password(url: str) -> str:
 
 
 def _appended(environ: Mapping[str, str], name: str) -> str:
-    """The hosts that are excluded from a proxy already, and those of NO_PROXY."""
+    """The value that the variable `name` (NO_PROXY or no_proxy) gets: the hosts that it excludes from a proxy in
+    `environ` already, and those that redrive excludes.
+    """
     ours = NO_PROXY.split(",")
     theirs = [host.strip() for host in (before(environ, name) or "").split(",")]
     return ",".join([*(host for host in theirs if host and host not in ours), *ours])

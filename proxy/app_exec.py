@@ -196,7 +196,7 @@ class _Sidecar:
 
 
 def count(line: Mapping[str, Any], calls: Counter[str]) -> None:
-    """Add a line of the log, if it is a call's, to the figures of `summary`."""
+    """Add a line of the log, if it is a call's, to the figures in `calls`, which `summary` prints."""
     if "outcome" not in line:
         return
     retries = max(int(line.get("attempts") or 0) - 1, 0)

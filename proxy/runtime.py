@@ -132,9 +132,10 @@ def draw_via() -> str:
 
 
 class WorkerShare(NamedTuple):
-    """The parts that the data path of a worker has in common with those of the other workers. `factory` makes what
-    their calls share and Redis does not keep (`met`: see `Fleet`). `via` is the name in Via lines, `others` are the
-    other processes, which share the limits, and `room` is the waiting room of all their calls.
+    """The parts that the data path of a worker has in common with those of the other workers. `factory` makes the state
+    that their calls share and Redis does not keep; `met` is called for each bucket in Redis that this worker begins to
+    use. `via` is the name in Via lines, `others` are the other processes, which share the limits, and `room` is the
+    waiting room of all their calls.
     """
 
     factory: Factory

@@ -100,8 +100,8 @@ class Delivery:
     def deliver(
         self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:
-        """Forward the answer of this attempt: its head, and the body so far. `journey`: the call's way over
-        several upstreams, None if it stayed at the first; `outcome`: how the call ends by this answer.
+        """Forward the answer of this attempt: its head, and the body so far. `journey`: the call's course over several
+        upstreams, None for a call that can't fall back; `outcome`: how the call ends by this answer.
         """
         head, policy = attempt.head, plan.policy
         answers = policy if journey is None else journey.policy_of(attempt.number)

@@ -488,9 +488,9 @@ class Exchange(AttemptOwner):
     def notify(
         self, now: float, event: Callable[..., Actions], facts: tuple[Any, ...], call: Call | None = None
     ) -> None:
-        """Report a rare event to the call (to `call`, if given, which may be the former one), and carry out the actions
-        that it returns. A defect ends the call, and never hangs it. Frequent events are reported in the same way
-        without this method, which costs a tuple and a call through the interpreter.
+        """Report a rare event with its arguments `facts` to the call (to `call`, if given, which may be the former
+        one), and carry out the actions that it returns. A defect ends the call, and never hangs it. Frequent events are
+        reported in the same way without this method, which costs a tuple and a call through the interpreter.
         """
         try:
             self.carry_out(event(self.decider() if call is None else call, *facts), now)

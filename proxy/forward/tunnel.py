@@ -63,7 +63,9 @@ class TunnelSender(Sender):
         return None
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
-        """Open a connection without TLS of ours: what is spoken in it is the app's own."""
+        """Open a connection without TLS of ours: what is spoken in it is the app's own. A tunnel never shares one, so
+        `fresh` and `alone` have no effect.
+        """
         plan = self.plan
         return await self.context.pool.open_tunnel(origin, within=plan.policy.timeouts.connect, app=plan.request.app)
 

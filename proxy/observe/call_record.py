@@ -36,7 +36,7 @@ class CallRecord:
     names, as `curl/8.5.0`; only for calls about which something was decided, "" for others. `app_retry`: the app itself
     was retrying (contract, section 5). `number` is the call's place among all calls, from 1, once
     `proxy.observe.recent_calls` has numbered it. `fallbacks`: the other upstreams that the call went on to, or could
-    not go on to. `was_sent_once`: see the function of that name.
+    not go on to. `was_sent_once`: whether the call succeeded with its first attempt.
     """
 
     __slots__ = (

@@ -68,7 +68,9 @@ def _is_wanted(environ: Mapping[str, str], signal: str, *, otherwise: str) -> bo
 
 
 def _reporter(notify: Callable[..., None]) -> Callable[[str], None]:
-    """A function that reports a fault from any thread; `notify` takes it on this loop."""
+    """Return a function that may be called from any thread to report a fault, a text; `notify` is then called with it
+    on the loop that runs now.
+    """
     loop = asyncio.get_running_loop()
 
     def trouble(text: str) -> None:

@@ -23,8 +23,8 @@ from proxy.wire.http2.stream import Stream
 
 
 class Home(Http2Protocol):
-    """The connection of a stream: the base of an app's HTTP/2 connection. `watched`: set by the watch
-    (`proxy.forward.timers.Busy`).
+    """The connection of a stream: the base of an app's HTTP/2 connection. `watched`: whether the timer of all calls
+    holds it (`proxy.forward.timers.Busy`).
     """
 
     __slots__ = ("acceptor", "client", "connected", "inside", "place", "surplus", "watched")
@@ -42,7 +42,7 @@ class Home(Http2Protocol):
         raise NotImplementedError
 
     def takes_one_more(self) -> bool:
-        """Whether `limits.connections` has a place for the newest stream, which is taken."""
+        """Whether `limits.connections` has room for the newest stream; if so, it is counted."""
         raise NotImplementedError
 
     def calls(self) -> list[Exchange]:

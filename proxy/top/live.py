@@ -24,7 +24,7 @@ from proxy.top.screen import AROUND, Selection, picture, summary
 
 #: Seconds until a port that was lost is asked again, at first and at most.
 _AGAIN, _AGAIN_MOST = 0.5, 5.0
-#: Cooldowns that began since the last message of which it is asked who began them.
+#: The most cooldowns that began since the last message for which the port is asked which call began them.
 _MOST = 10
 
 

@@ -62,9 +62,9 @@ class Keeper:
 class Connection:
     """A connection to an upstream, which is also the stream of its current exchange. `since`: when it became idle.
     `pinned` is the list that has it while it is idle, instead of the pool, once it belongs to one app connection.
-    `generation` is that of the configuration under which it was opened, or last checked. `blocked`: writers should wait
-    for `on_writable`. `exchanges`: how many it has carried, including the present one. `expires`: when no attempt takes
-    it any more.
+    `generation` is that of the configuration under which it was opened, or last checked. `blocked`: whether writers
+    should wait for `on_writable`. `exchanges`: how many it has carried, including the present one. `expires`: the time
+    from which no attempt takes it any more (`transport.renewal`).
     """
 
     __slots__ = (

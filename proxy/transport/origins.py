@@ -38,9 +38,9 @@ _LOOK = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A call that waits to dial. `given`: the future of a connection, or None for a place to dial. `within`: the
-    seconds that its dial may take. `connection`: a connection that another call has finished with is accepted instead
-    of a dial. `app`: the app that it belongs to, if apps are named.
+    """A call that waits to dial. `given`: the future of what it is given: a connection, or None for a place to dial.
+    `within`: the seconds that its dial may take. `connection`: whether it accepts a connection that another call has
+    finished with instead of a dial. `app`: the app that it belongs to, None if it has no name.
     """
 
     given: asyncio.Future[Resting | None]
@@ -54,8 +54,9 @@ class _Waiter:
 
 
 class DialQueue:
-    """The calls that wait to dial one endpoint, in order of arrival (`waiting`, each with the time from which it
-    waits), and the number of dials under way. Of several apps, calls go by priority and weight (contract, section 17).
+    """The calls that wait to dial one endpoint (`waiting`, in order of arrival, each with the time from which it
+    waits), and the number of dials under way. If apps have names, their calls go by priority and weight (contract,
+    section 17).
     """
 
     def __init__(self) -> None:
@@ -231,10 +232,11 @@ class Destination:
         self._turn = 0
 
     def choose(self, avoid: Collection[Origin], now: float) -> Origin:
-        """Choose the next origin in turn. Origins in `avoid`, and origins whose endpoint lately refused connections,
-        are chosen only if there is no other.
+        """Choose the origin for an attempt: the next in turn. Origins in `avoid`, and origins whose endpoint lately
+        refused connections, are chosen only if there is no other.
 
-        A retry takes no turn: if it did, every call would begin with the failing one of two endpoints.
+        A retry, which has origins to avoid, does not advance the turn: if it did, every call would begin with the
+        failing one of two endpoints.
         """
         origin = self.next_origin(avoid, now)
         if not avoid:
@@ -242,7 +244,7 @@ class Destination:
         return origin
 
     def next_origin(self, avoid: Collection[Origin], now: float) -> Origin:
-        """The origin that `choose` would take, with the round-robin left as it is."""
+        """The origin that `choose` would take, without advancing the turn."""
         best, best_rank = self.origins[0], 4
         for step in range(len(self.origins)):
             origin = self.origins[(self._turn + step) % len(self.origins)]
@@ -254,7 +256,7 @@ class Destination:
         return best
 
     def took(self, origin: Origin) -> None:
-        """Advance the round-robin past this origin, because a call was sent to it."""
+        """Make the origin after this one the next in turn, because a call was sent to this one."""
         self._turn = (self.origins.index(origin) + 1) % len(self.origins)
 
 

@@ -120,8 +120,9 @@ class Tunnel(UpstreamStream, Protocol):
 class Pooled(Protocol):
     """A connection with the attributes that the pool uses.
 
-    `origin`: its `transport.origins.Origin`. `since`: when it became idle. `generation`: of the configuration under
-    which it was opened, or last checked. `expires`: when no attempt takes it any more (`transport.renewal`).
+    `origin`: its `transport.origins.Origin`. `since`: when it became idle. `generation`: that of the configuration
+    under which it was opened, or last checked. `expires`: the time from which no attempt takes it any more
+    (`transport.renewal`).
     """
 
     expires: float

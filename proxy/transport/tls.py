@@ -46,8 +46,9 @@ class _File:
 
 
 def place_of(endpoint: Endpoint, parent: str | None) -> str:
-    """The text that a `ResumingContext` takes as the server's name: the name of the endpoint, a space, and everything
-    else that distinguishes servers of that name. An event loop passes a single text to `wrap_bio`, exactly a `str`.
+    """The place that a `ResumingContext` keeps a session for, as a text that is given to TLS as the server's name: the
+    name of the endpoint, a space, and everything else that distinguishes servers of that name. `parent`: the URL of the
+    parent proxy, None for none. An event loop passes only a single text to `wrap_bio`, and exactly a `str`.
     """
     return f"{endpoint.host} {endpoint.port} {endpoint.unix or ''} {parent or ''}"
 
@@ -85,7 +86,9 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Wrap a connection, with the session that is kept for this place (see `place_of`); TLS gets the name alone."""
+        """Wrap a connection, with the session that is kept for its place, which `server_hostname` is (see `place_of`);
+        TLS gets the name alone.
+        """
         if isinstance(server_hostname, str):
             kept = self.sessions.get(server_hostname)
             session = session or (None if kept is None else kept.session)
@@ -115,7 +118,9 @@ class ResumingContext(ssl.SSLContext):
 
 
 def keep_session(transport: asyncio.BaseTransport, endpoint: Endpoint, parent: str | None) -> None:
-    """Keep the session of a TLS connection to this endpoint, on which data has arrived."""
+    """Keep the session of a TLS connection to this endpoint, on which data has arrived. `parent`: the URL of the parent
+    proxy that it goes through, None for none.
+    """
     context = transport.get_extra_info("sslcontext")
     if isinstance(context, ResumingContext):
         context.keep(place_of(endpoint, parent), transport.get_extra_info("ssl_object"))

@@ -49,7 +49,9 @@ class Play(Recorder):
 
     @property
     def bucket(self) -> Bucket | None:
-        """The bucket that the call's tokens come from; in observe mode the shadow of the real one."""
+        """The bucket that the call's tokens come from, None without one; in observe mode it is the shadow of the real
+        one.
+        """
         return self.scope.shadow if self.call.so_far.policy.mode == "observe" else self.scope.bucket
 
 

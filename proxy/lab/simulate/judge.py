@@ -61,8 +61,8 @@ def result(scenario: Scenario, column: Column) -> Result:
 
 
 def trial(scenario: Scenario) -> Judge:
-    """The judge of redrive's defaults in this scenario, once the columns that it compares are played. The defaults are
-    those without a configuration file, and the scenario's policy names only what belongs to its app.
+    """Play the columns that the judge of redrive's defaults compares in this scenario, and return the judge. The
+    defaults are those without a configuration file; the scenario's policy names only what belongs to its app.
     """
     scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
     found, problems = columns(None, scenario, {})
