@@ -23,15 +23,21 @@ cdef class RouteTime:
 cdef class UsualTimes:
     cdef public long long count
     cdef public dict _of
+    cdef public dict _first
 
     @cython.locals(known=RouteTime)
     cpdef learn(self, str route, double seconds, double now)
+    @cython.locals(first=dict, key=str, known=RouteTime)
+    cpdef _learn_first(self, str route, double seconds, double now)
     @cython.locals(known=RouteTime)
     cpdef bint note(self, str route, double now) except -1
-    @cython.locals(known=RouteTime)
+    @cython.locals(first=dict, known=RouteTime)
     cpdef double of(self, str route) except -1
     @cython.locals(known=RouteTime)
     cpdef double last(self, str route) except? -2
+
+
+cpdef str _method_of(str route)
 
 
 @cython.locals(path=str, method=str, end=Py_ssize_t, second=Py_ssize_t, third=Py_ssize_t)

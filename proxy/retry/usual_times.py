@@ -3,6 +3,10 @@
 Contract, section 14: "the usual time is known for each route, method and the path's first two segments (gRPC: the
 method); 256 of them a scope, the rest together". A quick answer of a slow route and a slow answer of a quick route must
 not be compared with each other.
+
+(choice) A route of which no answer was measured while all was well is expected to take as long as the first answers of
+other routes did, of those with the same method where there are any. So where ids stand in a path's first segments, and
+every call's route is a new one, it is still known how long answers take.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ from proxy.retry.facts import Request
 
 _NEVER = float("inf")
 
-#: The most routes of one scope whose times are kept apart.
-_MOST = 256
+#: The most routes of one scope whose times are kept apart, and the most routes and methods whose first answers are.
+_MOST, _MOST_FIRST = 256, 32
 #: The share of answers that are quicker than the usual time.
 _SHARE = 0.1
 #: How far one answer moves the estimate at most, as a part of it: at first, and later. So the estimate forgets.
@@ -51,11 +55,12 @@ class RouteTime:
 class UsualTimes:
     """The usual times of one scope's routes, in seconds. `count`: the answers that were measured."""
 
-    __slots__ = ("_of", "count")
+    __slots__ = ("_first", "_of", "count")
 
     def __init__(self) -> None:
         self.count = 0
         self._of: dict[str, RouteTime] = {}
+        self._first: dict[str, RouteTime] = {}  # of the first answers of routes, by route and method, and of all
 
     def learn(self, route: str, seconds: float, now: float) -> None:
         """Take in the time of one answer of this route, which came while all was well."""
@@ -66,8 +71,19 @@ class UsualTimes:
             known = self._of.get(route)
         if known is None:
             self._of[route] = RouteTime(seconds, now)
+            self._learn_first(route, seconds, now)
         else:
             known.learn(seconds, now)
+
+    def _learn_first(self, route: str, seconds: float, now: float) -> None:
+        """Take in the time of the first answer of this route, in seconds."""
+        first = self._first
+        for key in (_REST, _method_of(route)):
+            known = first.get(key)
+            if known is not None:
+                known.learn(seconds, now)
+            elif len(first) < _MOST_FIRST:
+                first[key] = RouteTime(seconds, now)
 
     def note(self, route: str, now: float) -> bool:
         """Note that an answer of this route came, without measuring its time. Returns False, and notes nothing, if no
@@ -80,8 +96,11 @@ class UsualTimes:
         return True
 
     def of(self, route: str) -> float:
-        """The usual time of this route in seconds; 0 if none is known."""
-        known = self._of.get(route) or self._of.get(_REST)
+        """The usual time of this route in seconds, by that of others if its own is not known; 0 if none is known."""
+        known = self._of.get(route)
+        if known is None:
+            first = self._first
+            known = self._of.get(_REST) or first.get(_method_of(route)) or first.get(_REST)
         return 0.0 if known is None else known.estimate
 
     def last(self, route: str) -> float:
@@ -93,8 +112,13 @@ class UsualTimes:
         """When an answer of this route and method was noted last, whatever its path (seconds on the callers' clock);
         minus infinity for never.
         """
-        every = route[: route.rfind(" ") + 1]
+        every = _method_of(route)
         return max([-_NEVER] + [known.last for key, known in self._of.items() if key == _REST or key.startswith(every)])
+
+
+def _method_of(route: str) -> str:
+    """The beginning of a key that routes of the same name and method share."""
+    return route[: route.rfind(" ") + 1]
 
 
 def timed_route(route: str, request: Request) -> str:

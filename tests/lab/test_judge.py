@@ -106,3 +106,18 @@ def test_the_command_prints_a_line_for_each_scenario(tmp_path: Path) -> None:
     assert done.returncode == (1 if any("FAILS" in each for each in verdicts) else 0)
     bad = subprocess.run([*command, str(tmp_path / "wrong.yaml")], capture_output=True, text=True)
     assert "durations: unknown key" in bad.stderr and bad.returncode == 2 and "Traceback" not in bad.stderr
+
+
+def test_the_command_prints_means_over_seeds_and_how_often_a_rule_does_not_hold(tmp_path: Path) -> None:
+    file = tmp_path / "restart.yaml"
+    file.write_text(RESTART + "policy: {strategy: none}\n")
+    command = [sys.executable, str(ROOT / "tools/judge.py"), str(file)]
+    done = subprocess.run([*command, "--seeds", "own,11"], capture_output=True, text=True)
+    _, line, *verdicts = done.stdout.splitlines()
+    shares = []
+    for seed in ("own", "11"):
+        alone = subprocess.run([*command, "--seeds", seed], capture_output=True, text=True).stdout.splitlines()[1]
+        shares.append(float(alone.split()[2].rstrip("%")))
+    assert float(line.split()[2].rstrip("%")) == pytest.approx(sum(shares) / 2, abs=0.011)
+    assert line.endswith("1 (2/2)") and done.returncode == 1
+    assert [each.split(":")[0].strip() for each in verdicts] == ["seed own", "seed 11"]

@@ -7,17 +7,20 @@ import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.scenarios import scenario
 
 from proxy.cli import main
 from proxy.config.schema_language import Section
-from proxy.lab.simulate import Figures, Scenario, run_scenario
+from proxy.lab.simulate import Figures, Scenario, run_scenario, simulation
 from proxy.lab.simulate.columns import WITHOUT_HOLDING, columns
 from proxy.lab.simulate.figures import figures
 from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
 from proxy.lab.simulate.simulation import play
+from proxy.retry.facts import Request
+from proxy.retry.machine import Call
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))
@@ -56,6 +59,20 @@ def test_what_a_policy_holds_is_a_column_of_its_own(tmp_path: Path) -> None:
     assert [each.name for each in run_scenario(None, found, {})] == [
         "policy: standard", WITHOUT_HOLDING, "none", "naive: 3 at once",
     ]  # fmt: skip
+
+
+def test_a_path_may_have_the_number_of_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths: list[str] = []
+
+    def noted(request: Request, *rest: Any) -> Call:
+        paths.append(request.path)
+        return Call(request, *rest)
+
+    monkeypatch.setattr(simulation, "Call", noted)
+    found = scenario(tmp_path, "duration: 2s\ncalls: 10/s\nroutes: [{path: '/{call}/a'}, {path: /b, share: 30%}]\n")
+    play(found, columns(None, found, {})[0][0])
+    numbered = [path for path in paths if path != "/b"]
+    assert numbered == [f"/{number}/a" for number in range(1, len(numbered) + 1)] and len(numbered) > 5
 
 
 OUTAGE_TEXT = """\

@@ -50,3 +50,23 @@ def test_routes_beyond_the_most_are_kept_together() -> None:
     assert usual.of("route 0") == 1.0
     assert usual.of("route 299") == usual.of("route 290") >= 257.0
     assert usual.last("route 299") == float("-inf")
+
+
+def test_a_route_that_is_new_is_expected_to_take_as_long_as_others_did_at_first() -> None:
+    usual = UsualTimes()
+    assert usual.of("r GET /a/1") == 0.0
+    for number in range(40):
+        usual.learn(f"r GET /{number}/orders", 0.05, 0.0)
+        usual.learn(f"r POST /{number}/orders", 2.0, 0.0)
+    assert usual.of("r GET /new/orders") == pytest.approx(0.05)
+    assert usual.of("r POST /new/orders") == pytest.approx(2.0), "of the same method, if there are any"
+    assert usual.of("r PUT /new/orders") == pytest.approx(0.05, rel=0.05), "of any other, if not"
+    assert usual.last("r GET /new/orders") == float("-inf"), "nothing says that the route answers"
+
+
+def test_what_a_route_took_itself_counts_more_than_what_others_did() -> None:
+    usual = UsualTimes()
+    for number in range(40):
+        usual.learn(f"r GET /{number}", 0.05, 0.0)
+    usual.learn("r GET /report", 8.0, 0.0)
+    assert usual.of("r GET /report") == 8.0

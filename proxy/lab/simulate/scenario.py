@@ -98,7 +98,7 @@ ROUTE = Section(
     "route",
     "A part of the calls.",
     {
-        "path": Key(word, doc="of its requests", required=True),
+        "path": Key(word, doc="of its requests; `{call}` in it is the call's number", required=True),
         "method": Key(token, doc="of its requests; without it, that of `request`"),
         "share": Key(share, doc="its share of the calls; without it, what the others leave, evenly"),
         "latency": Key(positive_duration, doc="the median of its answers; without it, the upstream's"),

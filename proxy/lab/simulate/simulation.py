@@ -35,6 +35,8 @@ from proxy.retry.waiting_room import WaitingRoom
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
 _SWEEP = 2.0
+#: The text in a route's path that stands for the number of the call.
+_NUMBER = "{call}"
 
 
 @dataclass(slots=True)
@@ -190,6 +192,8 @@ class _Run:
         self._report = report
         self.endpoints = scenario.endpoints
         self._requests = _requests(column, scenario)
+        self._numbered = [_NUMBER in route.path for route in scenario.routes]
+        self._calls = 0
         self.played = Played(column.name)
         self._scenario = scenario
         self._arrivals = arrivals(scenario)
@@ -229,10 +233,18 @@ class _Run:
         self.played.begun[int(now)] += 1
         driver = self._driver(self, sidecar, arrival)
         request = self._requests[route][key]
+        if self._numbered and self._numbered[route]:
+            request = self._number(request)
         call = Call(request, sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm, sidecar.why_not)
         driver.begin(call)
         if self._patience is not None:
             self.clock.at(now + self._patience, DEADLINE, driver.go_away)
+
+    def _number(self, request: Request) -> Request:
+        """The request with the number of its call in its path."""
+        self._calls += 1
+        path = request.path.replace(_NUMBER, str(self._calls))
+        return Request(request.method, request.authority, path, request.fields, request.plain, request.timed)
 
     def _await_visit(self) -> None:
         at = next(self._visits, None)
