@@ -17,7 +17,9 @@ from support.scripted import Turn, Upstream, answer
 boto3, openai, anthropic, stripe = Late("boto3"), Late("openai"), Late("anthropic"), Late("stripe")
 botocore_config, botocore_errors = Late("botocore.config"), Late("botocore.exceptions")
 azure_core, azure_errors, azure_rest = Late("azure.core"), Late("azure.core.exceptions"), Late("azure.core.rest")
+genai, genai_types, genai_errors = Late("google.genai"), Late("google.genai.types"), Late("google.genai.errors")
 
+PACKS = Path(__file__).parents[2] / "proxy/config/dialects"
 ONCE = "strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}"
 
 
@@ -135,21 +137,39 @@ async def test_azure_core_and_stripe_show_it(tmp_path: Path) -> None:
     assert error.http_status == 502
 
 
-async def test_google_and_github_answers_have_their_members(tmp_path: Path) -> None:
-    """The clients of Google and GitHub are not installed; these members are what their sources read."""
+async def test_google_genai_shows_it(tmp_path: Path) -> None:
     gone = free_port()
-    for dialect, told in (
-        ("google", lambda body: (body["error"]["code"], body["error"]["status"], body["error"]["message"])),
-        ("github", lambda body: (502, "UNAVAILABLE", body["message"])),
-    ):
-        async with Redrive(tmp_path, upstream(dialect, f"http://127.0.0.1:{gone}")) as redrive:
-            body = json.loads(await run("curl", "-sS", f"{redrive.url}/api/x"))
-        code, status, message = told(body)
-        assert (code, status) == (502, "UNAVAILABLE")
-        assert message.startswith(f"redrive: the connection was refused by 127.0.0.1:{gone}")
-        # The members of problem+json stay beside them.
-        assert (body["status"], body["upstream"], body["attempts"]) == (502, "api", 2)
-        assert body["detail"] == f"the connection was refused by 127.0.0.1:{gone}"
+    async with Redrive(tmp_path, upstream("google", f"http://127.0.0.1:{gone}")) as redrive:
+        options = genai_types.HttpOptions(
+            base_url=f"{redrive.url}/api", retry_options=genai_types.HttpRetryOptions(attempts=1)
+        )
+        client = genai.Client(api_key="k", http_options=options)
+        error: Any = await raised(
+            lambda: client.models.generate_content(model="m", contents="x"), lambda: genai_errors.APIError
+        )
+    said = f"redrive: the connection was refused by 127.0.0.1:{gone} (2 attempts, attempts_exhausted)"
+    assert said in str(error)
+    assert (error.code, error.message) == (502, said)
+    # The library takes `status` from the top of the body, where problem+json has the number, before Google's own place.
+    assert (error.status, error.details["error"]["status"]) == (502, "UNAVAILABLE")
+
+
+async def test_githubs_answers_have_its_members(tmp_path: Path) -> None:
+    """PyGithub, which is not installed here, shows `message`: its GithubException prints it (tried with 2.10)."""
+    gone = free_port()
+    async with Redrive(tmp_path, upstream("github", f"http://127.0.0.1:{gone}")) as redrive:
+        body = json.loads(await run("curl", "-sS", f"{redrive.url}/api/x"))
+    assert (
+        body["message"] == f"redrive: the connection was refused by 127.0.0.1:{gone} (2 attempts, attempts_exhausted)"
+    )
+    # The members of problem+json stay beside it.
+    assert (body["status"], body["upstream"], body["attempts"]) == (502, "api", 2)
+    assert body["detail"] == f"the connection was refused by 127.0.0.1:{gone}"
+
+
+def test_every_pack_whose_provider_words_errors_is_tried_here() -> None:
+    worded = {pack.stem for pack in PACKS.glob("*.yaml") if "\nerrors:\n" in pack.read_text()}
+    assert worded == {"anthropic", "aws", "azure", "github", "google", "openai", "stripe"}
 
 
 async def test_curl_and_git_print_it(tmp_path: Path) -> None:
