@@ -124,7 +124,9 @@ class Payment:
         return True
 
     def take_over(self, other: Payment) -> None:
-        """Take over the price that another attempt paid, which is sent again."""
+        """Take over the price that another attempt has paid (`other` is its payment), since that attempt is to be sent
+        again.
+        """
         self.price, other.price = other.price, None
         self._taken_at = other._taken_at
 
@@ -199,7 +201,9 @@ class Payment:
                     gate.settle(now, unused)
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place under the concurrency limit, unless the attempt has one. Returns as `Places.ask` does."""
+        """Take a place under the concurrency limit, unless the attempt has one. Returns `now`, the time to ask again,
+        or REJECTED, as `Places.ask` does.
+        """
         if self._under_way is not None:
             return now
         at = places.ask(waiter, rules, now)
@@ -399,10 +403,10 @@ class Admission:
     def ask(
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates for the attempt in turn: cooldown, rate, limiter, breakers, places. Returns when the attempt
-        may be sent (or the outcome if it is refused), and the gate that holds it (or the reason of the refusal). Tokens
-        and places that the gates grant go into the payment. `first`: the attempt is the call's first; `waits`: it may
-        wait for a place.
+        """Ask the gates for the attempt in turn: cooldown, rate, limiter, breakers, places. Returns the time at which
+        it may be sent, None, and the gate that holds it; or, if it is refused, a time, the outcome, and the reason.
+        Tokens and places that the gates grant go into the payment. `first`: the attempt is the call's first; `waits`:
+        it may wait for a place.
         """
         if self.caller.ousted == "room":
             if self.held_by != "ahead":
@@ -546,7 +550,7 @@ class Admission:
         return min(bounds, key=lambda each: each[1])
 
     def held_for(self, now: float) -> float:
-        """The seconds for which the governor has held the call in all; 0 if it does not hold it now."""
+        """The seconds for which the governor has held the call in all; 0 if it is not holding it at `now`."""
         return 0.0 if self._cooled_since is None else self._cooled_before + now - self._cooled_since
 
     def hold(self, gate: str, now: float) -> None:
@@ -577,8 +581,8 @@ class Admission:
         self.cooled = self.scope.governor.claim(self, cooldown, due)
 
     def move(self, scope: ScopeState, now: float) -> None:
-        """Leave the present gates for those of `scope`: the state of the other credential that the next attempt
-        carries.
+        """Leave the present gates for those of another credential, which the next attempt carries; `scope` is the state
+        of that credential.
         """
         self.leave(now)
         met = self._met_before = self._met_before or {}

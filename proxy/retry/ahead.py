@@ -91,8 +91,8 @@ class _Report:
 
 
 class _Refill:
-    """Finds out how one limit refills where no window is named. `rate`: what is added each second; 0 until it is
-    known.
+    """Finds out how one limit refills if its reports do not name a window. `rate`: what is added each second; 0 until
+    it is known.
     """
 
     __slots__ = ("_used", "_whole_in", "rate")
@@ -102,7 +102,7 @@ class _Refill:
         self._used = self._whole_in = 0.0  # of the report that others are compared with
 
     def learn(self, said: ReportedLimit) -> None:
-        """Learn from a report that names no window."""
+        """Learn from a report that does not name a window."""
         if said.limit is None or said.remaining >= said.limit:
             return
         used, whole_in = said.limit - said.remaining, said.reset
@@ -130,7 +130,7 @@ class Account:
         self.lane: AheadLane | None = None
 
     def sent(self, price: Price) -> Price:
-        """Note that an attempt is sent, for this price. Returns what has been spent in all, with it."""
+        """Note that an attempt with this price is sent. Returns the sum of all prices so far, this one included."""
         for place, each in enumerate(price):
             self._spent[place] += each
         attempts, tokens, prompt, output = self._spent
@@ -158,7 +158,7 @@ class Account:
         self._refills.pop(name, None)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The rest of each limit that is known, never less than nothing."""
+        """The rest of each limit that is known, with the limit's name; never below zero."""
         return tuple(
             (each.said.name, max(0.0, each.left(self._spent[each.place], now))) for each in self._in_force(now)
         )
@@ -179,7 +179,7 @@ class Account:
         return min(report.until - now, short / report.rate if report.rate else _NEVER)
 
     def _in_force(self, now: float) -> list[_Report]:
-        """The reports that still count: their limits are not whole again, and are not known to be wrong."""
+        """The reports that still count: neither is the limit whole again, nor are its reports known to be wrong."""
         if not self.reports:
             return []
         trust = self.trust
@@ -187,8 +187,8 @@ class Account:
 
 
 class AheadLane(Lane):
-    """The calls of one worker that wait until they fit into what is left of their upstream's limits. Those that fit are
-    released by a slow start, as after a cooldown.
+    """The calls of one worker that wait until they fit into what is left of their upstream's limits. When they fit,
+    they are sent by a slow start, as after a cooldown.
     """
 
     is_ahead = True
@@ -234,7 +234,7 @@ class AheadLane(Lane):
         return self._account.wait(_price_of(waiter), now, promised)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The rest of each limit that is known, by name."""
+        """The rest of each limit that is known, with the limit's name; never below zero."""
         return self._account.left(now)
 
     def _release(self, now: float, asking: Waiter | None) -> None:
@@ -259,7 +259,10 @@ class AheadLane(Lane):
 
 
 class SentNote:
-    """The note of an attempt that was sent. `spent`: what had been spent in all by then, with it."""
+    """The note of an attempt that was sent, for the limits that its answer may report. `whose`: its endpoint and
+    credential; `account`: their attempts and limits; `spent`: the sum of the prices of these attempts, up to and with
+    this one.
+    """
 
     __slots__ = ("account", "spent", "whose")
 

@@ -237,7 +237,9 @@ class AppQuota(Bucket):
 
 
 def app_view(views: dict[NamedApp, Bucket], whole: SpentByApps, app: NamedApp) -> Bucket:
-    """The view of this app among those that were made before, else a new one."""
+    """Return one app's view of the quota `whole`: the one in `views` or, if it has none yet, a new one, which is
+    added.
+    """
     view = views.get(app)
     if view is None:
         view = views[app] = AppQuota(whole, app)
@@ -321,7 +323,7 @@ class AppBudget(Bucket):
         """Do nothing: a budget grows when calls begin."""
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """Do nothing, as a budget does."""
+        """Do nothing: in a budget, successes earn nothing."""
 
     def charge_app_retry(self, now: float) -> float:
         self.own.charge_app_retry(now)

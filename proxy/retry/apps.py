@@ -48,7 +48,7 @@ class Apps:
     fields: frozenset[str] = frozenset()
 
     def named(self, name: str) -> NamedApp:
-        """The app of this name."""
+        """The app of this name; the app that stands for all others if the configuration does not know the name."""
         return self.known.get(name, self.others)
 
     @property

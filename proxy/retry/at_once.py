@@ -51,8 +51,8 @@ def turn_back(scope: ScopeState, now: float) -> None:
 
 
 def began(scope: ScopeState, app: NamedApp | None, now: float) -> Traffic | None:
-    """Count a call of this app, and its attempt that is sent. Returns the count in which the attempt is under way, if
-    any.
+    """Count a call of this app, and its attempt, which is sent now. Returns the count in which the attempt is under
+    way, None if it is not counted.
     """
     bucket = scope.used_bucket(app) if scope.mode or app is not None else scope.bucket
     if bucket is not None:

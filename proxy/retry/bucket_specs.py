@@ -80,11 +80,11 @@ JsonPath = tuple[str, ...]
 class UsageFields:
     """The places where a provider's requests and answers say how many of a language model's tokens they cost.
 
-    Of a request: `maximum`, the most output tokens; `choices`, how many outputs it asks for; `model`; `media`, the
-    members whose strings are media wherever they stand: a name, or two with a dot, of which the first is that of the
-    object that it is in. Of an answer, or of an event of a stream: `prompt` and `output`, numbers
-    of tokens that add up; `prompt_free`, tokens within `prompt` that the provider does not count (cached input);
-    `text`, the output's text. All but `media` are JSON paths.
+    In a request: `maximum`, the most output tokens; `choices`, how many outputs it asks for; `model`, the model's name;
+    `media`, the names of members whose strings are media (images, sounds) wherever they stand, where `a.b` means the
+    member `b` of an object that is itself the member `a`. In an answer, or in an event of a stream: `prompt` and
+    `output`, numbers of tokens that are added up; `prompt_free`, tokens within `prompt` that the provider does not
+    count (cached input); `text`, the output's text. All but `media` are JSON paths.
     """
 
     maximum: tuple[JsonPath, ...] = ()
@@ -113,8 +113,8 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class BucketRef:
-    """A reference to a bucket. `name` is that of one that `buckets:` defines, shared by all that name it; None means a
-    bucket of its own for each pair of strategy definition and scope value within an upstream.
+    """A reference to a bucket. `name`: the name of a bucket that `buckets:` defines, and that all policies which name
+    it share; None means a bucket of its own for each pair of strategy definition and scope value within an upstream.
 
     `group`, unless None, replaces the strategy definition in that pair: a bucket written as a mapping is one for all
     the strategies that inherit it, and a service config's throttling is one for all its methods.

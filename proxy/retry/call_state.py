@@ -29,12 +29,12 @@ _NEW = New()
 class CallState:
     """The state of one call. `attempts`: how many were made, `earlier` of them at other upstreams before this one, and
     `spared` of them as probes of an outage that were not processed, and do not count for `max_attempts`; `ambiguous`:
-    one that has ended here may have been carried out. `state`: whether attempts are in flight, or what else is waited
-    for. `history`: the records of the attempts that have ended; `failure`: the last failed attempt, while its answer is
-    held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered;
-    `ends`: how the stream that it asked for ends, None until that is asked; `resumption`: how often its answer went on
-    after a break, None if it has not.
-    `upcoming`: the next attempt; `plan`: the flow's plan, None until it is needed.
+    an attempt that has ended here may have been carried out. `state`: whether attempts are in flight, or what else is
+    waited for. `history`: the records of the attempts that have ended; `failure`: the last failed attempt, while its
+    answer is held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is
+    delivered; `ends`: how a stream that the request asked for may end, None until that is looked up; `resumption`: how
+    often the answer went on after a break, None if it has not. `upcoming`: the next attempt; `plan`: the flow's plan,
+    None until it is needed.
     """
 
     __slots__ = (
@@ -72,9 +72,7 @@ class CallState:
 
     @property
     def sent_by(self) -> str:
-        """The protocol of the only attempt, whose answer was delivered; "" if the call had more, or its answer is not
-        delivered.
-        """
+        """The protocol of the attempt whose answer was delivered, if it is the call's only one; else ""."""
         return self.delivered.protocol if self.delivered is not None and self.attempts == 1 else ""
 
     @property
@@ -146,7 +144,9 @@ class CallState:
         return bool(forwarded(self.request.fields, key.header.lower()))
 
     def hedging_delay(self, now: float) -> float | None:
-        """Seconds from one hedge to the next; None while the strategy asks for a percentile and there is none."""
+        """Seconds from one hedge to the next; None if the strategy asks for a percentile of measured times, and too few
+        have been measured.
+        """
         strategy, hedges = self.policy.strategy, self.upcoming.scope.hedges
         if strategy.hedging_percentile is None or hedges is None:
             return strategy.hedging_delay
@@ -183,8 +183,8 @@ class CallState:
         return state.planned if type(state) is Flying else state if type(state) is Next else None
 
     def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
-        """Cancel all attempts in flight but this one; the cancelled count neither as success nor as failure, and
-        `decision` is their record's. Returns the actions for it.
+        """Cancel all attempts in flight but this one, and record `decision` for each. A cancelled attempt counts
+        neither as success nor as failure. Returns the actions for it.
         """
         state = self.state
         assert type(state) is Flying

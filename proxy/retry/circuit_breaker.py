@@ -88,8 +88,8 @@ class CircuitBreaker:
         return self._judge(now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Count as ill an attempt, sent at `sent`, that was counted as well when its head came: a bad gRPC status came
-        after its messages. Returns as `ended` does.
+        """Count as ill an attempt, sent at `sent`, that was counted as healthy when its head came: a bad gRPC status
+        came after its messages. Returns as `ended` does.
         """
         if self.is_open or sent < self._forgotten:
             return None

@@ -175,7 +175,9 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 
 
 def _error_inside(rules: Classify, request: Request, reply: Reply, body: bytes, inside: ErrorsInside) -> Verdict:
-    """The verdict on an error in a success's body: that of an answer with the error's own status, and this body."""
+    """The verdict on an error in a success's body: the same as on an answer that had the error's own status and this
+    body.
+    """
     verdict = classify(rules, request, Reply(inside.status, reply.fields, early=reply.early), body)
     assert not isinstance(verdict, NeedsBody)  # the body was passed
     return replace(verdict, because=f"{verdict.because}, inside a {reply.status}", counts_as=inside.status)
@@ -221,8 +223,7 @@ def names(
     fault: Fault | None,
 ) -> bool:
     """Whether the list `listed` (hedging's `non_fatal`) names the end of an attempt: the answer `reply`, or else
-    `fault`. The end is read as it is for its class: the same ends count as UNAVAILABLE, and a grpc-status beats the
-    HTTP status in the same cases.
+    `fault`. Which ends count as UNAVAILABLE, and when a grpc-status beats the HTTP status, is as in `classify`.
     """
     if fault is not None:
         grpc = _status_of_fault(rules, request, fault)
@@ -299,8 +300,8 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
 
 
 def words_of(dialect: str, rule: Rule) -> str:
-    """The words by which explanations name a rule: its own name, with its dialect's; `dialect` is "" for the policy's
-    own rules.
+    """The words by which explanations name a rule: the rule's own name, after that of its dialect; `dialect` is "" for
+    the policy's own rules.
     """
     return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
@@ -397,8 +398,8 @@ KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
-    """Whether a client of one of these dialects would repeat the call after this end, and would do so without relying
-    on its provider to recognize the repeat; the end may be that of an attempt at another upstream.
+    """Whether the own client of any dialect in `rules` would repeat the call after this end, and would do so even if
+    its provider could not recognize the repeat; the end may be that of an attempt at another upstream.
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)
@@ -470,8 +471,8 @@ _SEVERAL = re.compile(r"[,;\s]")
 
 
 def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
-    """The dialect that calls the request a read (a POST that changes nothing), and the value of the request field by
-    which it does; None if no dialect does.
+    """The dialect that calls the request a read (a POST that changes nothing), and the value of the request field that
+    names the operation; None if no dialect does.
     """
     if request.method != "POST":
         return None
@@ -483,8 +484,8 @@ def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
 
 
 def why_no_read(rules: Classify, request: Request) -> str:
-    """Why the first dialect that knows reads does not call this POST a read, as a clause for people; "" if there is no
-    useful reason.
+    """Why this POST is no read for the first dialect that knows which POSTs only read, as a clause for people; "" if
+    there is no useful reason.
     """
     if request.method != "POST" or not rules.reads or read_by(rules, request):
         return ""

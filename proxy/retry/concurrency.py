@@ -111,7 +111,7 @@ class Places:
         return min(until, self._next_look(others, now)) if is_first else until
 
     def _oust(self, waiter: Waiter, now: float) -> bool:
-        """Answer the newest waiting call of the lowest priority, if that is below this call's, because the queue is
+        """Refuse the newest waiting call of the lowest priority, if that is below this call's, because the queue is
         full. Returns whether there was one.
         """
         app = app_of(waiter)
@@ -214,7 +214,7 @@ class Places:
             self._fleet.changed(now)
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
-        """The time at which the first call in the queue asks again by itself, unless a place becomes free sooner.
+        """The time at which the first call in the queue asks again even if no place becomes free in this process.
         `others`: how other processes use the places.
         """
         return REJECTED

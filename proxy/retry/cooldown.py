@@ -87,10 +87,10 @@ class FleetCooldowns(Protocol):
     """
 
     def adopt(self, name: tuple[str, bytes], lane: Lane) -> None:
-        """Note that this process knows of this lane from now on."""
+        """Note that this process keeps this lane from now on."""
 
     def forget(self, name: tuple[str, bytes]) -> None:
-        """Note that this process does not know of this lane any more."""
+        """Note that this process does not keep this lane any more."""
 
     def began(self, name: tuple[str, bytes], status: int, delay: float, *, sent: float, now: float) -> None:
         """Report that an answer with this status, to an attempt sent at `sent`, asked for a delay (seconds)."""
@@ -100,8 +100,8 @@ class FleetCooldowns(Protocol):
 
 
 class Ends(Generic[N]):
-    """A priority queue of names (of groups of calls, say), each with the time in seconds at which something of it ends.
-    An end that moves later is noticed only when its name comes up, so that moving it costs nothing.
+    """A priority queue of names (of groups of calls, say), each with the time in seconds at which what the name stands
+    for ends. An end that moves later is noticed only when its name comes up, so that moving it costs nothing.
     """
 
     __slots__ = ("_heap",)

@@ -34,7 +34,7 @@ class KeyGates(Protocol):
         """Seconds for which the calls of this credential are still asked to wait; 0 if its cooldown holds no calls."""
 
     def is_ready(self, now: float) -> bool:
-        """Whether an attempt would be sent now, since no gate would hold it."""
+        """Whether an attempt with this credential would be sent now, since no gate would hold it."""
 
 
 L = TypeVar("L", bound=KeyGates)
@@ -64,8 +64,8 @@ class Roster:
         return before <= now
 
     def put_aside_for(self, digest: str, until: float) -> None:
-        """Put this credential aside up to `until` (seconds), unless it is for longer: another machine found that the
-        upstream refuses it.
+        """Put this credential aside up to the time `until` (seconds), unless it is put aside for longer already:
+        another machine found that the upstream refuses it.
         """
         self._until[digest] = max(self.aside_until(digest), until)
 
@@ -155,8 +155,8 @@ class CallKeys(Generic[L]):
 
     def failed(self, failure: Failure, *, refused: bool, outdated: bool = False, now: float) -> bool:
         """Note that an attempt failed. `refused`: the upstream does not accept the attempt's credential, which is then
-        put aside, unless it has another value by now (`outdated`). Returns whether that put it aside (False if it was
-        aside already).
+        put aside; unless the credential has another value by now (`outdated`). Returns whether it was put aside by that
+        (False if it had been already).
         """
         put_aside = refused and not outdated and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
@@ -200,8 +200,9 @@ class CallKeys(Generic[L]):
         return self.key != before
 
     def move(self, now: float, fits: Callable[[L, float], bool]) -> bool:
-        """Choose another credential that no gate holds, since a gate holds the one in use. Returns False if there is
-        none. `fits`: whether the attempt fits into what is left of the limits of the credential with this state.
+        """Choose another credential that no gate holds, because a gate holds the one in use. Returns False if there is
+        none. `fits`: whether the attempt fits into the rest of the limits of a credential, given the credential's
+        state.
         """
         if self.bound:
             return False

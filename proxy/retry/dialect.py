@@ -65,8 +65,8 @@ TimeFormat = Literal["seconds", "epoch", "epoch_ms", "duration", "http_date", "r
 
 @dataclass(frozen=True, slots=True)
 class ResetField:
-    """A dialect's reset field, read on throttlings and on 429 and 503. `remaining`: a field that must be 0 then; None:
-    no such field is needed.
+    """A field by which a dialect's answers name the time at which a limit is whole again; read on throttlings and on
+    429 and 503. `remaining`: a field that must be 0 then; None: no such field is needed.
 
     `format`: "seconds" from now, "epoch" seconds, "epoch_ms", "duration" (`1m30s`, `250ms`, or bare seconds),
     "http_date", "rfc3339". `limit`: (path, glob) of a 429's body that names this limit as the one that was exceeded;
@@ -172,8 +172,8 @@ class EndMark:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """The end of a provider's streams of events: each ends with one of `ends`. `known`: further events of such streams.
-    A request asks for such a stream by a path that ends with `path`, or (`by_body`) by a body with `stream: true`.
+    """How a provider's streams of events end: with one of the events `ends`. `known`: further events of such streams. A
+    request asks for such a stream by a path that ends with `path`, or (`by_body`) by a body with `stream: true`.
     `error`: the provider's event for an error of its server.
     """
 
@@ -228,7 +228,7 @@ class ErrorWords:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
+    """A dialect: how a provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
 
     name: str
     rules: tuple[Rule, ...] = ()

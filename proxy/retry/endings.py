@@ -22,7 +22,7 @@ _DONE_WELL, _FINISH_WELL = _DONE[_SUCCESS], _FINISH[_SUCCESS]
 
 
 def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
-    """End the call with this outcome; everything that it still holds is given back."""
+    """End the call with this outcome, and give back everything that it still holds."""
     call.state = _DONE_WELL if outcome is _SUCCESS else _DONE[outcome]
     upcoming, delivered = call.upcoming, call.delivered
     if upcoming.admission is not None or upcoming.payment is not None:
@@ -62,8 +62,8 @@ def way_elsewhere(call: CallState, no: Outcome, now: float) -> Fallback | None:
 
 
 def go_elsewhere(call: CallState, entry: Fallback, no: Outcome, now: float, is_held: bool) -> Actions:
-    """End the call here, where it would have had the outcome `no`; by this entry of the fallback list it goes on at
-    another upstream. `is_held`: the driver holds the last answer already.
+    """End the call here, where it would have had the outcome `no`, and let it go on at another upstream by this entry
+    of the fallback list. `is_held`: the driver holds the last answer already.
     """
     assert call.fallbacks is not None  # the entry is from there
     call.fallbacks.mark(call.history, call.policy)

@@ -22,8 +22,8 @@ CircuitChanged = Callable[[str, str, bool, float], None]
 
 class EndpointPicker:
     """Picks the endpoints of one call's attempts among `endpoints`, and reports to those how the attempts ended.
-    `policy`: the call's policy. `only`: the endpoint that further attempts must go to, since an answer of it goes on;
-    None for any.
+    `policy`: the call's policy. `only`: the endpoint that all further attempts must go to, because they ask for the
+    rest of an answer that it began; None for any.
     """
 
     __slots__ = ("_circuit_changed", "_failed_at", "_least", "_upstream", "endpoints", "only")
@@ -37,8 +37,8 @@ class EndpointPicker:
         self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
 
     def choose(self, payment: Payment, state: State, now: float, only: int | None = None) -> bool:
-        """Choose the endpoint of the next attempt, which is `only` if that is given; False if every breaker is open.
-        `state` is the call's.
+        """Choose the endpoint of the next attempt (`only`, if that is given); False if every circuit breaker is open.
+        `state`: the call's state.
         """
         only = only if self.only is None else self.only
         return payment.choose(self.endpoints, self._avoided(state), now, only, least=self._least)
@@ -133,7 +133,7 @@ class EndpointPicker:
 
     def report_to_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
         """Report the class of an attempt to its endpoint's circuit breaker. `ill`: the class is a sign that the
-        endpoint is ill; `after_all`: the attempt was reported as well before.
+        endpoint is ill; `after_all`: the attempt had been reported as healthy before.
         """
         choice = None if flight.payment is None else flight.payment.choice
         if choice is None or choice.breaker is None:

@@ -54,8 +54,8 @@ class Choice:
         return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Report to the breaker that the attempt, sent at `sent`, failed after its head had been reported as well.
-        Returns as `CircuitBreaker.ended` does.
+        """Report to the breaker that the attempt, sent at `sent`, has failed, though it was reported as healthy when
+        its head came. Returns as `CircuitBreaker.ended` does.
         """
         return None if self.breaker is None else self.breaker.turned_ill(sent, now)
 
@@ -95,7 +95,8 @@ class Endpoints:
     ) -> Choice | None:
         """Choose the endpoint of an attempt, and enter its breaker, as a probe if one is due; None if every breaker is
         open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight; `only`: the endpoint
-        that was chosen already, by what holds calls; `least`: the endpoint with the fewest attempts under way.
+        that was chosen already, because its gates hold the call for the shortest time; `least`: choose the one with the
+        fewest attempts under way.
         """
         if len(self.breakers) == 1:  # there is nothing to choose
             (breaker,) = self.breakers
@@ -120,12 +121,12 @@ class Endpoints:
         return self._best(able, avoid, now, least)[0]
 
     def choose_any(self, avoid: Collection[int], now: float, *, least: bool = False) -> Choice:
-        """Choose as `choose` does, without asking the breakers (`mode: observe` and `off`)."""
+        """Choose as `choose` does, but without asking the circuit breakers (`mode: observe` and `off`)."""
         index, here = self._best(range(len(self.shares)), avoid, now, least)
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
 
     def took(self, choice: Choice) -> None:
-        """Settle the turn of the attempt that is sent to this choice: the chosen endpoint has had its turn."""
+        """Note that the attempt is sent to this choice, so that the chosen endpoint has had its turn."""
         if choice.turn:
             for index in choice.turn:
                 self._standing[index] += self.shares[index].weight
@@ -147,8 +148,8 @@ class Endpoints:
                 self.report(self.shares[index].label, 0.0)
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note for how many seconds an endpoint is passed over on another machine, which it refuses; 0 if it refuses it
-        no longer.
+        """Note that an endpoint refuses the connections of another machine, where it is passed over for `seconds`
+        seconds; 0 if it does not refuse them any more.
 
         Here it is passed over for FIRST seconds at most, after which a call of this machine may find out itself: one
         machine that can't reach an endpoint must not keep it from the others.
@@ -216,7 +217,7 @@ class EndpointGroup:
             self._named.report = report
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note that an endpoint refuses other machines (`Endpoints.refused_elsewhere`)."""
+        """Note that an endpoint refuses the connections of another machine (see `Endpoints.refused_elsewhere`)."""
         if self._named is not None:
             self._named.refused_elsewhere(label, seconds, now)
 

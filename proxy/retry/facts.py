@@ -45,8 +45,8 @@ def grpc_status_of_http(status: int) -> int:
 
 
 class Class(StrEnum):
-    """The class of an attempt's end, on which the policy decides. `retryable`: whether it may be retried, as the first
-    three may.
+    """The class of an attempt's end, on which the policy decides. `retryable`: whether such an end may be followed by a
+    retry, as is so of the first three classes.
     """
 
     TRANSIENT = "transient"
@@ -209,9 +209,9 @@ class Request:
     """A call's request, as the deciding core needs it. `authority` is the host[:port] that the app named. `body`: its
     body, None if it has none, or the driver did not say.
 
-    `plain`: the reader of the head has seen that none of its fields steers deciding (STEERING_FIELDS), so that none
-    need be looked up. `timed`: none does except a grpc-timeout. `app`: the app that it belongs to, if the configuration
-    names apps.
+    `plain`: the reader of the head has seen that it has none of the fields that deciding depends on (STEERING_FIELDS),
+    so that none need be looked up; `timed`: the only one is a grpc-timeout. `app`: the app that it belongs to, if the
+    configuration names apps.
     """
 
     __slots__ = ("app", "authority", "body", "fields", "method", "path", "plain", "timed")
@@ -252,8 +252,8 @@ class Request:
 class Reply:
     """The head of an attempt's answer, and what is known of its end together with it.
 
-    `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers` are those that came with it.
-    `plain`: the reader of the head has seen that none of its fields concerns retrying (PUSHBACK_FIELDS), and that no
+    `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers`: those that came with the head.
+    `plain`: the reader of the head has seen that it has no field that concerns retrying (PUSHBACK_FIELDS), and that no
     trailers came, so that none need be looked up. `peeked` is the part of its body that was peeked at. `early`: it came
     before the request's last byte was sent. `counts_as`: the status that an error in a success's body counts as
     (contract, section 13). `follows`: its request was not the first on its connection; drivers set this for a 421,

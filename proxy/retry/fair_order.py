@@ -42,7 +42,7 @@ class FairOrder:
         self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
 
     def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
-        """The calls, given in order of arrival, in the order in which they go."""
+        """The waiting calls, given in order of arrival, in the order in which they are to go."""
         ahead, lines = deepcopy(self), _lines(waiting)
         found: list[Waiter] = []
         while lines:
@@ -84,7 +84,9 @@ class FairOrder:
         return rank, min(line, key=lambda name: self._tag(rank, line[name][0][1], line[name][0][2]))
 
     def came(self, app: NamedApp) -> None:
-        """Note that a call of this app comes while no other of it waits: the app saves up no turns while it is idle."""
+        """Note that a call of this app comes while no other call of the app waits, so that the app does not save up
+        turns while it is idle.
+        """
         at = app.rank, app.name
         self._tags[at] = max(self._tags.get(at, 0.0), self._time.get(app.rank, 0.0))
 
@@ -112,14 +114,14 @@ def app_of(waiter: Waiter) -> NamedApp | None:
 
 
 def latest_of(waiter: Waiter) -> float:
-    """The time until which a call may wait; infinity if it does not say."""
+    """The time until which a call may wait; infinity if the waiter does not say."""
     latest: float = getattr(waiter, "latest", float("inf"))
     return latest
 
 
 def newest_below(queue: Mapping[Waiter, float], rank: int) -> Waiter | None:
-    """The newest call of the lowest priority in a queue, whose values are when the calls came, if that priority is
-    below this rank; never a call that was the probe of an outage. None if there is none.
+    """The newest call of the lowest priority in a queue, if that priority is below this rank; None if there is none.
+    The queue's values are the times at which the calls came. A call that was the probe of an outage is never taken.
     """
     found = [
         (app_rank(each), came, number, each)

@@ -49,8 +49,8 @@ _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
 @dataclass(slots=True, eq=False)
 class Fallbacks:
     """Whether and where one call falls back to. `policy` and `request` are those of the upstream that the call came to
-    first; `bound`: an earlier attempt may have been carried out, in a way that no other upstream may be asked to
-    repeat.
+    first; `bound`: an earlier attempt may have been carried out, so that no other upstream may be asked to do the same
+    again.
     """
 
     policy: Policy

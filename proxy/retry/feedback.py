@@ -36,8 +36,8 @@ def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None
 def report_failure(
     call: CallState, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
 ) -> Name | None:
-    """Report a failed attempt. `on`: the failure is retryable. Returns the name of the group of calls whose cooldown
-    began with it, or None.
+    """Report a failed attempt to everything that learns from it. `on`: the failure is retryable. Returns the name of
+    the lane whose cooldown began with it, or None.
     """
     learn(upcoming, failure.verdict.cls is _THROTTLING, now)
     ahead = upcoming.scope.governor.ahead
@@ -84,7 +84,7 @@ def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: floa
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter. `throttled`: it was throttled."""
+    """Report the end of an attempt to the adaptive limiter. `throttled`: the attempt was throttled."""
     scope = upcoming.scope
     if scope.pacing is not None and upcoming.policy.mode == "enforce":
         scope.pacing.learn(throttled, now)
@@ -100,8 +100,8 @@ def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, 
 
 
 def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
-    """Report to the endpoint's circuit breaker that an attempt which was reported as well has failed by its trailers,
-    if their class `cls` is a sign that the endpoint is ill.
+    """Report to the endpoint's circuit breaker that an attempt which was reported as healthy has failed by its
+    trailers, if their class `cls` is a sign that the endpoint is ill.
     """
     if upcoming.picker is not None and cls in _ILL:
         upcoming.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
@@ -129,8 +129,8 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
 
 
 def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool) -> Name | None:
-    """Report to the governor how an attempt failed. `again`: another attempt of its call could not connect either.
-    Returns the name of the lane whose cooldown began with it, or None.
+    """Report to the governor how an attempt failed. `again`: it could not connect, and neither could another attempt of
+    its call. Returns the name of the lane whose cooldown began with it, or None.
     """
     governor, caller, traffic = upcoming.scope.governor, upcoming.caller(), flight.traffic
     assert traffic is not None  # the attempt is reported once
@@ -153,7 +153,7 @@ def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, 
 
 
 def _fails_again(call: CallState, failure: Failure) -> bool:
-    """Whether this and another attempt of the call could not connect."""
+    """Whether the attempt could not connect, and neither could an earlier attempt of the call."""
     if failure.fault is None or failure.fault.kind is not FaultKind.CONNECT_FAILURE:
         return False
     return any(record.fault == FaultKind.CONNECT_FAILURE for record in call.history if record.decision != "transparent")

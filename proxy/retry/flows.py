@@ -54,17 +54,19 @@ class SequentialFlow:
         return False
 
     def shares_body(self, call: CallState) -> bool:
-        """Whether the call can go on although the request's body outgrew its buffer; False if only one attempt can have
+        """Whether the call can go on although the request's body outgrew its buffer; False if only one attempt can read
         the rest of the body.
         """
         return False
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the body outgrew its buffer, but every attempt that is to be sent shares it."""
+        """Whether the request's body outgrew its buffer, but all attempts that are still to be sent read it as it
+        comes.
+        """
         return False
 
     def holds_answer(self, call: CallState) -> bool:
-        """Whether the driver holds the last answer already; if not, an action has to ask it to."""
+        """Whether the driver holds the last answer already; if not, an action has to ask the driver to hold it."""
         return type(call.state) is not Flying
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
@@ -279,8 +281,8 @@ class SequentialFlow:
 
     def end(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no`: the call goes on at another upstream, the held answer is delivered, or
-        the proxy answers itself. A call whose answer broke, and does not go on, ends as committed. `why`: the reason,
-        for people.
+        the proxy answers itself. If the answer broke while it was delivered, and its rest is not asked for, the outcome
+        is `committed` instead. `why`: the reason, for people.
         """
         if call.resumption is not None:
             return finish(call, Outcome.COMMITTED, now)

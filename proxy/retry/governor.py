@@ -48,11 +48,11 @@ _PROBED_AFTER = 0.1
 
 
 class Governor:
-    """The lanes of one scope. `quiet_from`: the time from which no call is held (seconds, the callers' clock).
-    `first`: the lane of all callers of the only endpoint, or of all endpoints; `traffic`: its count of attempts.
-    `ahead`: the limits that answers report, None if they are not read. `watch`: the watch that reports when limits and
-    outages begin and are over, if anything observes them. `holds_none`:
-    no call is held any more, since the process ends.
+    """The lanes of one scope, and what holds their calls. `quiet_from`: the time from which no call is held (seconds,
+    the callers' clock). `first`: the lane of all callers of the only endpoint, or of all endpoints; `traffic`: that
+    lane's count of attempts. `ahead`: the limits that answers report, None if they are not read. `watch`: the watch
+    that reports when limits and outages begin and are over, if anything observes them. `holds_none`: no call is held
+    any more, since the process ends.
     """
 
     __slots__ = (
@@ -113,9 +113,10 @@ class Governor:
     # -- callers ----------------------------------------------------------------------------------------------------
 
     def ask(self, waiter: Waiter, caller: Caller, now: float, own: Sequence[float] = ()) -> tuple[float, str]:
-        """Return `now` and "" if the call may be sent; else the time at which it asks again, infinity if it will be
-        retimed, and what holds it: "cooldown", "ahead", "limit" or "outage". `own`: the ends (seconds) of the delays
-        that answers to this call's own attempts asked for; these do not hold it, since the call itself waits for them.
+        """Return `now` and "" if the call may be sent; else the time at which it asks again, and what holds it:
+        "cooldown", "ahead" (limits that answers reported), "limit" or "outage". The time is infinity if the call's
+        alarm will be moved when its turn comes. `own`: the ends (seconds) of the delays that answers to this call's own
+        attempts asked for; these do not hold it, since the call itself waits for them.
         """
         lanes = self._lanes_of(caller)
         at, why = now, ""
@@ -172,7 +173,7 @@ class Governor:
         return wait
 
     def move(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> None:
-        """Let the call ask the lanes of this endpoint from now on; it leaves those of another one."""
+        """Let the call wait in the lanes of this endpoint from now on, and leave those of the endpoint before."""
         if caller.endpoint != endpoint:
             if waiter in self._in:
                 self.leave(waiter, now)
@@ -273,8 +274,8 @@ class Governor:
         again: bool,
         cools: bool,
     ) -> None:
-        """Note how an attempt, sent at `sent`, failed. `again`: another attempt of its call could not connect either;
-        `cools`: its answer asks callers to wait, so that it does not cut the limit as well.
+        """Note how an attempt, sent at `sent`, failed. `again`: it could not connect, and neither could another attempt
+        of its call; `cools`: its answer asks callers to wait, so that the failure does not cut the limit as well.
         """
         self._refresh(caller, now)
         if ending.lost:
@@ -357,7 +358,9 @@ class Governor:
     def _refused(
         self, attempt: object, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool
     ) -> None:
-        """Note that an attempt was refused for want of capacity."""
+        """Note that an attempt, sent at `sent`, was refused for want of capacity. `cools`: its answer asks callers to
+        wait, so that the refusal does not cut the limit as well.
+        """
         base = self.lane(caller.endpoint)
         lane = base
         if ending.throttled:
@@ -378,7 +381,9 @@ class Governor:
                     other.refused(sent, now, base.traffic.flying + 1, quick=False, silent=True)
 
     def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
-        """Note that an attempt ended without an answer of its own."""
+        """Note that an attempt ended without an answer of its upstream's own. `again`: it could not connect, and
+        neither could another attempt of its call.
+        """
         base = self.lane(caller.endpoint)
         if ending.lost != "endpoint":
             self._route_lost(caller, ending, now, base)
@@ -394,7 +399,9 @@ class Governor:
         self._look((base,), now)
 
     def _route_lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane) -> None:
-        """Note that an attempt ended without an answer in a way that counts for its route and method, or its path."""
+        """Note that an attempt ended without an answer in a way that counts for its route and method, or its path (a
+        timeout, say). `base`: the lane of its endpoint.
+        """
         lane = self.lane_of((caller.endpoint, caller.lost_route()))
         outage, share = lane.outage, base.limit.evidence.share()
         if now - outage.answered_at > ANSWERED_WITHIN:
@@ -418,8 +425,9 @@ class Governor:
         self._look((lane,), now)
 
     def _path_lost(self, caller: Caller, row: LostPath, now: float, base: Lane) -> None:
-        """Begin the outage of a path that answered lately, if it has not begun. A limit that began since the path's
-        failures did was found because of them, and ends, if attempts of other paths are answered.
+        """Begin the outage of a path that answered lately, if it has not begun. A limit of the endpoint's lane (`base`)
+        that began since the path's first failure (`row`) was found because of these failures; it ends if attempts of
+        other paths are answered.
         """
         answered_at = self.usual.last(caller.timed_route())
         if now - answered_at > ANSWERED_WITHIN:
@@ -439,7 +447,7 @@ class Governor:
         self._look((lane, base), now)
 
     def _end_paths(self, caller: Caller, now: float) -> None:
-        """End the outages of paths of this route and method, since one of them all has begun."""
+        """End the outages of single paths of this route and method, since an outage of all of them has begun."""
         every = caller.lost_route() + b" "
         ended = []
         for (endpoint, group), lane in self._lanes.items():
@@ -467,7 +475,7 @@ class Governor:
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)
 
     def stays(self, waiter: Waiter, caller: Caller, now: float) -> None:
-        """Put a call first into the queue of its outage: it was the probe, and may be sent again."""
+        """Put a call first into the queue of its outage, because its attempt was the probe, and may be sent again."""
         joined = []
         for _, lane in self._lanes_of(caller):
             if lane.outage.is_on:
@@ -543,7 +551,7 @@ class Governor:
         return any(not lane.is_over(now) for lane in self._lanes_with(fields))
 
     def _lanes_with(self, fields: Fields) -> list[Lane]:
-        """The lanes of all callers, and of those with these fields, at every endpoint."""
+        """The lanes of all callers, and of those whose credential these fields carry, at every endpoint."""
         groups = (credential_of(fields), ALL_CALLERS)
         found = [self._find((endpoint, group)) for endpoint in self._traffics for group in groups]
         return [lane for lane in found if lane is not None]
@@ -605,7 +613,7 @@ class Governor:
     # -- lanes ------------------------------------------------------------------------------------------------------
 
     def _lanes_of(self, caller: Caller) -> list[tuple[Name, Lane]]:
-        """The lanes that this call is in, with their names."""
+        """The lanes that this call belongs to, with their names."""
         lanes = self._lanes
         if len(lanes) == 1:
             return [(("", ALL_CALLERS), self.first)]
@@ -617,7 +625,9 @@ class Governor:
         """
 
     def _names_of(self, caller: Caller) -> list[Name]:
-        """The names of the lanes that this call would be in. Its credential is hashed only if a lane is about one."""
+        """The names of the lanes that this call would belong to if they were kept. Its credential is hashed only if any
+        lane is for a credential.
+        """
         groups = [caller.lost_route(), ALL_CALLERS]
         if self._tells_paths_apart() and caller.has_path():
             groups.insert(0, caller.lost_path())
@@ -635,7 +645,9 @@ class Governor:
         return self._paths > 0
 
     def lane_of(self, name: Name) -> Lane:
-        """The lane with this name; made if it is new, in place of another one if there are too many."""
+        """The lane with this name, which is made if it is new; if there are too many lanes, another is forgotten for
+        it.
+        """
         lane = self._find(name)
         return self._keep(name, self._make(name)) if lane is None else lane
 
@@ -663,8 +675,8 @@ class Governor:
             fleet.adopt(name, lane)
 
     def started_elsewhere(self, name: Name, status: int, delay: float, now: float) -> bool:
-        """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. Returns
-        whether that is longer than the delay that this process knew.
+        """Note that callers on another machine were asked to wait for `delay` seconds, by an answer with this status.
+        Returns whether that is longer than the delay that this process knew.
         """
         lane = self.lane_of(name)
         if now + delay <= lane.until + SAME:
@@ -707,7 +719,7 @@ class Governor:
         return None if lane is None else lane.until
 
     def _forget(self, name: Name) -> None:
-        """Forget a lane. The calls that it holds ask again, and are not in it any more."""
+        """Forget a lane. The calls that it holds leave it, and ask again."""
         lane = self._lanes.pop(name)
         self._credentials -= is_credentials(name)
         self._paths -= is_paths(name)
@@ -725,7 +737,9 @@ class Governor:
             waiter.retime(lane.until)
 
     def _look(self, changed: Sequence[Lane], now: float) -> None:
-        """Update `quiet_from` after these lanes changed, and report limits and outages that begin or are over."""
+        """Update `quiet_from` after these lanes changed, and report the limits and outages of theirs that have begun or
+        are over.
+        """
         holding, watch = self._holding, self.watch
         held = bool(holding)
         for lane in changed:

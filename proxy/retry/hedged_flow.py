@@ -52,7 +52,7 @@ class HedgedFlow(SequentialFlow):
         return True
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the body outgrew its buffer, and the attempts share its stream."""
+        """Whether the request's body outgrew its buffer, and all attempts read it as it comes."""
         return call.plan is not None and self.hedges(call).shared
 
     def holds_answer(self, call: CallState) -> bool:
@@ -60,7 +60,9 @@ class HedgedFlow(SequentialFlow):
         return True
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """False: hedged attempts are judged by `non_fatal` alone."""
+        """False: after a 421, a hedged call makes no attempt on a connection of its own; `non_fatal` alone decides
+        whether it goes on.
+        """
         return False
 
     def hedges(self, call: CallState) -> Hedged:
@@ -99,8 +101,8 @@ class HedgedFlow(SequentialFlow):
         return self._send(call, planned, now)
 
     def admit(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Launch the planned attempt, which is due and paid for, or wait if a gate holds it. Beside others it is only a
-        hedge: if a gate refuses it, the attempts in flight go on.
+        """Launch the planned attempt, which is due and paid for, or wait if a gate holds it. If a gate refuses it, the
+        attempts in flight go on, and the call ends only if there are none.
         """
         state = call.state
         if type(state) is not Flying or not state.flights:
@@ -109,7 +111,9 @@ class HedgedFlow(SequentialFlow):
         return self._pass_gates(call, call.upcoming.payable(), planned, True, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Give back the price of a hedge that a pushback has delayed meanwhile: it is paid for when it is due."""
+        """Give back the price of a hedge that the bucket has granted, because a pushback has delayed the hedge
+        meanwhile: it is paid for when it is due.
+        """
         call.upcoming.give_back(now)
         return self.wait(call, planned, now)
 

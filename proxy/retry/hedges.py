@@ -39,7 +39,7 @@ def rank(percent: float, count: int) -> int:
 
 
 def allows(hedges: int, share: float, calls: int) -> bool:
-    """Whether so many hedges are at most the share `share` (0 to 1) of so many calls."""
+    """Whether `hedges` is at most the share `share` (0 to 1) of `calls`."""
     return hedges <= share * calls + _EPSILON
 
 
@@ -62,7 +62,7 @@ class Hedges:
         self._begun.add(now)
 
     def answered(self, seconds: float, now: float) -> None:
-        """Record a call's success, which came after `seconds` as the module's theory measures them."""
+        """Record that a call succeeded `seconds` seconds after its oldest attempt in flight was sent."""
         self._forget(now)
         if len(self._times) >= MOST_TIMES:
             self._drop()

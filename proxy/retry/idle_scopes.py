@@ -51,7 +51,7 @@ class IdleScopes:
         self._reported: dict[tuple[str, str], float] = {}
 
     def sweep(self, now: float) -> bool:
-        """Examine the next scope keys of the present round. Returns whether the round has keys left."""
+        """Examine the next scopes of the present round. Returns whether the round has any left."""
         self._now = now
         for _ in range(AT_ONCE):
             if next(self._work, self) is self:

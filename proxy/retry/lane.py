@@ -127,8 +127,8 @@ class Lane:
         return True
 
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
-        """Note a delay that callers on another machine were asked to wait: they have the first place, and this process
-        has none until it gets its share.
+        """Note a delay that callers on another machine were asked to wait. That machine has the first place afterwards,
+        and this process has none until it gets its share.
         """
         if self.start(delay, status, now, now) and self.share < _NEVER:
             self.share = 0.0
@@ -151,8 +151,8 @@ class Lane:
         self.allot(self.limit.most, _NEVER, self.limit.threshold, False, now)
 
     def wanted(self) -> int:
-        """The number of the fleet's places that this process could use: those that it has, and one for each call that a
-        cooldown holds here.
+        """The number of the fleet's places that this process could use after a cooldown: those that it has, and one for
+        each call that waits here.
         """
         return len(self._taken) + len(self.queue) if self.limit.returns else 0
 
@@ -334,8 +334,9 @@ class Lane:
         )
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
-        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if it will be
-        retimed. `retries`: the call has made an attempt; an outage does not delay it where no other call is held.
+        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if its alarm will
+        be moved when its turn comes. `retries`: the call has made an attempt; an outage does not delay it if no other
+        call is held.
         """
         if waiter in self._admitted:
             return now
@@ -381,7 +382,7 @@ class Lane:
         return waiter in self.queue or waiter in self._taken or waiter in self._admitted
 
     def put_first(self, waiter: Waiter, now: float) -> None:
-        """Put a call at the head of the queue: it was a probe, and may be sent again."""
+        """Put a call at the head of the queue, because its attempt was a probe, and may be sent again."""
         self.queue = {waiter: now, **self.queue}
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
@@ -444,7 +445,8 @@ class Lane:
         self.release(now)
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until the waiter is sent, at the pace so far; infinity if it would wait too long.
+        """An estimate of the seconds until the waiter is sent, at the pace so far, if calls are held for at most `hold`
+        seconds; infinity if it would wait too long.
 
         The first in the queue is sent when the delay is over, the others as their turn comes at the limit's pace. But
         an upstream that has served no call since before the cooldown in force is expected to go on like that for as
@@ -610,7 +612,9 @@ class Lane:
         self.queue = {**dict.fromkeys(back, now), **self.queue}
 
     def _retime_all(self, now: float) -> None:
-        """Have each held call ask again at once, so that a call which would now wait too long is answered."""
+        """Have each held call ask again at once, so that a call which would now have to wait for too long is
+        refused.
+        """
         for waiter in list(self.queue):
             waiter.retime(now)
 

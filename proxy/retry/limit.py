@@ -176,9 +176,7 @@ class Limit:
             self.held_at = now
 
     def add_under_way(self, more: int) -> None:
-        """Note that so many more attempts than had been counted were under way when the limit began: those of another
-        process of this machine.
-        """
+        """Note that `more` attempts, of another process of this machine, were under way too when the limit began."""
         if self._cut_at == self.begun:
             self.most += more / 2
             self.threshold += more / 2
@@ -237,8 +235,8 @@ class Limit:
             self.grown += more
 
     def _respace(self, now: float, ratio: float) -> None:
-        """Space sendings more or less, after an answer that took `ratio` times the usual time, where even one place is
-        too much: the slower answers come, the fewer are sent (Kumar et al., Swift, 2020, section 3.1).
+        """Space sendings more or less after an answer that took `ratio` times the usual time, while even one place is
+        too much: the slower answers come, the fewer attempts are sent (Kumar et al., Swift, 2020, section 3.1).
         """
         if self._latest >= _FASTEST_OF_SPACED:
             fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
@@ -270,8 +268,9 @@ class Limit:
         return 1.0 if self._refused or quiet < _QUIET else (quiet / _QUIET) ** 3
 
     def _is_slow(self, fastest: float, now: float) -> bool:
-        """Whether the fastest of the latest answers says that calls wait in the upstream's queue. Answers that stay as
-        slow at half the limit do not: they are slow for another reason, and so they are the usual ones for now.
+        """Whether the fastest of the latest answers (`fastest`, as a multiple of its usual time) is so slow that calls
+        must be waiting in the upstream's queue. Answers that stay as slow at half the limit are slow for another
+        reason; they then count as the usual ones.
         """
         if fastest < self._base:
             self._base = max(1.0, fastest)

@@ -42,8 +42,8 @@ class ReportedLimit:
 
 
 def read_limits(fields: Fields, dialects: Sequence[Dialect], wall: float, longest: float) -> list[ReportedLimit]:
-    """The limits that an answer reports. `wall`: seconds since the epoch, when it came; `longest`: the longest window
-    that is of use (seconds).
+    """The limits that an answer reports. `wall`: when it came, in seconds since the epoch; a limit whose window is
+    longer than `longest` seconds is left out.
     """
     found = [*_of_packs(fields, dialects, wall), *_of_ietf(fields)]
     return [each for each in found if _can_be(each, longest)]
@@ -120,7 +120,9 @@ def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
 
 
 def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The members of a list with their parameters, by name; of a dictionary, one member with all its entries."""
+    """Split a RateLimit field: yield each member of a list, with its name and parameters; for a dictionary, one member
+    with all entries.
+    """
     if len(value) > _LONGEST_LIST:
         return
     if ";" not in value and "=" in value:

@@ -208,7 +208,8 @@ class Call:
     def flown(self, since: float, traffic: Traffic | None, places: Places | None) -> None:
         """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
         has been in flight since `since`. `traffic`: the count in which the attempt is under way, so that its end has to
-        be reported to the governor; None if that was done. `places`: those of which it has one.
+        be reported to the governor; None if that was done. `places`: the concurrency limit under which it holds a
+        place, None for none.
         """
         call = self.so_far
         if call.policy.timeouts.total is not None:
@@ -427,10 +428,10 @@ class Call:
         return self._flow.settle(call, expected, now) if now >= expected.due - EPSILON else ()
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
-        """Note that the request's body outgrew its buffer: no further attempt is possible, and only a silence (`idle`)
-        ends one in flight. The body streams on in the attempt `furthest`, which has sent most of it (the oldest of
-        several), and the others are cancelled. If all attempts share the request's stream, only the transparent retry
-        is lost.
+        """Note that the request's body outgrew its buffer: no further attempt is possible, and only the timeout `idle`
+        ends one in flight. The body goes on in the attempt `furthest`, which has sent most of it (the oldest of
+        several), and the others are cancelled. If all attempts read the body as it comes, only the transparent retry is
+        lost.
         """
         call = self.so_far
         state = call.state
@@ -492,8 +493,8 @@ class Call:
         return (*others, answer, *finish(call, Outcome.DENIED, now))
 
     def no_room(self, attempt: int, detail: str, now: float) -> Actions:
-        """End the call because this process can open no connection, so that the attempt was not sent: the upstream has
-        no part in it. Beside other attempts in flight, the attempt is only left out. `detail`: the reason, for people.
+        """End the call because this process can open no connection, so that the attempt was not sent; the upstream is
+        not to blame. If other attempts are in flight, only this one is given up. `detail`: the reason, for people.
         """
         call = self.so_far
         if not take_back(call, attempt, detail, now) or call.flies():
@@ -518,9 +519,9 @@ class Call:
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
-        """Keep back the head of an answer below 400 if its first byte that counts, the part of its body that a rule
-        looks at, or all of it must come first, and the attempt can still be made again; else deliver or judge the
-        answer at once.
+        """Keep back the head of an answer below 400 if something of its body has to come first (the first byte that
+        counts, the part that a rule looks at, or all of it), and the attempt can still be made again; else deliver or
+        judge the answer at once.
         """
         call = self.so_far
         rules, policy, request = call.policy.classify, call.policy, call.request
@@ -608,7 +609,9 @@ class Call:
         return self._flow.failed(call, failure, flight, began, on, now)
 
     def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> Name | None:
-        """Report a failed attempt to everything that learns from it; returns as `report_failure` does."""
+        """Report a failed attempt to everything that learns from it. `on`: the failure is retryable. Returns the name
+        of the lane whose cooldown began with it, or None.
+        """
         call = self.so_far
         call.upcoming.cools = self._flow.cools(call)
         return report_failure(call, call.upcoming, failure, flight, on, now)
@@ -656,8 +659,8 @@ class Call:
         return finish(call, no, now)
 
     def _succeeded(self, now: float) -> None:
-        """Report that the call has succeeded, and record the attempt unless it is the only one and nothing happened to
-        it.
+        """Report that the call has succeeded. Its attempt is recorded, unless it is the only one and was sent and
+        answered at once.
         """
         call = self.so_far
         flight, upcoming = call.delivered, call.upcoming
@@ -677,7 +680,7 @@ def _was_not_processed(failure: Failure) -> bool:
 
 
 def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:
-    """Whether the request may be sent several times at once."""
+    """Whether it is safe to send the request several times at once."""
     return strategy.safe_methods or call.policy.classify.unsafe_methods == "always" or call.may_be_hedged()
 
 

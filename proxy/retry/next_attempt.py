@@ -195,9 +195,9 @@ class NextAttempt:
     def ask(
         self, planned: Next, state: State, now: float, deadline: float | None, *, first: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates for the planned attempt. Returns when it may be sent (or the outcome if it may not), and the
-        gate that holds it (or the reason of the refusal). If the time is not after `now` the attempt may be sent at
-        once, and its endpoint is chosen. `first`: it is the call's first at this upstream.
+        """Ask the gates for the planned attempt. Returns the time at which it may be sent, None, and the gate that
+        holds it; or, if it may not be sent at all, a time, the outcome, and the reason. If the time is not after `now`
+        the attempt may be sent at once, and its endpoint is chosen. `first`: it is the call's first at this upstream.
         """
         payment, keys = self.payable(), self.keys
         only = self.prefer(state, now)
@@ -235,8 +235,8 @@ class NextAttempt:
     def _hold(
         self, payment: Payment, gate: str, at: float, now: float, deadline: float | None
     ) -> tuple[float, Outcome | None, str]:
-        """Wait for a gate until `at`, if the deadline allows it and the waiting room has a place. Returns as `ask`
-        does.
+        """Wait for a gate until the time `at`, if the deadline allows it and the waiting room has a place. Returns what
+        `ask` returns.
         """
         if deadline is not None and at > deadline + EPSILON:
             return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
@@ -262,7 +262,9 @@ class NextAttempt:
         return planned
 
     def take(self, attempt: int, state: State, now: float) -> Flight:
-        """The flight of the attempt, which is sent now with this number, and with everything that was taken for it."""
+        """Return the flight of the attempt with this number, which is sent now with everything that was taken for
+        it.
+        """
         payment, admission, keys = self.payment, self.admission, self.keys
         if payment is not None:
             payment.leave_room()
@@ -364,8 +366,8 @@ class NextAttempt:
         return self.admission is not None and self.admission.comes_late
 
     def hold_again(self, flight: Flight, now: float) -> float:
-        """Put the call first into the queue of the outage whose probe this attempt was. Its price pays for the next
-        attempt. Returns that price.
+        """Put the call first into the queue of the outage whose probe the attempt `flight` was. The price of that
+        attempt pays for the next one. Returns the price.
         """
         payment = self.payment = self._new_payment()
         if flight.payment is not None:
@@ -378,7 +380,9 @@ class NextAttempt:
 
     @property
     def found_limit(self) -> bool:
-        """Whether the call found no place under the limit that redrive found by itself."""
+        """Whether the call is refused because it found no place under a limit that redrive found by itself
+        (`concurrency: auto`).
+        """
         return self.policy.limit is not None and self.admission is not None and self.admission.found_no_place
 
     def retry_after(self, no: Outcome, now: float) -> tuple[float | None, int | None]:

@@ -41,9 +41,9 @@ _TURNED_AWAY, _SHORTLY, _BUSY_GAP = 3, 1.0, 0.55
 
 
 class Outage:
-    """The attempts of one lane that ended without an answer, and its outage. `since`: when the first attempt of the
-    outage ended, infinity if there is no outage. `probe`: the probe under way, None for none. Times are seconds on the
-    callers' clock.
+    """The attempts of one lane that ended without an answer, and the lane's outage. `since`: when the first attempt of
+    the outage ended, infinity if there is no outage. `probe`: the probe under way, None for none. Times are seconds on
+    the callers' clock.
     """
 
     __slots__ = (
@@ -160,7 +160,9 @@ class Outage:
         self.probe_at = now + self._gap if lost else now
 
     def held_in_vain(self) -> None:
-        """Note that a call was held for as long as it may be: until an answer comes, no further outage holds calls."""
+        """Note that a call was held for as long as a call may be held: until an answer comes, no further outage holds
+        calls.
+        """
         self.in_vain = True
 
     def late_wait(self, now: float, hold: float, *, is_first: bool, retries: bool) -> float | None:
@@ -206,8 +208,8 @@ class Outage:
 
 
 def is_row(attempts: int, seconds: float, share: float) -> bool:
-    """Whether so many attempts in a row that ended without an answer, over so many seconds, are an outage. `share`: the
-    share of such attempts before.
+    """Whether `attempts` attempts in a row that ended without an answer, over `seconds` seconds, are an outage.
+    `share`: the usual share (0 to 1) of such attempts.
     """
     if attempts < _IN_A_ROW or seconds < _OVER:
         return False

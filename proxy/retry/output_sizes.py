@@ -30,7 +30,7 @@ class OutputSizes:
         self._models: dict[str, deque[tuple[float, float]]] = {}  # by model: (when, tokens), oldest first
 
     def add(self, model: str, tokens: float, now: float) -> None:
-        """Note an output of so many tokens."""
+        """Note that an output of this model had so many tokens."""
         sizes = self._models.get(model)
         if sizes is None:
             if len(self._models) >= MODELS:

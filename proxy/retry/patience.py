@@ -18,7 +18,9 @@ _KEPT, _MOST_ROUTES = 16, 256
 
 
 class Patience:
-    """How long apps waited that left while they were held, for each route. Times are seconds on the callers' clock."""
+    """The time after which apps left while their calls were held, for each route. Times are seconds on the callers'
+    clock.
+    """
 
     __slots__ = ("_left",)
 

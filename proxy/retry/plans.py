@@ -87,7 +87,9 @@ def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Push
 
 
 def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
-    """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3)."""
+    """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3).
+    `idempotent`: the request is; `unsafe_methods`: the policy's rule for requests that are not.
+    """
     if fault is not None and fault.progress is _NEVER_SENT:
         return True
     if idempotent or unsafe_methods == "always":
@@ -101,9 +103,9 @@ def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_meth
 
 def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
     """The time (seconds) until which another attempt is safe: minus infinity if it is not safe, infinity if it always
-    is. A time between them results only if it is safe because the provider's own client repeats the call too, which
-    that client does for a while only (AWS: its signature expires). `first_sent`: when the call's first attempt was
-    sent.
+    is. A time between these results if it is safe only because the provider's own client would repeat the call too,
+    which that client does for a while only (AWS: its signature expires). `first_sent`: when the call's first attempt
+    was sent.
     """
     verdict, fault = failure.verdict, failure.fault
     if not is_safe(verdict, fault, idempotent, unsafe_methods):

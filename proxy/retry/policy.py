@@ -92,7 +92,7 @@ class Timeouts:
 @dataclass(frozen=True, slots=True)
 class PushbackPolicy:
     """The bounds on pushbacks, in seconds. `hold`: the longest that cooldowns hold one call, in all. `ahead`: calls
-    wait for limits that answers report, too.
+    also wait until they fit into the limits that answers report.
     """
 
     max_delay: float = 60.0
@@ -127,9 +127,10 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The bounds on going on with an answer that broke (contract, section 15): at most `max` resumptions without
-    progress, while the app gets nothing for at most `wait` seconds. `stall`: an answer that is silent for so many
-    seconds has broken, None for never. `discard`: the most bytes that are read over if the upstream sends all again.
+    """The bounds on asking for the rest of an answer that broke (contract, section 15): at most `max` resumptions
+    without progress, while the app gets nothing for at most `wait` seconds. `stall`: an answer that is silent for so
+    many seconds has broken, None for never. `discard`: the most bytes that are read and dropped if the upstream sends
+    the whole answer again.
     """
 
     max: int = 10
@@ -152,8 +153,9 @@ class WholeAnswers:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """The idempotency key's field. `header` is in the user's spelling. `form`: how a key that redrive adds is written:
-    `string` is a structured field's string, as the IETF draft has it (draft-ietf-httpapi-idempotency-key-header, 2.1).
+    """The field that carries idempotency keys. `header` is in the user's spelling. `form`: how a key that redrive adds
+    is written: `string` is a structured field's string, as the IETF draft has it
+    (draft-ietf-httpapi-idempotency-key-header, 2.1).
     """
 
     header: str = "Idempotency-Key"
@@ -185,7 +187,7 @@ class Fallback:
 
 class KeyFile:
     """A file that has the value of a credential. `format`: the field's value, {} standing for the file's content.
-    `renewed_at`: when the content was found to be another one after a 401 (seconds).
+    `renewed_at`: when a new content was found after a 401 (seconds).
     """
 
     __slots__ = ("_read_at", "format", "path", "renewed_at")
@@ -281,10 +283,10 @@ class EndpointShare:
 class Policy:
     """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
 
-    `rate` and `more_rates`: the rate buckets, all of which each attempt pays; `tokens`: the price of an attempt in a
-    language model's tokens, if one of them counts those. `endpoints`: those of the target, in its order, if the core
-    chooses among them; else the driver takes turns. `via`: requests and answers carry a Via of ours; without it a field
-    of our own reveals loops.
+    `rate` and `more_rates`: the rate buckets, all of which each attempt pays; `tokens`: the rules by which an attempt's
+    price in a language model's tokens is estimated, if a bucket counts those. `endpoints`: those of the target, in its
+    order, if the core chooses among them; else the driver takes turns. `via`: requests and answers carry a Via of
+    redrive's; without it a field of redrive's own reveals loops.
     """
 
     upstream: str

@@ -76,8 +76,8 @@ def read_pushback(
 
 
 def read_moment(fields: Fields, wall: float, format_: TimeFormat, value: str) -> float | None:
-    """The seconds until the moment that `value`, of an answer with these fields, names in this format; None if it is
-    unreadable, or the moment has passed. `wall`: seconds since the epoch, when the answer came.
+    """The seconds until the moment that `value`, a text in an answer with these fields, names in this format; None if
+    it is unreadable, or the moment has passed. `wall`: when the answer came, in seconds since the epoch.
     """
     return _PushbackReader(fields, None, 200, wall, None).moment(format_, value)
 
@@ -126,7 +126,9 @@ class _PushbackReader:
         return [*self.fields.get_all(name), *self.trailers.get_all(name)]
 
     def should_retry(self) -> tuple[str, str]:
-        """The field that forbids a retry and the field that asks for one, each "" if none does; a stop beats a true."""
+        """The name of the field that forbids a retry, and of the field that asks for one; each "" if none does. A
+        prohibition wins.
+        """
         said = [(name, {value.lower() for value in self.values(name)}) for name in _SHOULD_RETRY]
         stop = next((name for name, words in said if "false" in words), "")
         if stop or self.status < 400:  # a failure by its grpc-status alone can only forbid a retry
@@ -217,8 +219,8 @@ class _PushbackReader:
                     yield "ratelimit-reset", seconds
 
     def reset(self, field: ResetField) -> Iterator[float]:
-        """The delays in a dialect's own reset field, if nothing remains of the quota or the body says that its limit
-        was exceeded.
+        """The delays that a dialect's own reset field names, if nothing remains of the quota or the body says that its
+        limit was exceeded.
         """
         used_up = field.remaining is None or any(_is_zero(value) for value in self.values(field.remaining.lower()))
         if not used_up and not self.is_met(field):

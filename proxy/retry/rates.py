@@ -35,7 +35,7 @@ class Rates:
 
     def ask(self, waiter: Payer, now: float) -> float:
         """Take the attempt's price from all buckets and return `now`; else take nothing, and return the time to ask
-        again, or REJECTED.
+        again, or REJECTED if the waiter may not wait.
         """
         prices = [(gate, waiter.tokens if counts else 1.0) for gate, counts in self.gates]
         if all(_has(gate, waiter, price, now) for gate, price in prices) and self._take(waiter, prices, now):
@@ -71,7 +71,7 @@ class Rates:
         return True
 
     def give_back(self, now: float, price: float = 0.0) -> None:
-        """Put back what an attempt with this price in tokens has paid, since it is not sent."""
+        """Put back what an attempt has paid that is not sent. `price`: its price in a language model's tokens."""
         for gate, counts in self.gates:
             gate.give_back(now, price if counts else 1.0)
 

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 class Registry:
     """The shared state of all calls of a process, which survives reloads. `factory` makes the objects that are kept.
-    `weather_changed`, if it is set before any call, is told of limits and outages that begin and are over.
+    `weather_changed`, if it is set before any call, is called when a limit or an outage begins or is over.
     """
 
     def __init__(self, factory: Factory | None = None) -> None:
@@ -249,7 +249,9 @@ class Registry:
         yield from list(self._under_way.items())
 
     def breakers(self) -> Iterator[tuple[str, str, CircuitBreaker]]:
-        """The (upstream, endpoint, breaker) of every circuit breaker that has been used, outdated ones too."""
+        """The (upstream, endpoint, breaker) of every circuit breaker that has been used, those of earlier
+        configurations too.
+        """
         for (upstream, label), breaker in list(self._breakers.items()):
             yield str(upstream), str(label), breaker
 
@@ -288,8 +290,8 @@ class Registry:
             return self._gated(policy, value, value, bucket, now)
 
         def lane(key: int) -> ScopeState:
-            """The state of one credential: gates that are kept by host are kept for each credential too (contract,
-            section 13).
+            """The state of the credential with the number `key`: gates that are kept by host are kept for each
+            credential too (contract, section 13).
             """
             digest = credentials.digests[key]
             kept_by = f"{value} {digest}" if policy.scope.by == "host" else value
@@ -422,9 +424,9 @@ class Registry:
         return places
 
     def _resize_places(self, now: float) -> None:
-        """Apply the numbers of places that a reloaded configuration names: waiters for additional places are served,
-        and no attempt that has a place is cut. For an upstream that it does not name (an unmatched host), the next call
-        does this.
+        """Apply the numbers of places that a reloaded configuration names: waiting calls get additional places, and no
+        attempt that has a place loses it. For an upstream that the configuration does not name (an unmatched host), the
+        next call does this.
         """
         for (upstream, group, _), places in self._under_way.items():
             if any(True for _ in self._policies_of(str(upstream))):

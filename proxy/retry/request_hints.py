@@ -55,10 +55,10 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
 
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
-    """Whether a driver may send this request before it makes a `Call` for it, because `Call.start` would only ask
-    whether the scope admits the call, and `Call.head` would end it with a plain success
-    (`classification.is_plain_success`). If anything but a plain success happens, the driver makes the `Call` then, and
-    begins it with `flown` in place of `start`. The result holds for as long as policy and request do.
+    """Whether a driver may send this request before it makes a `Call` for it: `Call.start` would only ask whether the
+    scope admits the call, and `Call.head` would end it with a plain success (`classification.is_plain_success`). If
+    anything but a plain success happens, the driver makes the `Call` then, and begins it with `flown` in place of
+    `start`. The result holds for this policy and this request at any time.
     """
     strategy, holds = policy.strategy, policy.mode == "enforce"
     return (

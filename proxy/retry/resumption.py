@@ -1,7 +1,8 @@
-"""Resumptions: an answer that breaks after it was committed goes on where it broke (contract, section 15, "Resume").
+"""Resumptions: when an answer breaks after it was committed, its rest is asked for, and it goes on where it broke
+(contract, section 15, "Resume").
 
-The driver knows the bytes, and whether an answer can be gone on with (`proxy.forward.resume`); decided here is whether
-another attempt is made for the rest. It pays, waits, and passes the gates like a retry, but counts neither for
+The driver knows the bytes, and whether the rest of an answer can be asked for (`proxy.forward.resume`); decided here is
+whether another attempt is made for the rest. It pays, waits, and passes the gates like a retry, but counts neither for
 `max_attempts` nor for the call's deadline, which has passed with the first byte: what bounds it is `resume.wait`, as
 long as the app gets nothing.
 """
@@ -22,7 +23,7 @@ PROGRESS, MOST = 64 * 1024, 100
 
 
 class Resumption:
-    """The resumptions of one call so far: how many, and how many `without` progress."""
+    """The resumptions of one call so far: how many (`count`), and how many of them `without` progress."""
 
     __slots__ = ("count", "without")
 
@@ -43,8 +44,9 @@ def would_resume(call: CallState, fault: Fault) -> bool:
 def resume(
     call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, progress: int, since: float, now: float
 ) -> Actions:
-    """Plan an attempt for the rest of the answer that the attempt `flight` broke off with `fault`; no actions if there
-    is none. `progress`: the bytes that went to the app since the last resumption; `since`: when the last of them did.
+    """Plan an attempt for the rest of the answer that the attempt `flight` broke off with `fault`; no actions if the
+    rest is not asked for. `progress`: the bytes that went to the app since the last resumption; `since`: when the last
+    of them did.
     """
     policy, upcoming = call.policy, call.upcoming
     spec = policy.resume

@@ -37,9 +37,9 @@ _UNREAD = object()
 
 
 class ReplyEvidence:
-    """The parts of an answer that rules can look at. `body` is what was peeked of it, None if nothing was. The result
-    of each look-up is kept, since packs ask for many values in the same place. `empty`: the names of events that do not
-    count as a stream's first.
+    """The parts of an answer that rules can look at. `body` is the part that was peeked at, None if there is none yet.
+    The result of each look-up is kept, since packs ask for many values in the same place. `empty`: the names of events
+    that are passed over when a stream's first event is looked for.
     """
 
     def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:

@@ -73,7 +73,7 @@ class ScopeState:
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
     credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
     (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's (0 for enforce, 1 for observe, 2
-    for off). `looked_up`: how it was found.
+    for off). `looked_up`: the request and policy for which the registry found this state.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class ScopeState:
         return self.ungated and not self.governor.holds(now)
 
     def is_ready(self, now: float) -> bool:
-        """Whether an attempt would be sent now, since no gate would hold it."""
+        """Whether an attempt of this scope would be sent now, since no gate would hold it."""
         if self.cooling(now) > 0 or (self.rate is not None and self.rate.seconds_left(now) > 0):
             return False
         if self.limiter is not None and self.limiter.seconds_left(now) > 0:
@@ -155,7 +155,7 @@ class ScopeState:
         return bucket if app is None or bucket is None else bucket.of_app(app)
 
     def take_mark(self) -> bool:
-        """Whether a call has used this state since the last call of this method."""
+        """Whether a call has used this state since this method was last called."""
         marked, self.marked = self.marked, False
         return marked
 

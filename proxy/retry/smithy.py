@@ -72,8 +72,9 @@ class IssuedToken:
 class _BuiltInStrategy:
     """The base of the built-in strategies; each is a definition (presets.py), with at most one rule of its own.
     `bucket`: what the retries of each scope are paid from; "own" is the definition's bucket, None is no bucket. `clock`
-    returns seconds, of which only differences matter; `random` a uniform draw from [0, 1). Raises ValueError for an
-    invalid argument. A deep copy is the strategy itself: a copied client configuration shares its buckets.
+    returns seconds, of which only differences matter; `random` returns a uniform draw from [0, 1). Raises ValueError
+    for an invalid argument. A deep copy is the strategy itself, so that a copied client configuration shares its
+    buckets.
     """
 
     definition: ClassVar[Strategy] = presets.STANDARD

@@ -66,12 +66,14 @@ class EndReader:
 
     @property
     def error(self) -> bytes:
-        """The provider's own event for an error of its server."""
+        """The provider's own event for an error of its server, which may be sent to the app in place of the missing
+        end.
+        """
         pack = self._packs[0] if self._known is None else self._known
         return pack.error
 
     def see(self, events: Iterable[Event]) -> None:
-        """Take the next events of the stream."""
+        """Take in the next events of the stream."""
         for event in events:
             self._any = True
             if self._known is None:

@@ -110,7 +110,9 @@ class TokenGate:
     order: FairOrder | None = None  # of the calls of several apps
 
     def ask(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
-        """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED."""
+        """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED if the waiter
+        may not wait.
+        """
         if self.is_first(waiter) and self.take(waiter, now, price):
             return now
         return self.join(waiter, now, price)
@@ -142,7 +144,9 @@ class TokenGate:
         self.queue.pop(waiter, None)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
-        """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED."""
+        """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED if
+        it may not wait.
+        """
         queue = self.queue
         if self.rejects and not self.asking:
             queue.pop(waiter, None)
@@ -156,7 +160,9 @@ class TokenGate:
         return max(now + self.bucket.wait(now, before + min(price, self.bucket.capacity)), now + STEP)
 
     def stand(self, waiter: Waiter, price: float, now: float) -> None:
-        """Put the waiter into the queue, at the place that is its app's, unless it waits there already."""
+        """Put the waiter into the queue, at the place that its app's priority and weight give it, unless it waits there
+        already.
+        """
         queue = self.queue
         comes = waiter not in queue
         queue[waiter] = price

@@ -82,8 +82,8 @@ def _found(rules: TokenRules, document: Any, what: str) -> Iterable[Any]:
 
 def _media(document: Any, names: frozenset[str]) -> tuple[int, int]:
     """Return the number of strings in the document that are media (images, sounds, files), and their bytes together. A
-    string is a medium if it begins with `data:`, or if `names` has its member, alone or with a dot after the member
-    that its object is in.
+    string is a medium if it begins with `data:`, or if it is a member whose name is in `names`; a name `a.b` there
+    means the member `b` of an object that is itself the member `a`.
     """
     count = size = 0
     waiting: list[tuple[str, str, Any]] = [("", "", document)]

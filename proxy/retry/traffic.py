@@ -13,9 +13,9 @@ _RATED_EVERY, _RATED_OVER = 1.0, 10.0
 class Traffic:
     """The attempts to one endpoint, as one process counts them. `flying`: those under way; `ended`: those that have
     ended; `answered_at`: when one was answered last (seconds on the callers' clock); `is_watched`: every attempt that
-    goes well has to be reported to the governor; `note_at`: the first that goes well from this time on has to be, too,
-    so that routes to which few calls go are known to answer. `rate`: attempts a second while all was well, over some
-    ten seconds; 0 if it is not known.
+    goes well has to be reported to the governor; `note_at`: the first attempt that goes well after this time has to be
+    reported as well, so that routes to which few calls go are known to answer. `rate`: attempts a second while all was
+    well, over some ten seconds; 0 if it is not known.
     """
 
     __slots__ = ("_rated", "_rated_at", "answered_at", "ended", "flying", "is_watched", "note_at", "rate")
@@ -38,8 +38,8 @@ class Traffic:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the time of the answer that came last is measured: that of one in sixteen is (contract, section 14),
-        and of all while attempts are watched.
+        """Whether the time of the answer that came last is to be measured: one in sixteen is (contract, section 14),
+        and each while attempts are watched.
         """
         return self.is_watched or self.ended & 15 == 0
 

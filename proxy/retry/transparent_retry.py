@@ -33,7 +33,9 @@ class TransparentRetry:
             self._state = _PROCESSED
 
     def follows(self, call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, now: float) -> bool:
-        """Whether the attempt `flight`, which failed with `fault` before it was answered, may be sent again at once."""
+        """Whether the attempt `flight`, which failed with `fault` before it was answered, is to be sent again at once,
+        as the call's transparent retry.
+        """
         return self._is_free(call, flow, fault) and not _is_turned_away(call, flight, fault, now)
 
     def _is_free(self, call: CallState, flow: SequentialFlow, fault: Fault) -> bool:

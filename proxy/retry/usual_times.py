@@ -41,7 +41,7 @@ class RouteTime:
         self.last = now
 
     def learn(self, seconds: float, now: float) -> None:
-        """Take in the time of one more answer."""
+        """Take in one more answer, which took `seconds` seconds."""
         estimate = self.estimate
         step = max(_STEP, _STEP_FIRST / self.answers) * estimate
         if seconds < estimate:

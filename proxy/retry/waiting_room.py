@@ -17,17 +17,17 @@ from proxy.retry.apps import NamedApp
 
 
 class Guest(Protocol):
-    """A call's wait, as the room knows it."""
+    """The wait of one call in the waiting room. `upstream`, `app`: those of the call."""
 
     upstream: str
     app: NamedApp | None
 
     @property
     def may_be_ousted(self) -> bool:
-        """Whether the call may lose its place to one of a better priority."""
+        """Whether the call may lose its place to one of a higher priority."""
 
     def ousted(self) -> None:
-        """Note that the room gave the place to a call of a better priority."""
+        """Note that the room has given the call's place to one of a higher priority."""
 
 
 class WaitingRoom:
@@ -92,7 +92,9 @@ class WaitingRoom:
         return max(1, self.capacity // 2)
 
     def _sit(self, held: bool, guest: Guest | None) -> None:
-        """Note the call that has a place now, if it may have to give it up."""
+        """Remember the wait `guest`, which has got a place, if a call of a higher priority may take that place: a gate
+        holds it, and apps have names.
+        """
         if held and guest is not None and guest.app is not None:
             self._guests.setdefault(guest.app.rank, {})[guest] = None
 

@@ -93,7 +93,9 @@ class _Known:
 
 
 class WeatherWatch:
-    """The watch over the lanes of one governor; `report` takes each change. `upstream` and `scope` name the scope."""
+    """The watch over the lanes of one governor; `report` is called with each change. `upstream` and `scope` name the
+    governor's scope.
+    """
 
     __slots__ = ("_known", "_observes", "_report", "_scope", "_upstream")
 
@@ -106,7 +108,7 @@ class WeatherWatch:
 
     @property
     def in_force(self) -> list[Lane]:
-        """The lanes of which a limit or an outage was reported, and not its end."""
+        """The lanes whose limit or outage was reported, and is not reported to be over."""
         return [lane for lane, known in self._known.items() if min(known.limit_since, known.outage_since) < _NEVER]
 
     def failed(self, lane: Lane, number: int, how: str) -> None:

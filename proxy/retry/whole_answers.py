@@ -52,7 +52,7 @@ class WholeAnswer:
         return self._left < 0
 
     def is_tired(self, now: float) -> bool:
-        """Whether the time until which the answer is kept has passed."""
+        """Whether the time for which the answer may be kept is over."""
         return now >= self.goes_on - EPSILON
 
     def release(self) -> None:

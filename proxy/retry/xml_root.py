@@ -21,8 +21,8 @@ _BEFORE = ((b"<!--", b"-->"), (b"<!", b">"), (b"<?", b"?>"))
 
 
 class RootReader:
-    """The reader of one body. `name`: the root element's local name, "" until it is known; `over`: it is known, or the
-    body is not XML.
+    """The reader of one body. `name`: the root element's local name, "" until it is known; `over`: the name is known,
+    or the body is not XML.
     """
 
     __slots__ = ("_end", "_rest", "_started", "name", "over")
@@ -80,8 +80,8 @@ def root_of(body: bytes) -> str:
 
 
 class RootLook:
-    """The look for an error in the XML of a success (`ErrorsInside`), while the answer's head is kept. `goes_on`: when
-    to ask `is_tired` (seconds); `over`: nothing more is looked for.
+    """The look for an error in the XML of a success (`ErrorsInside`), while the answer's head is kept back. `goes_on`:
+    when to ask `is_tired` (seconds); `over`: nothing more is looked for.
     """
 
     __slots__ = ("_came", "_inside", "_reader", "goes_on", "over")

@@ -101,7 +101,7 @@ class FleetNews:
 
 
 def _item_of(field: str) -> str:
-    """The item of the fact that is kept under this field of the hash."""
+    """The fact's item (an endpoint's label, say), from the field of the hash under which the fact is kept."""
     return bytes.fromhex(field.rpartition(" ")[2]).decode("utf-8", "surrogateescape")
 
 
