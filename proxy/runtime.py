@@ -274,7 +274,7 @@ class DataPath:
                 troubled.discard(scope)
 
     def _weather_changed(self, change: WeatherChanged) -> None:
-        """Report that a limit or an outage began, or is over."""
+        """Report the limit or outage that began or is over."""
         self.weather.note(change)
         self._notify(change.event, [line(change)], **facts(change))
 

@@ -43,11 +43,11 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
     workers: list[tuple[str, float]],
     **of_process: Any,
 ) -> Gauges:
-    """The values for `/metrics` that are not counters: levels, how much of each limit is used, and the limits
-    themselves. `room` is where held calls wait, `weather` the log of limits and outages, `by_app` the held calls
-    by app if the configuration names apps, `begun` the number of
-    cooldowns that each upstream began, `descriptors` the number of file descriptors that each process may have,
-    `workers` the processes by state, `of_process` gauges that the caller already has.
+    """The values for `/metrics` that are not counters: levels, how much of each limit is used (`usage`), and the limits
+    themselves. `room` is where held calls wait, `weather` the log of limits and outages, `by_app` the held calls by app
+    if the configuration names apps, `begun` the number of cooldowns that each upstream began, `descriptors` the number
+    of file descriptors that each process may have, `workers` the processes by state, `of_process` gauges that the
+    caller already has.
     """
     capacities: dict[str, float] = {}
     levels: dict[str, float] = {}  # the lowest of each label

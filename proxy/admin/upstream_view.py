@@ -31,7 +31,7 @@ NO_WEATHER = WeatherLog()
 
 
 class Logs(NamedTuple):
-    """The logs of what held calls lately."""
+    """The logs of the cooldowns, limits and outages that held calls lately."""
 
     cooldowns: CooldownLog
     weather: WeatherLog

@@ -92,7 +92,7 @@ class AttemptOwner:
         """Note that the attempt ended with this fault, without a whole answer."""
 
     def upstream_writable(self, attempt: Attempt) -> None:
-        """The attempt's stream takes bytes again."""
+        """Send more of the request's body, because the attempt's stream takes bytes again."""
 
     def break_down(self, error: Exception, now: float) -> None:
         """A defect of the proxy has shown: end the call, with an answer if none has begun."""

@@ -50,7 +50,7 @@ class AppStream(Protocol):
         ...
 
     def resume(self) -> None:
-        """Take the request's body again."""
+        """Go on taking the request's body after `pause`."""
         ...
 
     # -- the answer -----------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class TracedSender(Sender):
         self._dropped = _BOTH if read(parents) is None else _PARENT
 
     def launch(self, action: Launch, now: float) -> Attempt:
-        """Send an attempt, which has a span."""
+        """Send an attempt, and begin its span."""
         self._trace.launch(action.attempt)
         attempt = super().launch(action, now)
         place, rest = attempt.origin.endpoint, self.plan.rest
@@ -50,7 +50,7 @@ class TracedSender(Sender):
         return self._dropped, f"traceparent: {self._trace.field(attempt.number)}\r\n".encode("ascii")
 
     def call_ended(self, record: CallRecord) -> None:
-        """Make the spans."""
+        """Make the spans of the call's attempts."""
         self._tracer.traced(record, self._trace)
 
 

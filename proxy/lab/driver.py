@@ -55,7 +55,7 @@ class BufferBudget:
         self._left = total
 
     def keep(self, size: int) -> bool:
-        """Whether a body of this size is kept for another attempt."""
+        """Keep a body of this size for another attempt, if there is room for it; return whether it is kept."""
         if size > self._per_request or size > self._left:
             return False
         self._left -= size
@@ -522,7 +522,7 @@ class Recorder(Driver):
 
     @property
     def status(self) -> int | None:
-        """The status of the answer that the app got."""
+        """The status of the answer that the app got; None if it got none."""
         if self.answer is None:
             return self.delivered_status
         return 200 if self.call.so_far.request.is_grpc else self.answer.status

@@ -93,7 +93,7 @@ class WeatherLog:
         return news
 
     def last(self, upstream: str) -> list[Noted]:
-        """The changes of an upstream that are kept, the oldest first."""
+        """The changes of an upstream's weather that are kept, the oldest first."""
         return sorted(self._of.get(upstream, ()), key=lambda noted: noted.change.at)
 
     def began(self, lane: LaneWeather, event: str) -> WeatherChanged | None:

@@ -62,7 +62,9 @@ class Seat(Protocol):
         """Close the connection once all written bytes were sent."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer with this status, field lines and body, which say why the connection is closed."""
+        """Answer with this status, field lines and body, which say why the connection is closed. `close`: close it
+        after the answer; `headless`: leave the body out, since the request was HEAD.
+        """
 
 
 class Others(Protocol):

@@ -276,7 +276,7 @@ class Http2AppStream(Stream):
         """Do nothing: no connection upstream belongs to one HTTP/2 stream alone."""
 
     def enter(self, now: float) -> None:
-        """Do nothing: the connection is watched."""
+        """Do nothing: the timer of all calls checks the streams of a connection together."""
 
 
 def _broken(fault: Fault | None) -> bytes:

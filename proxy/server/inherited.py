@@ -44,7 +44,7 @@ class Inherited:
 
     @property
     def ports(self) -> set[int]:
-        """The ports of the sockets that are left."""
+        """The ports of the sockets that no setting has taken yet."""
         return {each.sock.getsockname()[1] for each in self._left if each.sock.family != socket.AF_UNIX}
 
     def close(self) -> list[str]:

@@ -118,7 +118,7 @@ class WorkerProcess:
         return f"exit status {self.status}"
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
-        """Send a message; the descriptors are the sockets of its places."""
+        """Send a message to the worker, with the descriptors of the sockets that the message names."""
         if isinstance(message, Begin | Listen):
             self.listening |= {number for number, _ in message.places}
         self._channel.send(message, descriptors)
@@ -268,7 +268,7 @@ class Slots:
         return numbers
 
     def sockets(self, opened: Collection[int]) -> list[socket.socket]:
-        """Return the sockets of these numbers."""
+        """Return the sockets of these numbers, which `open` returned."""
         return [sock for slot in self.every for number, (_, sock) in slot.sockets.items() if number in opened]
 
     def _give(self, slot: Slot, address: Address, sock: socket.socket, number: int = 0) -> int:

@@ -61,7 +61,7 @@ async def _call(port: AdminPort, number: int | None) -> dict[str, Any]:
 
 
 def _columns() -> int | None:
-    """The width of the terminal that standard output is; None if it is none."""
+    """The width of the terminal that standard output is connected to; None if it is connected to none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -48,7 +48,7 @@ class Guard:
         self._own.setdefault(port, set()).update(readings(host) or _LOOPBACK)
 
     def drop_own(self, host: str, port: int) -> None:
-        """Remove a listener that is closed."""
+        """Allow this address as a destination again, unless another rule denies it: the listener there is closed."""
         self._own.get(port, set()).difference_update(readings(host) or _LOOPBACK)
 
     def refuses(self, host: str, port: int, *, strict: bool) -> str:

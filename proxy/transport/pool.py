@@ -230,8 +230,9 @@ class Pool(Keeper):
     ) -> UpstreamStream:
         """Open a stream on a new connection, which is dialled for at most `within` seconds from this call's turn on
         (`DialQueue`). A call that would have to wait for its turn may get a used connection instead, unless
-        `idempotent` is None; `idempotent` and `not_on` are as for `lease`. `alone`: open a connection for this stream,
-        even if it could share one; `app`: the app that the call belongs to. Raises the errors that `dial_failed` takes.
+        `idempotent` (whether the request may be repeated) is None. `not_on`: shared connections that are used only if
+        there is no other; `alone`: open a connection for this stream, even if it could share one; `app`: the app that
+        the call belongs to. Raises the errors that `dial_failed` takes.
         """
         if origin.http2 and not origin.selected_http1 and not alone:
             stream = await self._open_shared(origin, within, not_on, idempotent=bool(idempotent))

@@ -76,7 +76,7 @@ class Renewal:
                 connection.expires = 0.0
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop looking names up."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

@@ -121,7 +121,7 @@ class Watched:
     lowest: float = float("inf")
 
     def take(self, state: SidecarState) -> None:
-        """Note a sample."""
+        """Take a sample of the state that redrive reports."""
         self.now = state
         self.lowest = min(self.lowest, state.level)
 

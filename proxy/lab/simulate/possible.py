@@ -107,7 +107,7 @@ class _Spell:
         self._recovering: ScenarioOutage | None = None
 
     def look_up(self, at: float) -> None:
-        """Go to the spell that has this time."""
+        """Make this the spell, the time between two changes of the upstream, that contains the time `at`."""
         if self._since <= at < self.until:
             return
         edges = self._edges
