@@ -54,18 +54,17 @@ class Readiness:
 class View:
     """The functions that pages call for their data; each is called only when its page is requested.
 
-    `config` is called in a thread. `upstreams` takes the name of an upstream, or None for all.
-    `refresh` fetches what other processes have counted, before a page shows it.
-    `live` gives the counters of every upstream, `provisions` what the configuration in force gives each, by label.
-    `places` gives the effective values of a policy (upstream and route; "" is the top level) with their file and line,
-    `loads` the number of configurations that were loaded since the start.
-    `cooldowns` gives those that answers of an upstream began lately, `weather` its limits and outages that began or
-    were over lately.
-    `explain` takes a call as `/requests` has it, and gives what `redrive explain --json` prints. It is called in a
-    thread. `policy` gives the parts of an upstream's policy that a draft may change. `what_if` takes an upstream, a
-    draft of its policy and calls, and gives what is wrong with the draft and how the calls would have gone. Both give
-    None if the file has no such upstream, and both are called in a thread.
-    `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] if it succeeded.
+    `config`: the effective configuration; called in a thread. `upstreams`: the rows of `/upstreams`, of the upstream of
+    this name, or of all for None. `refresh` fetches what other processes have counted, before a page shows it. `live`:
+    the counters of every upstream; `provisions`: by label, the buckets, rates and credentials that the configuration in
+    force gives each upstream. `places`: the effective values of a policy (upstream and route; "" is the top level) with
+    their file and line; `loads`: the number of configurations that were loaded since the start. `cooldowns`: those that
+    answers of an upstream began lately; `weather`: its limits and outages that began or were over lately. `explain`
+    takes a call as `/requests` has it, and gives what `redrive explain --json` prints. It is called in a thread.
+    `policy` gives the parts of an upstream's policy that a draft may change. `what_if` takes an upstream, a draft of
+    its policy and calls, and gives what is wrong with the draft and how the calls would have gone. Both give None if
+    the file has no such upstream, and both are called in a thread. `metrics` takes an Accept field and gives (text,
+    content type); `reload` gives error lines, [] if it succeeded.
     """
 
     readiness: Callable[[], Readiness]

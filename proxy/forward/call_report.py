@@ -1,4 +1,4 @@
-"""The record of a call that is over, made from its parts."""
+"""The record of a call that is over, made from the call's plan, delivery, attempts and `Call`."""
 
 from __future__ import annotations
 

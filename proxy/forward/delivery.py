@@ -213,8 +213,8 @@ class Delivery:
         self.app.answer(200, given_up_answer(call, head, via, outcome=outcome), b"")
 
     def break_down(self, upstream: str, *, grpc: bool) -> None:
-        """Tell the app that the call failed by a defect of the proxy: answer so if no answer has begun, else break the
-        answer off.
+        """Answer that the call failed by a defect of the proxy; if an answer has begun, break it off instead.
+        `upstream`: the name of the call's upstream; `grpc`: whether the call is a gRPC call.
         """
         if self.status:
             self.app.reset(None)

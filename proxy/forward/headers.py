@@ -372,8 +372,9 @@ def plain_lines(name: str, version: str, count: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
-    """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, and the line that
-    detects loops (see `way_line`, which has the other parameters).
+    """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, which is `count`, and
+    the line that detects loops: Via, or its substitute if `via` is false. `name`: the proxy's; `version`: that of HTTP
+    in which the request came.
     """
     return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
 

@@ -137,7 +137,9 @@ class ConnectionStream:
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Forward the upstream's answer."""
+        """Forward the upstream's answer (see `AppStream.respond`): its head without the fields `drop` and with the
+        lines `add`, and `data`, the body so far; all of it if `end`, with its trailers.
+        """
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:

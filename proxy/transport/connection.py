@@ -291,8 +291,8 @@ class Connection:
             self._read_head(data, listener)
 
     def _is_usual(self, data: bytes) -> bool:
-        """Whether this is a whole answer whose head is exactly the usual one (that of the last success), and the
-        exchange has nothing unusual.
+        """Whether these bytes begin an answer with exactly the usual head (that of the last success), and the exchange
+        is a plain one, whose request is sent, so that the answer can be read without the parser.
         """
         return (
             not self._answered

@@ -136,8 +136,8 @@ class _ScriptedCall(Recorder):
             self.played.measured_rate = pacing.measured_rate
 
     def cancelled(self, attempt: int) -> None:
-        """Record the bucket's level after an attempt that the deadline ended; nothing for a call with hedges, since a
-        hedge that lost has no end.
+        """Record the bucket's level after an attempt that was aborted at the deadline; nothing for a call with hedges,
+        in which an attempt that was overtaken by another is aborted too.
         """
         if not self.call.hedged:
             self.levels.append(self.level)
