@@ -151,7 +151,7 @@ def address(value: Any) -> Address:
 
 
 def _socket(found: str) -> str:
-    """The path after `unix:` or `unix://`."""
+    """The path of a socket that is written as `unix:` or `unix://` followed by the path."""
     path = found.removeprefix("unix:").removeprefix("//")
     if not path or len(os.fsencode(path)) > LONGEST_SOCKET:
         raise ValueError(f"unix: takes a path of at most {LONGEST_SOCKET} bytes")
@@ -278,7 +278,7 @@ def host_pattern(value: Any) -> HostPattern:
 
 
 def pattern_host(host: str) -> str:
-    """A host as patterns hold it: IPv6 in brackets."""
+    """A host as patterns are compared with it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 

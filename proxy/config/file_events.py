@@ -28,7 +28,7 @@ class FileEvents:
         self._watches: list[Any] = []
 
     def watch(self, files: Iterable[str], patterns: Iterable[str]) -> bool:
-        """Watch these files, and the folders of these globs; return whether all of it is watched now. If not, nothing
+        """Watch these files, and the folders of these globs. Returns whether all of it is watched now; if not, nothing
         is.
         """
         self.close()
@@ -55,8 +55,8 @@ class FileEvents:
 
 
 def places_of(files: Iterable[str], patterns: Iterable[str]) -> set[str] | None:
-    """The files and folders of which a change may be one of these files, or of what these globs find; None if there is
-    no telling, because a glob has a wildcard in its folder.
+    """The files and folders to watch, so that no change of these files, or of what these globs find, is missed; None if
+    they can't be told, because a glob has a wildcard in its folder.
     """
     places: set[str] = set()
     for file in files:

@@ -419,7 +419,7 @@ def relative_to(mark: Mark, name: str) -> str:
 
 
 def _fallback(typed: str | dict[str, Any]) -> Fallback:
-    """An entry of `fallback`: a name alone, or a mapping."""
+    """Make an entry of `fallback`, which is written as a name alone, or as a mapping."""
     if isinstance(typed, str):
         return Fallback(typed)
     keep = frozenset(name.lower() for name in typed.get("keep", ()))

@@ -130,7 +130,7 @@ class PolicyAdvice:
             yield ("bucket",), "grants no retry: percent and min_per_second are both 0"
 
     def _drains(self, policy: Policy) -> _Said:
-        """Note the share of failures at which a quota drains."""
+        """Report, as a note, the share of failing attempts at which a quota drains."""
         bucket, attempts = policy.bucket, policy.strategy.max_attempts
         if bucket is None or policy.strategy.custom is not None or policy.strategy.hedging_delay is not None:
             return
@@ -154,8 +154,8 @@ class PolicyAdvice:
         yield ("bucket",), message
 
     def _fleet(self, policy: Policy) -> _Said:
-        """Note for how many processes a bucket in Redis is large enough. Each process keeps tokens for one payment
-        ready (the dearest retry, or one attempt), and all of them together at most half of the bucket.
+        """Report, as a note, for how many processes a bucket in Redis is large enough. Each process keeps tokens for
+        one payment ready (the dearest retry, or one attempt), and all of them together at most half of the bucket.
         """
         found = [("bucket", policy.bucket), *(("rate", ref) for ref in policy.rates)]
         for key, ref in found:
@@ -238,7 +238,7 @@ class PolicyAdvice:
             yield ("strategy",), message
 
     def _max_delay(self, policy: Policy) -> _Said:
-        """Warn of a pushback limit that is longer than any app waits."""
+        """Warn of a `max_delay` that is longer than any app waits."""
         longest = policy.pushback.max_delay
         if longest >= LONG_DELAY:
             message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before that: try 60s"

@@ -69,7 +69,7 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
 
 
 def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems) -> tuple[Text, list[str]]:
-    """The text with its references replaced, and what is wrong with them."""
+    """The text with its references replaced, and a message for each reference that can't be."""
     wrong: list[str] = []
 
     def found(match: re.Match[str]) -> str:
@@ -100,8 +100,9 @@ def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Prob
 
 
 def _content(name: str, reference: str, mark: Mark, problems: Problems) -> str:
-    """The content of a file, without one line break (LF or CRLF) at its end. `name` is relative to the file that has
-    `mark`. Raises ValueError, whose text does not repeat the content, if there is none that may be used.
+    """The content of the file `name`, without one line break (LF or CRLF) at its end. The path is relative to the file
+    that has `mark`. Raises ValueError, whose text does not repeat the content, if there is no such file, or its content
+    can't be used.
     """
     if not name:
         raise ValueError(f"{reference} names no file: write ${{file:/run/secrets/NAME}}")

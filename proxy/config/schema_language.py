@@ -40,7 +40,7 @@ def may_be_empty(form: Form) -> bool:
 
 
 def already_reported(mark: Mark, path: Path, message: str) -> None:
-    """Ignore an error: the value was read before, and its errors were reported then."""
+    """Ignore an error, in place of reporting it: the value was read before, and its errors were reported then."""
 
 
 class Form(Protocol):

@@ -43,11 +43,12 @@ class MethodPolicy:
     """The policy of a method. `glob` matches its path, None is for all other calls; `layer` is laid over the upstream's
     tree.
 
-    `codes` replace the lists; None if there is neither a retryPolicy nor a hedgingPolicy: then the service config names
-    no failure, and the one attempt of `none` is judged as it would be without a service config. `retried`: there is a
-    retryPolicy, under which an attempt that timed out is retried whatever the codes are; `timed`: it sets
-    perAttemptRecvTimeout, which allows that for every method. `hedged`: the config says that these methods are safe to
-    hedge. `fails_fast`: `waitForReady` is false, so neither a limit nor an outage holds these calls.
+    `codes` replace the lists of failures; None if there is neither a retryPolicy nor a hedgingPolicy: then the service
+    config names no failure, the strategy is `none`, and its one attempt is judged as it would be without a service
+    config. `retried`: there is a retryPolicy, under which an attempt that timed out is retried whatever the codes are;
+    `timed`: the retryPolicy sets perAttemptRecvTimeout, which allows such retries for every method. `hedged`: the
+    config says that these methods are safe to hedge. `fails_fast`: `waitForReady` is false, so neither a limit nor an
+    outage holds these calls.
     """
 
     glob: str | None

@@ -95,7 +95,7 @@ def _spelled(key: str, value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def spelled(strategy: Strategy) -> Map:
-    """A built-in kind's keys and defaults as a mapping, which must not be changed."""
+    """The keys of a built-in kind of strategy, with their defaults, as a mapping, which must not be changed."""
     values = {key: getattr(strategy, key, None) for key in ("kind", *STRATEGY_KEYS[strategy.kind])}
     return Map.of({key: _spelled(key, value) for key, value in values.items() if value is not None})
 
@@ -196,7 +196,9 @@ class Kinds:
         return lay(plain_backoff(value), plain_backoff(base))
 
     def _definition(self, what: str, name: str) -> Map | None:
-        """The mapping of a name, laid over its kind's defaults."""
+        """The mapping that a name stands for, laid over its kind's defaults; None if the name is unknown. `what`:
+        "strategy", "bucket" or "rate".
+        """
         known = self._whole.get(f"{what} {name}")
         if known is not None:
             return known
@@ -351,7 +353,7 @@ class Kinds:
         return BucketRef(self._parted(spec), group=group or ("inline" if whole else None)), tree
 
     def _parted(self, spec: BucketSpec) -> BucketSpec:
-        """The bucket with its parts for apps."""
+        """The definition of the bucket with the apps that have parts of it."""
         return replace(spec, apps=self._shares) if isinstance(spec, QuotaSpec | BudgetSpec) else spec
 
     def rates(

@@ -8,22 +8,23 @@ Theory. In a rule every part is optional and all given must match; the first mat
 (status, header, json, xml, event) match no fault. Bodies are looked at on status 400 and above, and below that if a
 rule names the status and asks for an event or for JSON (section 13), unless a content coding hides them. In the lists
 an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling, timeout, transient).
-An answer that nothing names is a success below 400 with a grpc-status of 0 or none, else unnamed; a gRPC call may lack
-a grpc-status only if something follows the head.
+An answer that no rule, dialect or list names is a success if its status is below 400 and its grpc-status is 0 or
+absent, else unnamed; a gRPC call's answer may lack a grpc-status only if something follows the head.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
 UNAVAILABLE, and a grpc-status beats the HTTP status. On such calls other errors without a grpc-status, and a success's
 head without one that is all of its answer, count as the status that a gRPC client derives from them; and a stream that
-was reset with a code counts as that code's status alone: the lists' `reset` does not name it. 429 is named as itself. A
-service config's codes replace the lists and the dialect's own class: what they name is transient, an HTTP 429
-(UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named, and under a retryPolicy an attempt timeout is a
-timeout, as grpc-core retries one whatever the codes are: on every method if perAttemptRecvTimeout is set (contract,
-section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and ShouldRetry in
-grpc-core's retry filter.
+was reset with a code counts as that code's status alone: the lists' `reset` does not name it. An HTTP 429
+stands for no grpc-status. A service config's codes replace the lists and the dialect's own class: what they name is
+transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named, and under a retryPolicy an
+attempt timeout is a timeout, as grpc-core retries one whatever the codes are: on every method if perAttemptRecvTimeout
+is set (contract, section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and
+ShouldRetry in grpc-core's retry filter.
 
-`unprocessed` (section 4, safety 2): throttling; 425 to a request without Early-Data; a grpc-status that the upstream
-itself sent and that something here names; a derived one if a service config names it.
+A verdict's `unprocessed` (section 4, safety 2) is set for throttling; for 425 to a request without Early-Data; for a
+grpc-status that the upstream itself sent and that a rule, dialect or list names; and for a derived one if a service
+config names it.
 
 Repeats (section 4, for `unsafe_methods: provider`). A user who names a dialect and switches its SDK's retries off must
 not be worse off than with them. So whatever the SDK repeats is repeated here, whatever the method, and a failure that

@@ -468,8 +468,8 @@ class Governor:
         return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
 
     def turns_away(self, attempt: object, now: float) -> bool:
-        """Whether this attempt is the probe of an outage that other calls wait for, or are refused for: an outage for
-        whose end a call was once held in vain.
+        """Whether this attempt is the probe of an outage that has held a call in vain, while other calls wait for the
+        outage's end, or are refused because of it.
         """
         lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)

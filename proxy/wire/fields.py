@@ -166,7 +166,9 @@ FEW = 8
 
 
 def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield begin, end and name of each line with one of these names, searching for one name after another."""
+    """Yield begin, end and name of each line with one of these names; one search for each name, so the lines are not in
+    order.
+    """
     for name in names:
         mark = b"\n" + name + b":"
         at = lowered.find(mark)

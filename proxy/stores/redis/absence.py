@@ -63,7 +63,7 @@ class Absence:
         self.next_try = now + pause * (0.5 + 0.5 * self._draw())
 
     def ended(self, now: float) -> float:
-        """Note that Redis answered; the seconds that the outage lasted."""
+        """Note that Redis answered. Returns the seconds that the outage lasted."""
         self._back_at = now
         return now - self._since
 

@@ -109,7 +109,9 @@ def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
 
 
 def _definition(spec: BucketSpec) -> tuple[object, ...]:
-    """A bucket's definition, equal in every release that knows it: numbers are floats, however they were written."""
+    """A bucket's definition as a tuple, which is equal in every release that knows it: numbers are floats, however they
+    were written.
+    """
     known = _DEFINED[spec.kind]
     values = [(name, getattr(spec, name)) for name in known]
     values += [
@@ -187,7 +189,7 @@ class RedisBucket:
         """
 
     def parted(self, now: float) -> None:
-        """Answer waiting calls from the bucket of this process; Redis is out (`store.out` is set by now)."""
+        """Answer waiting calls from the bucket of this process, because Redis is out (`store.out` is set by now)."""
         self._answer(len(self._asks), now)
 
     def leave(self) -> None:

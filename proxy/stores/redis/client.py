@@ -135,7 +135,9 @@ class RedisClient:
             raise pong
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
-        """Run these commands; for each its reply, or the error that Redis answered. Raises if there is no answer."""
+        """Run these commands. Returns for each its reply, or the error that Redis answered. Raises if there is no
+        answer.
+        """
         replies = await self._evaluate(commands, known=True)
         unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:
@@ -153,7 +155,7 @@ class RedisClient:
         return await self._line.ask(spelled)
 
     async def fields(self, key: str) -> tuple[float, dict[bytes, bytes]]:
-        """Read a hash; the server's time in seconds, and the hash's fields."""
+        """Read a hash. Returns the server's time in seconds, and the hash's fields."""
         if self._cluster:
             time = await self._client.execute_command("TIME", target_nodes=self._client.get_node_from_key(key))
             if isinstance(time, dict):

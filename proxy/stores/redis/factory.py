@@ -78,8 +78,8 @@ class Heard:
 
 
 class RedisFactory(Factory):
-    """Makes buckets and cooldowns in Redis; `inner` makes everything else. `upstreams` are those whose cooldowns the
-    fleet shares.
+    """Makes buckets and cooldowns in Redis; `inner` makes everything else. `upstreams`: the upstreams whose cooldowns
+    the fleet shares.
     """
 
     def __init__(self, inner: Factory, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:

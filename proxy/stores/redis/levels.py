@@ -103,8 +103,8 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
 
     @property
     def _knows(self) -> bool:
-        """Whether the level is known. If so, changes to it are kept within the throttle's bounds in this process, else
-        by the script alone.
+        """Whether this process knows the level. If so, it keeps changes of the level within the throttle's bounds
+        itself; if not, only Redis does.
         """
         return bool(self._made) or self._known is not None or self.store.out
 

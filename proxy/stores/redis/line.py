@@ -60,7 +60,9 @@ class Line:
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send these commands; for each its reply, or the error that Redis answered. Raises if there is no answer."""
+        """Send these commands. Returns for each its reply, or the error that Redis answered. Raises if there is no
+        answer.
+        """
         awaited = [_Awaited() for _ in commands]
         await self._send(commands, awaited)
         return list(await asyncio.gather(*(each.reply for each in awaited)))
@@ -89,7 +91,7 @@ class Line:
                         await self._send([("UNSUBSCRIBE", *channels)], [_Awaited(len(channels))])
 
     async def close(self) -> None:
-        """Close the connection; who awaits a reply gets an error."""
+        """Close the connection; whatever still waits for a reply gets an error."""
         self.ended = lambda: None
         if self._reader is not None:
             self._reader.cancel()

@@ -36,8 +36,8 @@ class RedisMembers(RedisBucket):
         self.crowd = 1
 
     def count(self, now: float) -> int:
-        """The number of processes of the fleet, this one included: the highest that was reported within the last ten
-        seconds, so that data that Redis has lost make no share larger.
+        """The number of processes of the fleet, this one included: the highest that Redis reported within the last ten
+        seconds, so that no share becomes larger because Redis lost data.
         """
         self._forget(now)
         return max((number for _, number in self._counts), default=1)

@@ -59,8 +59,8 @@ class RedisQuota(LeasedBucket, Bucket):
         return self._own.price(cls)
 
     def begin(self, now: float) -> None:
-        """Note that a call began, which may have to be retried. If the lease has less than the dearest price, Redis is
-        asked for tokens; if there are too few for every process to keep a price, only now and then, for the level.
+        """Note that a call began, which may have to be retried: if the lease has less than the dearest price, ask Redis
+        for tokens. If the fleet has too few tokens for that, ask only now and then, to know the level.
         """
         self._used_at = now
         pause = AHEAD if self._part >= self.reserve else RENEW

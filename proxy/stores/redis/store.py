@@ -198,7 +198,7 @@ class RedisStore:
         self._plan()
 
     def replaced(self) -> None:
-        """Report that an outage is over because another store takes this one's place, with other settings."""
+        """Report that an outage is over for this store, because another one with other settings takes its place."""
         if self.out:
             seconds = round(self._absence.ended(self._clock()), 1)
             line = f"Redis has other settings now, after {seconds:g} s without it"
@@ -330,8 +330,8 @@ class RedisStore:
         client.ended = lambda: self._cut(client)
 
     def _cut(self, client: RedisClient) -> None:
-        """Connect again, since the connection has ended: so an outage is noticed before the next message. In a large
-        fleet not all processes do so in one instant.
+        """Connect again, since the connection has ended, so that an outage is noticed before the next message is due.
+        In a large fleet not all processes do so in one instant.
         """
         if client is self.client and self._running and self._trip is None and not self.out:
             self._leave_beside(asyncio.get_running_loop().create_task(self._drop()))

@@ -75,8 +75,8 @@ class SharedPlaces(Places):
     total = exclusive(Places.total)
 
     def find_slot(self) -> None:
-        """Look up this key's slot, if it is not the one of the last time; -1 if other keys use all slots in reach, or
-        if the key has none and this process only reads.
+        """Look up this key's slot in the pages, unless the last one found is still the key's. The slot becomes -1 if
+        other keys use all slots in reach, or if the key has none and this process only reads.
         """
         words, directory = self.memory.words, self.memory.slots
         if self._slot >= 0 and words[directory + self._slot] == self._key:

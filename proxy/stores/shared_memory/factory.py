@@ -49,10 +49,11 @@ def open_memory(descriptor: int) -> Memory:
 
 
 class SharedFactory(Factory):
-    """Makes what calls share in shared memory. `generation` is the configuration's, counted by the parent; `row` is the
-    worker's row of the memory, 0 for a process that only reads.
+    """Makes what calls share in shared memory. `generation`: the number of the configuration, counted by the parent;
+    `row` is the worker's row of the memory, 0 for a process that only reads.
 
-    `made` lists the keys that were asked for since it was last emptied, for the process that adds workers up.
+    `made` lists the keys that were asked for since the list was last emptied, for the process that adds the workers'
+    figures up.
     """
 
     def __init__(self, memory: Memory, generation: int = 0, row: int = 0) -> None:

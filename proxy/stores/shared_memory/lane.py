@@ -371,7 +371,9 @@ class SharedLane(Lane):
         self._counts = [0] * GENERATIONS
 
     def _begin_generations(self, now: float) -> None:
-        """Begin the generations that are due, each in place of the oldest, whose places count no more."""
+        """Begin the generations of places that are due (places are counted by the generation in which they were taken).
+        Each replaces the oldest, whose places count no more.
+        """
         half = self.place_seconds / 2
         for _ in range(GENERATIONS):
             if now < self._opened + half:

@@ -83,7 +83,7 @@ class Mutex:
             self._own(answer)
 
     def attempt(self) -> bool:
-        """Take the lock if no process holds it; whether this process has it now."""
+        """Take the lock if no process holds it. Returns whether this process has it now."""
         answer = self.take()
         if answer not in (0, errno.EBUSY):
             self._own(answer)

@@ -189,7 +189,9 @@ class Table:
         self.end = start + count * record
 
     def attach(self, wanted: Definition, begin: Begin) -> tuple[int, int]:
-        """Find the record for this definition, or make it (`begin` writes its state); its place and stamp."""
+        """Find the record for this definition, or make it (`begin` writes its state). Returns its place and its
+        stamp.
+        """
         memory, words = self.memory, self.memory.words
         with memory.directory:
             places, alike = self._probe(wanted.key)

@@ -69,8 +69,8 @@ class RingCount(SlidingCount):
         memory.words[at : at + WORDS] = memory.words[source : source + WORDS]
 
     def add(self, now: float) -> float:
-        """Count one event, now; the instant at which it counts. Processes read their clocks before they have the lock,
-        so an event whose clock was read earlier than the newest one's counts at the newest one's instant.
+        """Count one event, now. Returns the instant at which it counts. Processes read their clocks before they have
+        the lock, so an event whose clock was read earlier than the newest one's counts at the newest one's instant.
         """
         header = self._load()
         header.total += 1
@@ -139,7 +139,7 @@ class RingCount(SlidingCount):
         return low if low < header.tail or (header.count and at <= header.last) else None
 
     def _expire_ring(self, header: _Header, now: float) -> bool:
-        """Remove the slices that have left the window; whether there were any."""
+        """Remove the slices that have left the window. Returns whether there were any."""
         before = header.head, header.count
         while header.head < header.tail:
             first, last, count = self._read(header.head)

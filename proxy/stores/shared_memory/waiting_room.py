@@ -27,9 +27,10 @@ class SharedWaitingRoom(WaitingRoom):
         self._page = memory.page(row)
 
     def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
-        """Take a place for a waiting call, if the limits allow one more over all workers; whether a place was taken.
-        `held`: a gate of the upstream holds the call, so the upstream's share is checked besides `limits.waiting`;
-        `guest`: the wait, for which a held call of this worker, of a lower priority, gives up its place.
+        """Take a place for a waiting call, if the limits allow one more over all workers. Returns whether a place was
+        taken. `held`: a gate of the upstream holds the call, so the upstream's share is checked besides
+        `limits.waiting`; `guest`: the wait, for which a held call of this worker, of a lower priority, gives up its
+        place.
         """
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
@@ -71,8 +72,8 @@ class SharedWaitingRoom(WaitingRoom):
         return super().held_for(upstream) + self._elsewhere(digest("waiting", upstream))[1]
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
-        """Two numbers: all calls that wait in other workers, and the calls of the upstream with this key that a gate
-        holds there.
+        """The number of calls that wait in other workers, and the number of the calls of the upstream with this key
+        that a gate holds there.
         """
         memory, words = self._memory, self._memory.words
         waiting = held = 0

@@ -136,7 +136,9 @@ class ResponseHead(Head):
         return b"www-authenticate" in self.specials or b"proxy-authenticate" in self.specials
 
     def trailers_to_forward(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers to forward, as `trailers_to_send` does."""
+        """Return the body's trailers to forward: all but hop-by-hop fields and those that Connection names; None if
+        none is left.
+        """
         return self.trailers_to_send(trailers)
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:

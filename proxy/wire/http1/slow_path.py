@@ -137,8 +137,8 @@ def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
 class SlowPath(NamedTuple):
     """The facts that rendering needs of a head that took the slow path.
 
-    nominated: names that Connection asks to cut. present: those of them that came in the head. upgrade: the protocols
-    to forward. trailers: whether TE lists `trailers`.
+    nominated: the names that Connection lists, whose fields are to be cut. present: those of them that came in the
+    head. upgrade: the protocols of Upgrade to forward, None for none. trailers: whether TE lists `trailers`.
     """
 
     nominated: frozenset[bytes]
@@ -214,7 +214,7 @@ class Head(FieldBlock):
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
         """Return the trailers of the body to forward: all but hop-by-hop fields and those that Connection names (RFC
-        9110 section 7.6.1).
+        9110 section 7.6.1); None if none is left.
         """
         nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
         return trailers.without(self._cut | nominated)

@@ -66,9 +66,9 @@ def _get(fields: list[Field], name: bytes) -> bytes | None:
 
 
 def _check_padding(fields: list[Field]) -> None:
-    """Raise Malformed for fields of which some are padded (RFC 9113 section 8.2.1), unless they are gRPC's. C-core
-    sends metadata and messages as an application wrote them, and gRPC accepts white space around them (PROTOCOL-HTTP2,
-    ASCII-Value). Writers of HTTP/1 strip it.
+    """Raise Malformed if any of these fields has white space around its value (RFC 9113 section 8.2.1), unless the
+    fields are gRPC's. C-core sends metadata and messages as an application wrote them, and gRPC accepts white space
+    around them (PROTOCOL-HTTP2, ASCII-Value). Writers of HTTP/1 strip it.
     """
     kind = _get(fields, b"content-type") or b""
     if not kind.lower().startswith(b"application/grpc") and _get(fields, b"grpc-status") is None:
@@ -529,19 +529,25 @@ def _status(status: int) -> bytes:
 
 @lru_cache(maxsize=512)
 def read_request(block: bytes, whole: bool) -> Request2:
-    """Return the request whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    """Return the request whose head is this header block, which can be decoded without HPACK's dynamic table. `whole`:
+    no body follows it. Raises Malformed, `hpack.Unreadable`.
+    """
     return Request2(walk(block), whole)
 
 
 @lru_cache(maxsize=512)
 def read_answer(block: bytes, whole: bool) -> Response2:
-    """Return the answer whose head is this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    """Return the answer whose head is this header block, which can be decoded without HPACK's dynamic table. `whole`:
+    no body follows it. Raises Malformed, `hpack.Unreadable`.
+    """
     return Response2(walk(block), whole)
 
 
 @lru_cache(maxsize=512)
 def read_trailers(block: bytes) -> Trailers2:
-    """Return the trailers that are this block, which needs no table. Raises Malformed, `hpack.Unreadable`."""
+    """Return the trailers in this header block, which can be decoded without HPACK's dynamic table. Raises Malformed,
+    `hpack.Unreadable`.
+    """
     return Trailers2(walk(block))
 
 
@@ -591,7 +597,7 @@ def trailers_block(trailers: Trailers | None) -> bytes:
 
 
 def own_block(status: int, lines: bytes) -> bytes:
-    """Encode the head of an answer of our own: a status, and field lines with their CRLF."""
+    """Encode the head of an answer that redrive itself makes: a status, and field lines with their CRLF."""
     return _status(status) + encoded_lines(lines)
 
 

@@ -77,8 +77,8 @@ class Outbox(StreamOutbox):
         self.put(data)
 
     def take(self) -> bytes:
-        """Return what is to be written now, b"" for nothing. Callers repeat the call until then, or until the transport
-        is `blocked`.
+        """Return what is to be written now, b"" for nothing. Callers repeat the call until it returns b"", or until the
+        transport is `blocked`.
         """
         if self._waiting:
             self.pump()

@@ -263,7 +263,7 @@ class Session(StreamSession):
         self._outbox.reply(frames.rst_stream(number, code))
 
     def _count(self, code: int) -> None:
-        """Count an error by its code. An unknown code counts as INTERNAL_ERROR (RFC 9113 section 7)."""
+        """Count an error by its code, for metrics. An unknown code counts as INTERNAL_ERROR (RFC 9113 section 7)."""
         self._errors[code if code < len(CODES) else INTERNAL_ERROR] += 1
 
     def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
@@ -279,7 +279,7 @@ class Session(StreamSession):
     # -- credit ---------------------------------------------------------------------------------------------------
 
     def taken(self, stream: Stream, size: int) -> None:
-        """Give the peer credit for `size` more bytes, which a stream no longer holds."""
+        """Give the peer credit for `size` bytes that a stream no longer holds."""
         self.held -= size
         if self._withheld and self.held <= self.limits.held:
             withheld, self._withheld = self._withheld, 0
@@ -397,7 +397,7 @@ class Session(StreamSession):
         return len(PREFACE)
 
     def _check_order(self, kind: int, flags: int, number: int) -> None:
-        """Raise Broken for a frame that may not come before SETTINGS, or amid the frames of a head."""
+        """Raise Broken for a frame that may not come here: one before SETTINGS, or one between the frames of a head."""
         if not self._coming and (kind != SETTINGS or flags & ACK):
             raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
@@ -791,8 +791,8 @@ class Session(StreamSession):
         return self._partial_since + HEAD_SECONDS if len(rest) > 3 and rest[3] == HEADERS else NEVER
 
     def tick(self, now: float) -> None:
-        """Handle the passing of time: a head that is not whole by now ends the connection; a drain names its last
-        stream.
+        """Handle the passing of time: a head that is not whole by now ends the connection; a session that drains sends
+        the GOAWAY that names its last stream.
         """
         if self.ended:
             return
