@@ -69,7 +69,10 @@ class CallTimeouts:
         due = _NEVER if deadline is None or now >= deadline else deadline
         due = min(due, self.silence_due, *map(self._attempt_due, flights), *map(self._first_byte_due, flights))
         due = min([due, *[each.body_wait.goes_on for each in flights if each.body_wait is not None and each.waits]])
-        return due if self._stall is None or not flights else min(due, max(self._moved, now) + self._stall)
+        if self._stall is None or not flights:
+            return due
+        stalls_at = self._moved + self._stall
+        return min(due, stalls_at if stalls_at > now else now + self._stall)
 
     def standing_still(self) -> tuple[Attempt, Fault] | None:
         """Return the attempt that is at fault if no byte has moved for longer than the idle timeout, and its fault;

@@ -20,7 +20,7 @@ from support.scripted import Received
 
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import Backoff, BreakerSpec, Credentials, EndpointShare, Resume, Timeouts
+from proxy.retry.policy import Backoff, BreakerSpec, Concurrency, Credentials, EndpointShare, Resume, Timeouts
 
 SMALL = bytes(range(256))[:60]
 TAG, DATE = 'ETag: "v1"', "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"
@@ -74,6 +74,96 @@ async def test_it_goes_on_where_it_broke(app: Protocol, spoken: Protocol) -> Non
         assert (call["outcome"], call["attempts"]) == (Outcome.SUCCESS, 3)
         assert [each.range for each in call["history"]] == ["", "bytes=20-", "bytes=25-"]
         assert front.observed.resumes == [("broke", 5), ("done", 35)]
+
+
+@either
+@upstreams
+async def test_the_last_byte_is_asked_for_alone(app: Protocol, spoken: Protocol) -> None:
+    async with (
+        playing(spoken, begun(come=len(SMALL) - 1), rest()) as upstream,
+        Front(to("api", upstream.url, **policy(spoken))) as front,
+    ):
+        reply = await asked(front, app, "GET", "/api/file")
+        assert isinstance(reply, Answer)
+        assert (reply.body, [each.one("range") for each in upstream.requests]) == (SMALL, [None, "bytes=59-"])
+        assert front.observed.resumes == [("done", 1)]
+
+
+@either
+@upstreams
+async def test_silence_is_a_break_if_that_is_asked_for(app: Protocol, spoken: Protocol) -> None:
+    """It is noticed within `wait`, also where the first bytes came after the head."""
+    stalling = Played(SMALL, (TAG,), come=20, then="stalls")
+    async with (
+        playing(spoken, stalling, stalling, rest()) as upstream,
+        Front(to("api", upstream.url, **policy(spoken, resume=Resume(stall=1.5, wait=2.9), answers=None))) as front,
+    ):
+        upstream.plays[1] = lambda request: replace(rest(come=5)(request), then="stalls")
+        reply = await asked(front, app, "GET", "/api/file")
+        assert isinstance(reply, Answer)
+        assert reply.body == SMALL
+        assert [each.one("range") for each in upstream.requests] == [None, "bytes=20-", "bytes=25-"]
+        assert front.observed.resumes == [("broke", 5), ("done", 35)]
+
+
+@upstreams
+@pytest.mark.parametrize(("wait", "goes_on"), [(0.2, False), (60.0, True)])
+async def test_the_silence_before_idle_ran_out_counts_for_wait(spoken: Protocol, wait: float, goes_on: bool) -> None:
+    """The app sees that silence too: where it alone was longer than `wait`, the answer is broken off."""
+    stalling = Played(SMALL, (TAG,), come=20, then="stalls")
+    changes = policy(spoken, resume=Resume(wait=wait), timeouts=Timeouts(idle=0.4), answers=None)
+    async with playing(spoken, stalling, rest()) as upstream, Front(to("api", upstream.url, **changes)) as front:
+        reply = await asked(front, 1, "GET", "/api/file")
+        assert isinstance(reply, Answer if goes_on else CutError)
+        assert [result for result, _ in front.observed.resumes] == ["done" if goes_on else "refused"]
+
+
+@upstreams
+@pytest.mark.parametrize(("named", "goes_on"), [("Retry-After-Ms: 300", True), ("Retry-After: 30", False)])
+async def test_a_cooldown_holds_it(spoken: Protocol, named: str, goes_on: bool) -> None:
+    once = replace(STANDARD, max_attempts=1)
+    waiting = Played(SMALL, (TAG,), come=20, then="waits")
+    changes = policy(spoken, strategy=once, answers=None, resume=Resume(wait=10.0))
+    async with (
+        playing(spoken, waiting, Played(b"slow", (named,), 429), rest()) as upstream,
+        Front(to("api", upstream.url, **changes)) as front,
+    ):
+        breaking = asyncio.create_task(asked(front, 1, "GET", "/api/file"))
+        await upstream.stalled.wait()
+        other = await asked(front, 1, "GET", "/api/other")
+        assert isinstance(other, Answer)
+        upstream.broken.set()
+        reply = await breaking
+        assert isinstance(reply, Answer if goes_on else CutError)
+        assert [each.one("range") for each in upstream.requests] == [None, None, *["bytes=20-"] * goes_on]
+        _, call = await front.observed.until(2)
+        assert (call["outcome"], [each.held_by for each in call["history"][1:]]) == (
+            (Outcome.SUCCESS, ["cooldown"]) if goes_on else (Outcome.COMMITTED, [])
+        )
+
+
+@upstreams
+async def test_a_place_holds_it(spoken: Protocol) -> None:
+    """The place that the broken answer had goes to the call that waited for it first."""
+    waiting = Played(SMALL, (TAG,), come=20, then="waits")
+    at_once = replace(STANDARD, backoff=Backoff(0.0, 0.0, jitter="none"))
+    changes = policy(spoken, concurrency=Concurrency(1, 10, 30.0), strategy=at_once, answers=None)
+    async with (
+        playing(spoken, waiting, Played(b"other"), rest()) as upstream,
+        Front(to("api", upstream.url, **changes)) as front,
+    ):
+        breaking = asyncio.create_task(asked(front, 1, "GET", "/api/file"))
+        await upstream.stalled.wait()
+        second = asyncio.create_task(asked(front, 1, "GET", "/api/other"))
+        while front.path.waiting != 1:  # noqa: ASYNC110  what is waited for sets no event
+            await asyncio.sleep(0)
+        upstream.broken.set()
+        reply, other = await breaking, await second
+        assert isinstance(reply, Answer) and isinstance(other, Answer)
+        assert (reply.body, other.body) == (SMALL, b"other")
+        assert [each.one("range") for each in upstream.requests] == [None, None, "bytes=20-"]
+        (held,) = (each for call in await front.observed.until(2) for each in call["history"] if each.range)
+        assert held.held_by == "concurrency"
 
 
 @upstreams
@@ -299,6 +389,19 @@ async def test_a_backoff_that_would_outlast_it_is_not_begun(spoken: Protocol) ->
     ):
         assert isinstance(await asked(front, 1, "GET", "/api/file"), CutError)
         assert (len(upstream.requests), front.observed.resumes) == (1, [("refused", 0)])
+
+
+async def test_the_record_of_what_broke_has_the_backoff_that_followed() -> None:
+    slow = replace(STANDARD, backoff=Backoff(0.05, 0.05, jitter="none"))
+    async with (
+        playing(1, begun(), rest(come=5), rest()) as upstream,
+        Front(to("api", upstream.url, **policy(1, strategy=slow))) as front,
+    ):
+        assert isinstance(await asked(front, 1, "GET", "/api/file"), Answer)
+        (call,) = await front.observed.until(1)
+        broken = call["history"][:2]
+        assert [(each.decision, each.fault) for each in broken] == [("resumed", FaultKind.RESET)] * 2
+        assert [each.delay for each in broken] == [pytest.approx(0.05), pytest.approx(0.05)]
 
 
 async def test_it_passes_the_gates_like_a_retry() -> None:

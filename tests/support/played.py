@@ -30,8 +30,8 @@ Protocol = Literal[1, 2]
 @dataclass(frozen=True)
 class Played:
     """An answer. `fields` are lines; `sized`: it names its length; `come`: so many bytes of its body come, None for
-    all; `then`: it ends there, or its connection or stream breaks, or stalls until the proxy goes; "silent": nothing
-    of it comes at all.
+    all; `then`: it ends there, or its connection or stream breaks, or stalls until the proxy goes; "waits": it stalls
+    until the test sets `Playing.broken`, and breaks then; "silent": nothing of it comes at all.
     """
 
     body: bytes = b""
@@ -39,7 +39,7 @@ class Played:
     status: int = 200
     sized: bool = True
     come: int | None = None
-    then: Literal["ends", "breaks", "stalls", "silent"] = "ends"
+    then: Literal["ends", "breaks", "stalls", "waits", "silent"] = "ends"
 
     @property
     def coming(self) -> bytes:
@@ -51,11 +51,12 @@ Script = Played | Callable[[Received], Played]
 
 @dataclass
 class Playing:
-    """An upstream that plays. `stalled` is set while an answer stalls."""
+    """An upstream that plays. `stalled` is set while an answer stalls; `broken` breaks one that waits for it."""
 
     url: str
     requests: list[Received]
     stalled: asyncio.Event = field(default_factory=asyncio.Event)
+    broken: asyncio.Event = field(default_factory=asyncio.Event)
     plays: list[Script] = field(default_factory=list)
     _next: int = 0
 
@@ -104,6 +105,10 @@ def _step(ours: Playing) -> Step:
         elif played.then == "stalls":
             ours.stalled.set()
             await turn.gone()
+        elif played.then == "waits":
+            ours.stalled.set()
+            await ours.broken.wait()
+            turn.close()
 
     return step
 
@@ -200,10 +205,13 @@ async def _answer(ours: Playing, peer: Peer, sid: int, request: Received) -> Non
         await peer.write(sid, played.coming)
         if played.then == "ends":
             peer.wire.end_stream(sid)
-        elif played.then == "breaks":
-            peer.wire.reset_stream(sid, h2.errors.ErrorCodes.INTERNAL_ERROR)
-        else:
+        elif played.then == "stalls":
             ours.stalled.set()
+        else:
+            if played.then == "waits":
+                ours.stalled.set()
+                await ours.broken.wait()
+            peer.wire.reset_stream(sid, h2.errors.ErrorCodes.INTERNAL_ERROR)
         peer.flush()
 
 
