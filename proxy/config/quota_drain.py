@@ -23,14 +23,19 @@ MOST_TERMS = 1_000_000
 
 @lru_cache(maxsize=1024)
 def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool = False) -> float | None:
-    """The share of failing attempts, from 0 to 1, above which a quota drains; None if it never does."""
+    """The share of failing attempts, from 0 to 1, above which a quota drains; None if it never does. `cost`: the tokens
+    that a retry pays; `refund`: those that a success gives back; `flat`: every success gives back the refund, and a
+    retry's price is not returned.
+    """
     if cost <= 0 or attempts < 2:
         return None
 
     last = min(attempts, MOST_TERMS)
 
     def retries(p: float, first: int, end: int) -> float:
-        """The sum of p**k, k from `first` to below `end`, in closed form: `max_attempts` may be any number."""
+        """The sum of p**k, k from `first` to below `end`, computed without a loop, since `max_attempts` may be any
+        number.
+        """
         return (p**first - p**end) / (1 - p) if p < 1 else end - first
 
     def balance(p: float) -> float:

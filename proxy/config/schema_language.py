@@ -244,8 +244,8 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a section. `default` is spelled as a user would write it, None if there is none; `null`: a key with
-    nothing after it is read as null.
+    """A key of a section: the form of its value, its help text, and its default. `default` is spelled as a user would
+    write it, None if there is none; `null`: a key with nothing after it is read as null.
     """
 
     form: Form
@@ -287,7 +287,9 @@ class Section:
         return f" (did you mean {{{key}: {value}}}?)" if key else ""
 
     def _place_of(self, value: Any) -> str | None:
-        """Where the value of an unknown key belongs, by the keys that it has; None if that is not known."""
+        """The place in the file where the value of an unknown key belongs, as its own keys show; None if that is not
+        known.
+        """
         if isinstance(value, Map):
             return next((place for place, keys in self.inside if keys & value.keys()), None)
         for place, keys in self.inside if isinstance(value, str) else ():

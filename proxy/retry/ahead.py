@@ -285,7 +285,7 @@ class Ahead:
         self._known: OrderedDict[tuple[Whose, str], None] = OrderedDict()  # the limits; the longest unused first
 
     def account(self, whose: Whose) -> Account:
-        """The attempts and limits of this endpoint and credential."""
+        """The attempts of this endpoint and credential, and the limits that their answers report."""
         account = self._accounts.get(whose)
         if account is None:
             account = self._accounts[whose] = Account()

@@ -55,7 +55,9 @@ class AwaitedRetryStrategy(Protocol):
     """The number of attempts, including the first."""
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope. Returns the token of its first attempt, whose delay the caller waits."""
+        """Begin a call within a scope. Returns the token of the call's first attempt; the caller waits the token's
+        delay.
+        """
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
         """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`."""

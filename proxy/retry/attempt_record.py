@@ -95,7 +95,7 @@ class AttemptRecord:
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
         """Record how this failed attempt was judged: its class and its pushback. `reply`: the last answer that was
-        judged.
+        judged, which is the attempt's own unless a fault ended the attempt.
         """
         self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
         self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay

@@ -211,7 +211,7 @@ class CallState:
         return () if failure is None or failure.status is None else (Discard(failure.attempt),)
 
     def plan_no_more(self, now: float) -> None:
-        """Plan no hedge beside the attempts in flight."""
+        """Plan no further hedge; the attempts in flight go on."""
         state = self.state
         if type(state) is Flying and state.planned is not None:
             state.planned = None
@@ -222,7 +222,9 @@ class CallState:
     def note(
         self, flight: Flight, now: float, decision: str, failure: Failure | None = None, reply: Reply | None = None
     ) -> AttemptRecord:
-        """Record the end of an attempt, and the decision after it. `reply`: the last answer that was judged."""
+        """Record the end of an attempt, and the decision after it. `failure`: how it failed, None if it did not;
+        `reply`: the last answer that was judged, which is the attempt's own unless a fault ended the attempt.
+        """
         record = note(self.history, flight, now, decision, failure, reply)
         if self.fallbacks is not None and self.fallbacks.has_gone:
             record.upstream, record.route = self.policy.upstream, self.policy.route

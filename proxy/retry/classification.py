@@ -278,7 +278,9 @@ def _speaks_grpc(rules: Classify, request: Request) -> bool:
 def _by_rules(
     rules: Classify, reply: Reply, body: bytes | None, grpc: int | None, own: int | None
 ) -> Verdict | NeedsBody | None:
-    """The verdict of the first rule that matches, the user's before the dialects'; None if none does."""
+    """The verdict of the first rule that matches, the user's before the dialects'; None if none does. `grpc`: the
+    grpc-status by which the answer is classified; `own`: the one that the upstream itself sent, None if it sent none.
+    """
     evidence = ReplyEvidence(reply, body, rules.empty_events)
     for dialect, step in ruleset(rules).steps:
         found = step.match_reply(evidence, grpc)

@@ -82,7 +82,7 @@ class CubicLimiter(TokenBucket):
         return seconds
 
     def learn(self, throttled: bool, now: float) -> None:
-        """Adjust the rate at an attempt's end. `throttled`: it was throttled (a timeout counts as not throttled)."""
+        """Adjust the rate at an attempt's end. `throttled`: the attempt was throttled (after a timeout it is False)."""
         self._count += 1
         bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
         if bucket > self._last_bucket:

@@ -119,7 +119,9 @@ class EndpointPicker:
         return choice.index
 
     def failed(self, flight: Flight, fault: Fault | None, now: float) -> bool:
-        """Note that an attempt failed at its endpoint. Returns whether the endpoint could not be connected to."""
+        """Note that an attempt failed at its endpoint. `fault`: the fault that ended it, None if it was answered.
+        Returns whether the endpoint could not be connected to.
+        """
         endpoint = flight.endpoint
         assert endpoint is not None  # chosen before the attempt was sent
         refused = fault is not None and fault.kind is FaultKind.CONNECT_FAILURE

@@ -210,8 +210,8 @@ class EndpointGroup:
             self._fit(endpoints)
 
     def share(self, report: Callable[[str, float], None]) -> None:
-        """Report the endpoints that refuse connections to other machines, by `report` (`Endpoints.report`), if the
-        upstream lists endpoints.
+        """Report to other machines, by calling `report`, which of the endpoints refuse connections, if the upstream
+        lists endpoints (`Endpoints.report`).
         """
         if self._named is not None:
             self._named.report = report

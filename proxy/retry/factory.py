@@ -53,7 +53,9 @@ class Factory:
         return CubicLimiter(now)
 
     def hedges(self, key: Key, now: float) -> Hedges:
-        """The hedges, calls and success times of this key (upstream, strategy definition, scope value)."""
+        """The state of hedging of this key (upstream, strategy definition, scope value): the hedges, the calls, and how
+        long successes took.
+        """
         return Hedges()
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
@@ -65,7 +67,7 @@ class Factory:
         return Governor()
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        """The seen keys of this upstream and scope value."""
+        """The idempotency keys that calls to this upstream with this scope value lately carried."""
         return SeenKeys()
 
     def places(self, key: Key, most: int) -> Places:
@@ -83,10 +85,12 @@ class Factory:
         return Roster()
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Share the endpoints of this upstream that refuse connections with other machines, if there are any."""
+        """Exchange with other machines, if there are any, which endpoints of this upstream refuse connections. `group`:
+        the upstream's endpoints.
+        """
 
     def announce(self, upstream: str, value: str) -> None:
         """Report to observing processes that calls still use this scope."""
 
     def forget(self, upstream: str, value: str) -> None:
-        """Note that the governor of this upstream and scope value is forgotten."""
+        """Note that this process has forgotten the governor of this upstream and scope value."""

@@ -177,7 +177,9 @@ def take_place(
 
 
 def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter], price: float = 1.0) -> None:
-    """Note that this call, the first of `queue`, goes now."""
+    """Note that this call, the first of `queue`, goes now, for the order of the queue. `price`: what the call costs at
+    the gate.
+    """
     app = app_of(waiter)
     if order is not None and app is not None:
         ranks = {each.rank for other in queue if other is not waiter and (each := app_of(other)) is not None}

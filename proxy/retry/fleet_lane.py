@@ -9,7 +9,7 @@ class FleetLane(Protocol):
     """The link that shares a lane's limit and outage with other machines."""
 
     def limit_began(self, now: float) -> None:
-        """Report that attempts of this process show a limit."""
+        """Report that a limit has begun, as attempts of this process show."""
 
     def limit_over(self, now: float) -> None:
         """Report that the limit is over."""
@@ -20,7 +20,7 @@ class FleetLane(Protocol):
         """
 
     def outage_began(self, now: float) -> None:
-        """Report that attempts of this process show an outage."""
+        """Report that an outage has begun, as attempts of this process show."""
 
     def outage_over(self, now: float) -> None:
         """Report that an attempt was answered, so that the outage is over."""

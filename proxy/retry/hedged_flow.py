@@ -43,8 +43,8 @@ class HedgedFlow(SequentialFlow):
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
-        """Let the call go on without the buffer that the request's body outgrew, if all attempts share the request's
-        stream; else return False.
+        """Let the call go on without the buffer that the request's body outgrew, if all attempts read the body as it
+        comes; else return False.
         """
         if not self.needs_no_buffer(call):
             return False

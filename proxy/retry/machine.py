@@ -463,7 +463,7 @@ class Call:
         return (*actions, *call.discard(), *finish(call, gone, now))
 
     def cut(self, now: float) -> Actions:
-        """End the call because the process ends: break off an answer that is being delivered; else deliver the answer
+        """End the call because the process ends: break off the answer that is being delivered; else deliver the answer
         that is held or, if there is none, the proxy's own.
         """
         call = self.so_far

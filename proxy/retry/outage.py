@@ -89,7 +89,7 @@ class Outage:
 
     @property
     def lost_in_a_row(self) -> int:
-        """The number of the latest attempts that ended without an answer, one after another."""
+        """The number of attempts, up to the latest, that ended without an answer in a row."""
         return self._lost
 
     def is_known(self, now: float) -> bool:

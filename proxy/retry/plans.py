@@ -117,9 +117,9 @@ def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_met
 
 
 def first_no(call: CallState, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
-    """The outcome of the first check that refuses another attempt, of the checks from the pushback that forbids a retry
-    to the number of attempts left; None if all pass. `goes_on`: the failure is retryable; `disabled`: retries are ruled
-    out by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
+    """The outcome of the first check that refuses another attempt, None if all pass. The checks begin with a pushback
+    that forbids a retry, and end with the number of attempts left. `goes_on`: the failure is retryable; `disabled`:
+    retries are ruled out by the mode, or by X-Retry-Disable; `safe`: see `is_safe`.
     """
     if failure.pushback.stop:
         return Outcome.PUSHBACK_STOP
@@ -207,8 +207,8 @@ class Sequential(WaitSeries):
 
 class Hedged:
     """The plan of several attempts in flight. `due`: when the attempt that was last considered would begin; `stopped`:
-    the outcome for which no more attempts are sent, None while more are; `shared`: the request's body outgrew its
-    buffer, but all attempts share its stream.
+    the outcome for which no more attempts are sent, None while more may be; `shared`: the request's body outgrew its
+    buffer, but all attempts read it as it comes.
     """
 
     __slots__ = ("_pushed_until", "due", "shared", "stopped")

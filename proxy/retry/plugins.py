@@ -20,9 +20,7 @@ class RetryError(Exception):
 
 @runtime_checkable
 class ErrorRetryInfo(Protocol):
-    """An exception that carries retry information. `is_timeout_error` is read if present; if absent it counts as
-    False.
-    """
+    """An exception that carries retry information. A missing `is_timeout_error` counts as False."""
 
     is_retry_safe: bool | None = None
     """Whether a retry is allowed; None if that is unknown."""
@@ -36,7 +34,9 @@ class ErrorRetryInfo(Protocol):
 
 @runtime_checkable
 class HasFault(Protocol):
-    """An exception whose attribute `fault` says whose fault it is, the client's or the server's; None if unknown."""
+    """An exception whose attribute `fault` says whose fault the failure is, the client's or the server's; None if
+    unknown.
+    """
 
     fault: Literal["client", "server"] | None
 
@@ -52,10 +52,10 @@ else:
 @runtime_checkable
 @_dataclass_to_type_checkers(kw_only=True)
 class RetryToken(Protocol):
-    """The token that one call holds between two attempts. Issued by a strategy, used once.
+    """The token that one call holds between two attempts. A strategy issues it, and it is used once.
 
     For type checkers, its members are those of the Smithy Python design, where it is a dataclass, so that either is
-    accepted for the other. At run time any object with the two attributes is one.
+    accepted for the other. At run time any object with the two attributes is a token.
     """
 
     retry_count: int

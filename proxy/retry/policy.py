@@ -49,10 +49,10 @@ class Percentile:
 class Strategy:
     """A strategy's definition. `name` is what the user called it; `kind` one of the contract's table, or "custom".
 
-    `hedging_delay`: hedging, with so many seconds before each hedge. `hedging_percentile`: the delay is this percentile
-    (50 to 99.9) of the times of the scope's successes, and `hedging_delay` applies only while there is no percentile,
-    and before the retries of a call that is not hedged. `extra`: the share of the calls (0 to 1) that may be hedged;
-    None for no bound.
+    `hedging_delay`: the seconds before each hedge, None for a strategy that does not hedge. `hedging_percentile`: the
+    delay is this percentile (50 to 99.9) of the times of the scope's successes, and `hedging_delay` applies only while
+    there is no percentile, and before the retries of a call that is not hedged. `extra`: the share of the calls (0 to
+    1) that may be hedged; None for no bound.
 
     `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
     (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which delays
@@ -210,8 +210,9 @@ class Credentials:
     """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
 
     `values` are whole field values as they were when the configuration was read, and never shown; people see their
-    numbers, from 1. `files`: the file of each value that stands in one; empty if none does. `lines` and `digests` are
-    those of the values in force; `digests` identify them wherever state is kept for each.
+    numbers, from 1. `pick`: "next" to take turns, or "first" to use the first that may be used. `files`: the file of
+    each value that stands in one; empty if none does. `lines`: the field lines with the values in force, which may have
+    been read from their files again; `digests`: the hashes of these values, under which state is kept for each.
     """
 
     header: str
@@ -231,7 +232,9 @@ class Credentials:
             object.__setattr__(self, name, value)
 
     def renew(self, number: int, content: str, now: float) -> None:
-        """Use the content of this value's file from now on, if it is another one than before."""
+        """Use this content of the file of the value with this number from now on, if it is another content than
+        before.
+        """
         file = self.files[number]
         assert file is not None  # the value stands in a file
         value = file.format.replace("{}", content)

@@ -232,7 +232,7 @@ class _PushbackReader:
 
     def is_met(self, field: ResetField) -> bool:
         """Whether the body of a 429 names the limit of this reset field as exceeded: then the next request would not
-        fit, whatever its field says remains.
+        fit, whatever the field says is left.
         """
         evidence = self.evidence
         if evidence is None or self.status != 429:

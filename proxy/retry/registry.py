@@ -128,7 +128,7 @@ class Registry:
         return forgotten
 
     def _note_use(self, upstream: str, value: str, now: float) -> None:
-        """Note that a scope is in use at `now`; if too many scopes are noted, drop the note that was made first."""
+        """Note that a scope is in use at `now`; if too many scopes are noted, drop the oldest note."""
         self.last_used[upstream, value] = now
         if len(self.last_used) > _MOST_USED:
             del self.last_used[next(iter(self.last_used))]
@@ -306,8 +306,8 @@ class Registry:
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
     ) -> ScopeState:
         """The state that calls of a policy with one scope value share. `kept_by`: the value under which its gates are
-        kept: the scope value, with a credential's hash if the gates are that credential's own. `who`: the fields that
-        identify the caller, if it is a credential of the policy.
+        kept: the scope value, with a credential's hash if the gates are that credential's own. `who`: if the state is
+        that of a credential of the policy, the fields that identify the caller by it.
         """
         own = (policy.upstream, self._definition(policy), kept_by)
         rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)

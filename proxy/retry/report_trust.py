@@ -53,7 +53,7 @@ class ReportTrust:
         self._words: dict[str, _Word] = {}
 
     def doubts(self, name: str, now: float) -> bool:
-        """Whether the limit with this name is not believed now."""
+        """Whether the reports of the limit with this name are not believed now."""
         word = self._words.get(name)
         return word is not None and now < word.doubted_until
 

@@ -96,7 +96,7 @@ class Flying:
 
 
 class Delivering:
-    """The state in which an answer is going to the app. `outcome` is the call's outcome, unless the answer breaks
+    """The state in which an answer is delivered to the app. `outcome` is the call's outcome, unless the answer breaks
     off.
     """
 

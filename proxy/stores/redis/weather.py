@@ -52,7 +52,7 @@ class RedisWeather(RedisBucket):
     # -- for the lane (`proxy.retry.cooldown.FleetLane`) ---------------------------------------------------------------
 
     def limit_began(self, now: float) -> None:
-        """Report that attempts of this process show a limit."""
+        """Report that a limit has begun, as attempts of this process show."""
         if not self._applies:
             self._news.limit_began, self._news.limit_over = True, False
             self._tell(_TOLD)
@@ -74,7 +74,7 @@ class RedisWeather(RedisBucket):
             self._report_news(now, max(_PROMPT, min(OFTEN, PAUSE_EACH * self.store.crowd)))
 
     def outage_began(self, now: float) -> None:
-        """Report that attempts of this process show an outage."""
+        """Report that an outage has begun, as attempts of this process show."""
         if not self._applies:
             self._news.outage_began, self._news.outage_over = True, False
             self._tell(_TOLD)

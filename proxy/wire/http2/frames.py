@@ -111,13 +111,13 @@ def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | Non
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Return a frame."""
+    """Return a frame of the type `kind`, encoded; stream 0 is the connection."""
     size = len(payload)
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
 def settings(pairs: dict[int, int]) -> bytes:
-    """Return a SETTINGS frame."""
+    """Return a SETTINGS frame with these values, by setting."""
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in pairs.items()))
 
 
