@@ -21,7 +21,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 #: Folders whose tests begin processes, browsers and servers, and wait for them.
-WAITING = frozenset({"browser", "chaos", "e2e", "lab", "observe", "top"})
+WAITING = frozenset({"browser", "chaos", "config", "e2e", "forward", "lab", "observe", "stores", "top"})
 TESTS = Path(__file__).parent
 #: Compiled modules, where the environment wants none beside their sources. Hundreds of tests start the command, and
 #: each start would compile a few hundred modules anew.
