@@ -129,7 +129,7 @@ def no_credentials(value: Any) -> str:
 
 
 def address(value: Any) -> Address:
-    """HOST:PORT, [IPv6]:PORT or unix:/path."""
+    """An address to listen on: HOST:PORT, [IPv6]:PORT or unix:/path."""
     found = word(value)
     if found.startswith("unix:"):
         return Address(unix=_socket(found))

@@ -60,8 +60,8 @@ def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None
 
 
 def _advise_policies(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], problems: Problems) -> None:
-    """Report the advice about policies at its key or, if the file does not have the key, at the upstream or route.
-    Equal advice for a place is reported once.
+    """Report the advice about policies, each piece at the key that it is about or, if the file does not have the key,
+    at the upstream or route. Equal advice for a place is reported once.
     """
     advice, reported = PolicyAdvice(settings), set()
     for policy, at, path in placed:

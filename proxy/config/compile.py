@@ -446,7 +446,9 @@ class Upstreams:
                     way[to] = iter(self._falls.get(to, {}).items())
 
     def _methods(self, tree: Map, path: Path) -> list[MethodPolicy] | list[None]:
-        """The methods of the service config; [None], for the policy itself, if there is none or it is wrong."""
+        """The methods of the gRPC service config that `tree` names; [None], for the policy itself, if there is none or
+        it is wrong.
+        """
         value = tree.get("service_config")
         if value is None:
             return [None]

@@ -210,8 +210,8 @@ def _included(tree: Map, problems: Problems) -> Iterator[str]:
 
 
 def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[str, Any], problems: Problems) -> None:
-    """Add the definitions of an included file to those of the main one; report a name that both define, with both
-    places.
+    """Add the definitions of an included file (`other`) to those of the main one; report a name that both define, with
+    both places.
     """
     for section, definitions in other.items():
         if not isinstance(tree.get(section), Map):

@@ -413,7 +413,9 @@ def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -
 
 
 def relative_to(mark: Mark, name: str) -> str:
-    """An absolute path: a name in a file is relative to that file, any other to the working directory."""
+    """The absolute path of the file `name`. If `mark` is in a file, `name` is relative to that file, else to the
+    working directory.
+    """
     base = Path(mark.file).parent if mark.line else Path()
     return str((base / name).absolute())
 
@@ -435,12 +437,14 @@ def _edits(typed: dict[str, Any], removed: frozenset[str] = frozenset()) -> Head
 
 
 def _answers(typed: str | dict[str, Any]) -> WholeAnswers | None:
-    """The bounds on kept answers; None if none is kept."""
+    """Make the bounds on answers that are kept until they are whole; None if no answer is kept."""
     return None if isinstance(typed, str) else WholeAnswers(**typed)
 
 
 def _auto_limit(typed: str | dict[str, Any]) -> AutoLimit | None:
-    """The bounds on the limit that redrive finds by itself; None if the policy has a limit of its own, or none."""
+    """Make the bounds on a limit that redrive finds by itself (`concurrency: auto`); None if the policy sets a limit,
+    or none.
+    """
     if typed == "auto":
         return AutoLimit()
     if isinstance(typed, str) or typed.get("max") != "auto":

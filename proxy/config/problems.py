@@ -192,7 +192,7 @@ _NARROWEST = 40
 
 
 def counted(problems: Sequence[Problem]) -> str:
-    """The numbers of problems, such as `1 error, 2 warnings`, notes last; "" if there are none."""
+    """The number of problems of each severity, such as `1 error, 2 warnings`, notes last; "" if there are none."""
     found = Counter(problem.severity for problem in problems)
     return ", ".join(f"{found[kind]} {kind}{'' if found[kind] == 1 else 's'}" for kind in _SEVERITIES if found[kind])
 

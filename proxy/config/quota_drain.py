@@ -51,7 +51,7 @@ def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool 
 
 
 def too_small(spec: QuotaSpec) -> str:
-    """The retries that a quota can never pay for, as one line; "" if it can pay for all."""
+    """Say, in one line, which retries a quota can never pay for; "" if it can pay for all."""
     prices = {"": spec.retry_cost, " after a timeout": spec.timeout_cost}
     prices[" after a throttling error"] = spec.throttling_cost
     if len(set(prices.values())) == 1:

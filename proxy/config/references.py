@@ -32,7 +32,7 @@ _UNREPEATED = (
 
 
 def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
-    """Replace every ${NAME}, ${NAME:-default} and ${file:PATH} of a tree, in place. `$${` is a `${` that stays."""
+    """Replace every ${NAME}, ${NAME:-default} and ${file:PATH} of a tree, in place. `$${` stands for a plain `${`."""
     seen: set[int] = set()
 
     def value(tree: Any, mark: Mark, path: KeyPath) -> Any:

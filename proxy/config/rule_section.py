@@ -20,7 +20,9 @@ _NO_STREAM = {
 
 @dataclass(frozen=True)
 class RuleSection(Section):
-    """The section of a rule. A rule with an event is about a stream, and only a successful answer can be a stream."""
+    """The form of a classification rule, with the checks across its keys. A rule with an event is about a stream, and
+    only a successful answer can be a stream.
+    """
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         """Read a rule, and check its parts against each other."""
@@ -48,7 +50,9 @@ class RuleSection(Section):
 
     @staticmethod
     def _check_match(found: Any, statuses: set[int], tree: Any, path: Path, report: Report) -> None:
-        """Report the parts that never match the same answer."""
+        """Report parts of a rule that never match the same answer. `found`: the rule's typed parts; `statuses`: those
+        that it names.
+        """
         looked_into = [key for key in ("json", "xml") if found.get(key)]
         if "fail" in found:
             for key in ("status", "header", *looked_into):

@@ -151,7 +151,7 @@ class _Object:
             _put(into, key, repr(value) if reader is _as_float else _spelled_seconds(value), self.at(name))
 
     def known(self, names: tuple[str, ...], ignored: tuple[str, ...] = ()) -> None:
-        """Warn of fields that gRPC knows but that have no effect here, and of unknown fields."""
+        """Warn of fields that have no effect here (`ignored`), and of fields whose names are not among `names`."""
         published = {_plain(name): name for name in names}
         for short, key in self._spelled.items():
             name = published.get(short)

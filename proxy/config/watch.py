@@ -85,7 +85,9 @@ class Watcher:
                 loop.call_soon_threadsafe(changed.set)
 
         def watch() -> bool:
-            """Have the system report changes, asked from another thread; whether it does."""
+            """Have the system report changes. Called in another thread than the loop's. Returns whether the system
+            does.
+            """
             done: Future[bool] = Future()
             with suppress(RuntimeError, TimeoutError):
                 loop.call_soon_threadsafe(lambda: done.set_result(events.watch(self._files, self._patterns)))
@@ -173,7 +175,9 @@ class _Poll:
         self._over = threading.Event()
 
     def rest(self, pause: float) -> bool:
-        """Wait for `pause` seconds, or until a quarter of a second after something stirred; return False at the end."""
+        """Wait for `pause` seconds, or until a quarter of a second after something stirred. Returns False once `end`
+        was called.
+        """
         self.woken = self.stirred.wait(pause)
         if self.woken and not self._over.is_set():
             self._over.wait(GLANCE)
@@ -181,7 +185,7 @@ class _Poll:
         return not self._over.is_set()
 
     def end(self) -> None:
-        """End the thread."""
+        """Have the thread that polls end."""
         self._over.set()
         self.stirred.set()
 

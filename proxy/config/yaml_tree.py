@@ -54,7 +54,7 @@ class Map(dict[str, Any]):
 
     @classmethod
     def of(cls, data: Mapping[Any, Any], mark: Mark = DEFAULT) -> Map:
-        """Python data as a tree, every value of it at the same place."""
+        """Make a tree of Python data, every value of it at the same place."""
         made = cls(mark)
         for key, item in data.items():
             made.put(str(adopt(key, mark)), adopt(item, mark), mark)
@@ -108,7 +108,9 @@ class Seq(list[Any]):
 
 
 def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
-    """Python data as a tree, every value at the same place. For configurations that were not read from a file."""
+    """Make a tree of Python data, every value of it at the same place, for a configuration that was not read from a
+    file.
+    """
     if isinstance(value, Map | Seq | Text) or value is None:
         return value
     if isinstance(value, Mapping):
@@ -486,7 +488,7 @@ _PLAIN_WORDS = (
 
 
 def _in_plain_words(message: str) -> str:
-    """A message of PyYAML's in the words of somebody who writes a file."""
+    """A message of PyYAML's, reworded for the author of a configuration."""
     for theirs, ours in _PLAIN_WORDS:
         message = message.replace(theirs, ours)
     return message

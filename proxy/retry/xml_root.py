@@ -35,7 +35,7 @@ class RootReader:
         self._started = False  # a byte order mark, if there is one, has been read
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes of the body. Returns whether more of it would change nothing."""
+        """Take the next bytes of the body. Returns whether no more of it is needed."""
         if not self.over:
             self._rest += data
             if not self._started and len(self._rest) >= len(_BOM):
@@ -46,7 +46,7 @@ class RootReader:
         return self.over
 
     def _read(self) -> bool:
-        """Read one piece of markup or white space; returns whether there was a whole one."""
+        """Read one piece of markup or white space. Returns whether a whole one had come."""
         if self._end:
             _, found, after = self._rest.partition(self._end)
             self._rest = after if found else self._rest[1 - len(self._end) :] if len(self._end) > 1 else b""

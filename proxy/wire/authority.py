@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 @lru_cache(maxsize=REMEMBERED)
 def _read_place(start: bytes) -> Place:
-    """The place that a URL without its path and query names. Raises Refused."""
+    """Return the destination that a URL names. `start`: the URL without its path and query. Raises Refused."""
     found = _PLACE(start)
     if found is None or found.end() != len(start):
         raise malformed("the request target is neither a path nor an http or https URL")
@@ -72,7 +72,8 @@ def _read_place(start: bytes) -> Place:
 
 
 def read_absolute(target: bytes, method: str) -> tuple[Place, bytes]:
-    """Split a target in absolute form into its place, and its path and query in origin form. Raises Refused.
+    """Split a target in absolute form into the destination that it names, and its path and query in origin form. Raises
+    Refused.
 
     An empty path becomes "/", or "*" for OPTIONS without a query (RFC 9112 section 3.2.4).
     """

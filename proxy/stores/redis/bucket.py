@@ -157,7 +157,7 @@ class RedisBucket:
         return False
 
     def message(self, now: float) -> list[object]:
-        """The arguments of the script for the next message."""
+        """Make the next message to Redis. Returns the arguments for the bucket's script."""
         self.due = math.inf
         self._sequence += 1
         self._sent_at = now
@@ -167,7 +167,7 @@ class RedisBucket:
         return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
 
     def heard(self, reply: list[bytes], now: float) -> None:
-        """Take the script's reply to the last message."""
+        """Take in the script's reply to the last message."""
         if reply[0] == b"late":  # a later message of ours overtook this one: report again
             self.store.soon(self, now)
             return
@@ -179,7 +179,7 @@ class RedisBucket:
         self._plan(now)
 
     def unheard(self, now: float) -> None:
-        """Note that no reply came: the next message repeats the report of this one."""
+        """Note that no reply came, so that the next message repeats what the last one reported."""
         self._asked = 0
         self.store.soon(self, now)
 

@@ -29,7 +29,9 @@ class _Level(RedisBucket, Bucket):
     _decided_at = -math.inf
 
     def affords(self, price: float, now: float) -> Affords:
-        """Decide by the bucket of this process if Redis is out, else by the fleet's level; ASK if that is not fresh."""
+        """Whether a retry with this price would be granted: by the bucket of this process if Redis is out, else by the
+        fleet's level; ASK if that level is not fresh.
+        """
         if self.store.out:
             return not self.store.withholds() and self._own_affords(price, now)
         self._decided_at = now
@@ -71,7 +73,7 @@ class _Level(RedisBucket, Bucket):
 
 
 class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` may also answer ASK
-    """A throttle of the fleet. Redis keeps thousandths of tokens, as the bucket does."""
+    """A throttle of the fleet. Redis keeps thousandths of tokens, as `ThrottleBucket` does."""
 
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
         ThrottleBucket.__init__(self, spec)
@@ -86,7 +88,9 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
     _own_affords = _fleet_affords = ThrottleBucket.affords
 
     def part(self, now: float) -> None:
-        """Go on with this process's share of level and capacity: retries are granted above half of it."""
+        """Go on without Redis, with this process's share of the level and of the capacity: retries are granted above
+        half of that share.
+        """
         of = max(1, self.store.share.of)
         self._level, self._most = self._level / of, self._whole // of
 
@@ -176,7 +180,9 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
             self._report_soon(now)
 
     def part(self, now: float) -> None:
-        """Go on with this process's share of `min_per_second`; the percentage is one of its own calls."""
+        """Go on without Redis, with this process's share of `min_per_second`, and with the percentage of this process's
+        own calls.
+        """
         share = self.store.share
         least = self.spec.min_per_second
         self._least = least / max(1, share.of)
@@ -190,7 +196,9 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         return self._last_second.count(now) < self._least
 
     def _fleet_affords(self, price: float, now: float) -> bool:
-        """Whether the fleet's retries are below the share of its calls, or those of this second below the minimum."""
+        """Whether the fleet's retries are below the allowed share of its calls, or the retries of this second below the
+        minimum.
+        """
         calls, retries, second = self._counts()
         return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
 

@@ -131,7 +131,7 @@ class Line:
             future.set_result(reply)
 
     def _take(self, words: list[Any]) -> None:
-        """Take a message that is no reply: one of a channel, or the confirmation of a subscription."""
+        """Take in a message that is no reply: one of a channel, or the confirmation of a subscription."""
         kind = bytes(words[0])
         if kind in (b"subscribe", b"unsubscribe"):
             first = self._awaited[0] if self._awaited else None

@@ -106,5 +106,5 @@ def _item_of(field: str) -> str:
 
 
 def _place_of(upstream: str) -> str:
-    """The name by which the fleet knows an upstream."""
+    """The name by which the fleet knows an upstream: a digest of the upstream's own name."""
     return hashlib.blake2b(upstream.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()

@@ -45,7 +45,7 @@ class _Pages:
         self._lock.__exit__()
 
     def load(self, places: SharedPlaces) -> None:
-        """Find the slot that the key of these places has in the pages now, and give it to them."""
+        """Find the slot that the key of these places has in the pages now, and set it in `places`."""
         places.find_slot()
 
     def save(self, places: SharedPlaces) -> None:

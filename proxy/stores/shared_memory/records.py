@@ -96,8 +96,8 @@ def digest(*what: object) -> int:
 
 
 class Memory:
-    """The mapped memory. `large` is the size in words of a record of the second table, `larges` the number of these
-    records, `seen` the number of seen keys.
+    """The mapped memory. `large`: the size in words of a record of the second table; `larges`: the number of these
+    records; `seen`: the number of idempotency keys that can be remembered.
     """
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:

@@ -46,7 +46,7 @@ class SharedScope:
 
     @property
     def latest(self) -> float:
-        """The last end of a delay so far (seconds)."""
+        """The latest end of any lane's delay so far (seconds)."""
         return self.record.peek(_LATEST)
 
     @property

@@ -130,7 +130,9 @@ class RequestHead(Head):
         return self
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
-        """Decide what is unusual about connection and framing; raise Refused if it is ambiguous."""
+        """Decide what an unusual Connection, Upgrade, TE or framing means; raise Refused if it is ambiguous. `found`:
+        the fields that the proxy acts on; `minor`: HTTP's minor version.
+        """
         self.simple = False
         self.minor = int(minor != b"0")
         if sum(name == b"host" for name, _ in found) > 1:

@@ -108,7 +108,9 @@ class ResponseHead(Head):
         return self.raw == other.raw or (self.specials is other.specials and self.status == other.status)
 
     def _settle(self, found: slow_path.Found, minor: bytes) -> None:
-        """Decide what is unusual about connection and framing; raise BadAnswer if it cannot be trusted."""
+        """Decide what an unusual Connection, Upgrade or framing means; raise BadAnswer if it cannot be trusted.
+        `found`: the fields that the proxy acts on; `minor`: HTTP's minor version.
+        """
         self.simple = False
         self.minor = int(minor != b"0")
         self.content_length, self.chunked, self._length_line = slow_path.answer_framing(found, self.minor)

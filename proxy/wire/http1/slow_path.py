@@ -41,8 +41,8 @@ def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozen
 
 
 def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
-    """Return Content-Length and whether the body is chunked, for a request: at most one of both, once. Raises
-    Refused.
+    """Return Content-Length (None for none) and whether the body is chunked, for a request, which may have only one of
+    the two fields, and only once. Raises Refused.
     """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]

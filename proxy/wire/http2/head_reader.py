@@ -49,8 +49,8 @@ class HeadReader:
         self._ended: Any = None
 
     def begin(self, number: int, fragment: bytes, end: bool, now: float) -> None:
-        """Begin a header block with `fragment`, from a HEADERS frame of stream `number` that CONTINUATIONs follow.
-        `end`: whether the frame had END_STREAM.
+        """Begin to collect a header block with `fragment`, from a HEADERS frame of stream `number` that CONTINUATIONs
+        follow. `end`: whether the frame had END_STREAM.
         """
         self.number, self.end, self.since = number, end, now
         self._fragments = [fragment]

@@ -372,8 +372,8 @@ class Request2(RequestHead):
 
 @lru_cache(maxsize=256)
 def _put(name: bytes, value: bytes) -> bytes:
-    """Encode a pseudo-field that replaces one that came. The values are those of endpoints, so they recur and are
-    cached.
+    """Encode a pseudo-field that replaces one that came. The values are those of endpoints, so they recur, and their
+    encodings are cached.
     """
     return literal(name, value)
 

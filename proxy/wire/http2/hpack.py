@@ -298,8 +298,8 @@ def _unhuffed(text: bytes) -> bytes:
 
 
 class PeerTable:
-    """A reader of blocks from before the acknowledgement, whose sender still has a dynamic table. `limit`: the size of
-    a header list above which TooMuch is raised.
+    """A reader of header blocks that a peer sent before it acknowledged redrive's SETTINGS, while it still has a
+    dynamic table. `limit`: the size of a header list above which TooMuch is raised.
     """
 
     __slots__ = ("_limit", "_table")

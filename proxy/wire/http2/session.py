@@ -82,7 +82,7 @@ _LIGHT: Final = 64
 
 
 class SessionOwner:
-    """The interface of a session's owner: its base."""
+    """The methods that a session calls on its owner: the base class of owners."""
 
     __slots__ = ()
 

@@ -10,7 +10,7 @@ from proxy.wire.http2.heads import Request2, Response2, Trailers2
 
 
 class StreamOutbox:
-    """The interface by which a stream sends frames: the base of the session's outbox."""
+    """The methods by which a stream sends frames: the base class of the session's outbox."""
 
     __slots__ = ()
 
@@ -36,8 +36,8 @@ class StreamOutbox:
 
 
 class StreamSession:
-    """The interface of the session that a stream belongs to: its base. `client`: we opened the stream. `outbox`: takes
-    the stream's frames.
+    """The session that a stream belongs to, as the stream sees it: the base class of sessions. `client`: we opened the
+    stream. `outbox`: takes the stream's frames.
     """
 
     __slots__ = ("client", "outbox")
@@ -119,23 +119,21 @@ class Stream:
         """Take the end of the body, with the trailers if any came."""
 
     def on_too_large(self, head: Request2, detail: str) -> None:
-        """The request's head exceeds the limits, and is to be answered with 431."""
+        """Answer with 431, because the request's head exceeds the limits."""
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """The stream was broken off: by the peer's RST_STREAM, for an error of the peer, or with the connection (`code`
-        None).
+        """Note that the stream was broken off: by the peer's RST_STREAM, for an error of the peer, or with the
+        connection (`code` None).
 
         `processed`: False if the peer says that it did not process the stream. No further event is reported.
         """
 
     def on_writable(self) -> None:
-        """The queued bytes were sent, so the owner may write on. Never called from within another method of the
-        stream.
-        """
+        """Continue to write: the queued bytes were sent. Never called from within another method of the stream."""
 
     def on_defect(self, error: Exception) -> None:
-        """A method above raised: its event is lost, and the session goes on without this stream, because the
-        connection has others. This default raises the error for owners that can't report a defect.
+        """Handle an exception that a method above raised: its event is lost, and the session goes on without this
+        stream, because the connection has others. This default raises the error, for owners that can't report a defect.
         """
         raise error
 
