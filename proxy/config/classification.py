@@ -130,7 +130,9 @@ def packs_with_usage() -> list[str]:
 
 
 def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problems: Problems) -> tuple[Dialect, ...]:
-    """Read the packs of a policy, in order. A name that ends in .yaml or .yml is a user's own file."""
+    """Read the packs of a policy, in order. A name that ends in .yaml or .yml is a user's own file. `marks` and `path`:
+    the places of the names, for error messages.
+    """
     found: list[Dialect] = []
     for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
         own = name.endswith((".yaml", ".yml"))

@@ -176,7 +176,7 @@ def _app(name: str, typed: dict[str, Any]) -> NamedApp:
 def _one_door_each(
     listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
 ) -> None:
-    """Refuse an address that two listeners name."""
+    """Refuse an address that two listeners name (those of `listen`, the admin port, the probe)."""
     taken: dict[Address, str] = {}
     doors = [*(("listen", each) for each in listen), ("admin", admin.listen if admin is not None else None)]
     for key, address in (*doors, ("probe", probe)):

@@ -322,7 +322,9 @@ def takes_all(earlier: Rule, later: Rule) -> bool:
 
 
 def names_grpc(policy: Policy) -> bool:
-    """Whether a policy gives any grpc-status a class, or retries nothing at all."""
+    """Whether a policy retries any gRPC failures: it gives a grpc-status a class. Also True for a policy that retries
+    nothing at all, about which there is nothing to say.
+    """
     rules = policy.classify
     return (
         policy.strategy.max_attempts == 1

@@ -247,8 +247,8 @@ class UpstreamAdvice:
                 yield mark, path, whys[0]
 
     def _why_no_read_helps(self, policy: Policy) -> str:
-        """The reason why a policy retries no more by a dialect that can recognise calls that only read; "" if it
-        does.
+        """The reason why a policy retries no more calls though a dialect of it can recognise calls that only read; ""
+        if it does retry more.
         """
         pack, methods = policy.classify.reads[0][0], methods_of(self._settings, policy)
         if methods is not None and "POST" not in methods:

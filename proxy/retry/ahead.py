@@ -285,7 +285,7 @@ class Ahead:
         self._known: OrderedDict[tuple[Whose, str], None] = OrderedDict()  # the limits; the longest unused first
 
     def account(self, whose: Whose) -> Account:
-        """The attempts of this endpoint and credential, and the limits that their answers report."""
+        """The attempts of the endpoint and credential in `whose`, and the limits that their answers report."""
         account = self._accounts.get(whose)
         if account is None:
             account = self._accounts[whose] = Account()
@@ -316,8 +316,8 @@ class Ahead:
         return line
 
     def wait(self, whose: Whose, waiter: Waiter, now: float) -> float:
-        """The seconds until an attempt of this call fits into the limits of this endpoint and credential; 0 if it does
-        now.
+        """The seconds until an attempt of this call fits into the limits of the endpoint and credential in `whose`; 0
+        if it does now.
         """
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
@@ -348,7 +348,9 @@ class Ahead:
             account.lane.release(now)
 
     def forget(self, whose: Whose, now: float) -> None:
-        """Forget the limits of this endpoint and credential, since the upstream itself said how long to wait."""
+        """Forget the limits of the endpoint and credential in `whose`, because the upstream itself said how long to
+        wait.
+        """
         account = self._accounts.get(whose)
         if account is not None:
             account.trust.refused(now)

@@ -69,13 +69,15 @@ class AppParts:
         return self.sizes[place] - self._spent[place] - self._lent[place]
 
     def affords(self, place: int, price: float, level: float, now: float, *, low: bool) -> bool:
-        """Whether the app with the number `place` may spend the price now. `low`: its call has low priority."""
+        """Whether the app with the number `place` may spend the price now, of a bucket that has `level` tokens. `low`:
+        its call has low priority.
+        """
         available = self.available(place, level, now, low=low)
         return available > 0 and price <= available + _ROUNDING
 
     def available(self, place: int, level: float, now: float, *, low: bool) -> float:
-        """The tokens that the app with the number `place` may spend now, of its own part and beyond it. `low`: its call
-        has low priority.
+        """The tokens that the app with the number `place` may spend now, of its own part and beyond it, if the bucket
+        has `level` tokens. `low`: its call has low priority.
         """
         if low and level <= self.capacity / 2:
             return 0.0

@@ -255,7 +255,7 @@ class ThrottleBucket(Bucket):
             self._level = min(self._most, self._level + self._ratio)
 
     def charge_app_retry(self, now: float) -> float:
-        """Charge nothing: a throttle charges the failures that redrive sees."""
+        """Charge nothing: the failure that the app retries has been charged to the throttle already."""
         return 0.0
 
     def share(self, now: float) -> float | None:

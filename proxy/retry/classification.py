@@ -15,11 +15,11 @@ gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc ca
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
 UNAVAILABLE, and a grpc-status beats the HTTP status. On such calls other errors without a grpc-status, and a success's
 head without one that is all of its answer, count as the status that a gRPC client derives from them; and a stream that
-was reset with a code counts as that code's status alone: the lists' `reset` does not name it. An HTTP 429
-stands for no grpc-status. A service config's codes replace the lists and the dialect's own class: what they name is
-transient, an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named, and under a retryPolicy an
-attempt timeout is a timeout, as grpc-core retries one whatever the codes are: on every method if perAttemptRecvTimeout
-is set (contract, section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and
+was reset with a code counts as that code's status alone: the lists' `reset` does not name it. An HTTP 429 stands for no
+grpc-status. A service config's codes replace the lists and the dialect's own class: what they name is transient, an
+HTTP 429 (UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named, and under a retryPolicy an attempt
+timeout is a timeout, as grpc-core retries one whatever the codes are: on every method if perAttemptRecvTimeout is set
+(contract, section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and
 ShouldRetry in grpc-core's retry filter.
 
 A verdict's `unprocessed` (section 4, safety 2) is set for throttling; for 425 to a request without Early-Data; for a

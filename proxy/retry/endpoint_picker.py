@@ -44,7 +44,7 @@ class EndpointPicker:
         return payment.choose(self.endpoints, self._avoided(state), now, only, least=self._least)
 
     def load(self, index: int) -> Places | None:
-        """The count of the attempts under way to an endpoint; None if they are not counted."""
+        """The count of the attempts under way to the endpoint with the number `index`; None if they are not counted."""
         return self.endpoints.loads[index]
 
     @property
@@ -53,7 +53,7 @@ class EndpointPicker:
         return len(self.endpoints.shares) > 1
 
     def label(self, index: int) -> str:
-        """The label of an endpoint."""
+        """The label of the endpoint with the number `index`."""
         return self.endpoints.shares[index].label
 
     def prefer(self, state: State, now: float, waits: Callable[[str], float]) -> int | None:

@@ -133,13 +133,15 @@ class Endpoints:
             self._standing[choice.index] -= sum(self.shares[index].weight for index in choice.turn)
 
     def refused(self, index: int, now: float) -> None:
-        """Note that the endpoint could not be connected to. Attempts that fail together count once."""
+        """Note that the endpoint with the number `index` could not be connected to. Attempts that fail together count
+        once.
+        """
         penalty = self._penalties[index]
         if penalty.refused(now) and self.report is not None:
             self.report(self.shares[index].label, penalty.seconds)
 
     def reached(self, index: int) -> None:
-        """Note that the endpoint could be connected to."""
+        """Note that the endpoint with the number `index` could be connected to."""
         penalty = self._penalties[index]
         if penalty.until or self._elsewhere[index]:
             penalty.reached()
@@ -148,8 +150,8 @@ class Endpoints:
                 self.report(self.shares[index].label, 0.0)
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note that an endpoint refuses the connections of another machine, where it is passed over for `seconds`
-        seconds; 0 if it does not refuse them any more.
+        """Note that the endpoint with this label refuses the connections of another machine, where it is passed over
+        for `seconds` seconds; 0 if it does not refuse them any more.
 
         Here it is passed over for FIRST seconds at most, after which a call of this machine may find out itself: one
         machine that can't reach an endpoint must not keep it from the others.
@@ -217,7 +219,9 @@ class EndpointGroup:
             self._named.report = report
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note that an endpoint refuses the connections of another machine (see `Endpoints.refused_elsewhere`)."""
+        """Note that the endpoint with this label refuses the connections of another machine (see
+        `Endpoints.refused_elsewhere`).
+        """
         if self._named is not None:
             self._named.refused_elsewhere(label, seconds, now)
 

@@ -25,7 +25,9 @@ _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 
 def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None:
-    """Report to the bucket that the call begins, and charge an app's own retry."""
+    """Report to the bucket that the call begins, and charge an app's own retry. `upcoming`: the call's first attempt,
+    with its bucket.
+    """
     bucket = upcoming.bucket
     if bucket is not None:
         bucket.begin(now)
@@ -36,8 +38,9 @@ def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None
 def report_failure(
     call: CallState, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
 ) -> Name | None:
-    """Report a failed attempt to everything that learns from it. `on`: the failure is retryable. Returns the name of
-    the lane whose cooldown began with it, or None.
+    """Report a failed attempt to everything that learns from it. `upcoming`: the call's next attempt, by which bucket,
+    gates and endpoints are reached; `on`: the failure is retryable. Returns the name of the lane whose cooldown began
+    with it, or None.
     """
     learn(upcoming, failure.verdict.cls is _THROTTLING, now)
     ahead = upcoming.scope.governor.ahead
@@ -61,7 +64,9 @@ def report_failure(
 
 
 def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
-    """Report that the call has succeeded. `is_first`: with its first attempt at this upstream."""
+    """Report that the call has succeeded. `upcoming`: the call's next attempt, by which its bucket and gates are
+    reached; `is_first`: with its first attempt at this upstream.
+    """
     learn(upcoming, False, now)
     bucket = upcoming.bucket
     if bucket is not None and upcoming.app_paid is not None and is_first:
@@ -71,8 +76,9 @@ def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
 
 
 def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
-    """Report to the governor what an answer says is left of its upstream's limits. For a 429 this is called when the
-    answer is judged, and only if it names no delay: a delay counts more than what is left of limits.
+    """Report to the governor what an answer (`reply`, to the attempt `flight`) says is left of its upstream's limits.
+    For a 429 this is called when the answer is judged, and only if it names no delay: a delay counts more than what is
+    left of limits. `upcoming`: the call's next attempt, by which the governor is reached.
     """
     ahead, note, policy = upcoming.scope.governor.ahead, flight.note, upcoming.policy
     if ahead is None or note is None:
@@ -84,7 +90,9 @@ def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: floa
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter. `throttled`: the attempt was throttled."""
+    """Report the end of an attempt to the adaptive limiter. `upcoming`: the call's next attempt, by which the limiter
+    is reached; `throttled`: the attempt that ended was throttled.
+    """
     scope = upcoming.scope
     if scope.pacing is not None and upcoming.policy.mode == "enforce":
         scope.pacing.learn(throttled, now)
@@ -93,23 +101,27 @@ def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
 
 
 def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
-    """Report a failed attempt to its endpoint, and to the endpoint's circuit breaker."""
+    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `upcoming`: the call's
+    next attempt, by which both are reached.
+    """
     if upcoming.picker is not None and flight.endpoint is not None:
         upcoming.picker.failed(flight, failure.fault, now)
         upcoming.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now, after_all=flight.reported)
 
 
 def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
-    """Report to the endpoint's circuit breaker that an attempt which was reported as healthy has failed by its
-    trailers, if their class `cls` is a sign that the endpoint is ill.
+    """Report to the endpoint's circuit breaker that the attempt `flight`, which was reported as healthy, has failed by
+    its trailers, if their class `cls` is a sign that the endpoint is ill. `upcoming`: the call's next attempt, by which
+    the breaker is reached.
     """
     if upcoming.picker is not None and cls in _ILL:
         upcoming.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
 
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
-    """Report an attempt whose answer is delivered to the app. The attempt's endpoint learns that it was reached;
-    hedging learns the time until the first byte of the answer, for its percentile.
+    """Report the attempt `flight`, whose answer is delivered to the app. The attempt's endpoint learns that it was
+    reached; hedging learns the time until the first byte of the answer, for its percentile. `upcoming`: the call's next
+    attempt, by which both are reached.
     """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":
@@ -129,8 +141,9 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
 
 
 def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool) -> Name | None:
-    """Report to the governor how an attempt failed. `again`: it could not connect, and neither could another attempt of
-    its call. Returns the name of the lane whose cooldown began with it, or None.
+    """Report to the governor how the attempt `flight` failed. `upcoming`: the call's next attempt, by which the
+    governor is reached; `again`: the failed attempt could not connect, and neither could another attempt of its call.
+    Returns the name of the lane whose cooldown began with it, or None.
     """
     governor, caller, traffic = upcoming.scope.governor, upcoming.caller(), flight.traffic
     assert traffic is not None  # the attempt is reported once
@@ -165,8 +178,8 @@ def _is_ill(failure: Failure) -> bool:
 
 
 def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
-    """Report to the observers that this failed attempt's answer began a cooldown, which holds the group of calls named
-    `group`.
+    """Report to the observers that the answer to the failed attempt `flight` began a cooldown, which holds the group of
+    callers named `group`.
     """
     pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
     assert pushback.cooldown is not None and failure.status is not None

@@ -236,8 +236,9 @@ class Governor:
             self._note_time(timed_route(route, request), sent, now, self.traffic)
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
-        """Take in the time of an answer that came while all was well; or, if its time is not measured, only that an
-        answer of this route came.
+        """Take in the time of an answer that came while all was well, to an attempt of this route that was sent at
+        `sent`; or, if its time is not measured, only that an answer of the route came. `traffic`: the count of the
+        attempts to its endpoint.
         """
         usual = self.usual
         traffic.note_at = now + _NOTED_EVERY
@@ -249,13 +250,15 @@ class Governor:
             self._watch()
 
     def freed(self, attempt: object, sent: float, now: float) -> None:
-        """Note that the head of an attempt's answer has come, which frees the attempt's place; how it ends is not known
-        yet.
+        """Note that the head of the answer to an attempt, sent at `sent`, has come, which frees the attempt's place;
+        how it ends is not known yet.
         """
         self._free(self._in.get(attempt, ()), attempt, sent, now)
 
     def dropped(self, attempt: object, sent: float, now: float) -> None:
-        """Note that an attempt was cancelled, or ended in a way that says nothing about its upstream."""
+        """Note that an attempt, sent at `sent`, was cancelled, or ended in a way that says nothing about its
+        upstream.
+        """
         self._free(self._in.pop(attempt, ()), attempt, sent, now)
 
     def _free(self, lanes: Sequence[Lane], attempt: object, sent: float, now: float) -> None:

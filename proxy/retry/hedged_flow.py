@@ -128,7 +128,7 @@ class HedgedFlow(SequentialFlow):
         self, call: CallState, failure: Failure, flight: Flight, began: Name | None, on: bool, now: float
     ) -> Actions:
         """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call. `on`:
-        the failure is non-fatal.
+        the failure is non-fatal. `began` is not used, since the answers to a hedged call begin no cooldown.
         """
         decided = self.hedges(call).after_failure(call, failure, now, on, self.is_disabled(call))
         if isinstance(decided, Next):

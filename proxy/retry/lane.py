@@ -421,7 +421,9 @@ class Lane:
             self.release(now)
 
     def free_place(self, attempt: object, sent: float, now: float) -> None:
-        """Free the place of an attempt, and note that a probe has ended."""
+        """Free the place of an attempt, which was sent at `sent`; if it was the probe of an outage, note that the probe
+        has ended.
+        """
         if attempt is self.outage.probe:
             self.outage.probe_ended(now, lost=False)
         if attempt in self._taken:

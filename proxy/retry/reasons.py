@@ -43,9 +43,9 @@ def held_too_long(gate: str, wait: float, left: float | None) -> str:
 
 
 def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -> str:
-    """Why a call that a cooldown, a limit or an outage (`gate`) would hold for `wait` seconds is answered at once.
-    `bound`: what it would exceed: "reject", "deadline", "hold", "wait", "queue" or "patience"; `most`: that bound in
-    seconds (calls, for the queue); `left`: the seconds that are left of it.
+    """Why a call that a cooldown, a limit or an outage (`gate`) would hold for `wait` seconds is refused at once.
+    `bound`: the bound that this would exceed: "reject", "deadline", "hold", "wait", "queue" or "patience"; `most`: that
+    bound in seconds (calls, for the queue); `left`: the seconds that are left of it.
     """
     if bound == "reject":
         return "the upstream asked its callers to wait, and pushback.cooldown is reject"

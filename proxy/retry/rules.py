@@ -233,7 +233,7 @@ class Ruleset:
 
 
 def ruleset(classify: Classify) -> Ruleset:
-    """The prepared rules of a definition, made when first asked for and kept with it."""
+    """The rules of a policy's classification, prepared for matching; made when first asked for, and kept with it."""
     made = classify.ruleset
     if made is None:
         made = Ruleset(classify)

@@ -80,8 +80,8 @@ class PlaceLease(RedisBucket):
             self._soon(now + BEAT)
 
     def published(self, lease: int, share: float, version: float, now: float) -> None:
-        """Take what Redis published: the places that are leased to this process now, and how many of them it may
-        use.
+        """Take in what Redis published for this process: the number of places leased to it now (`lease`), and how many
+        of them it may use (`share`). `version`: a number that grows with each such message; an older one is ignored.
         """
         if version <= self._version or self.store.out or self._leaving:
             return

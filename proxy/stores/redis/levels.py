@@ -203,7 +203,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Count one retry less, the newest."""
+        """Count one retry less: the newest, whatever `taken_at` says."""
         if price:
             super().give_back(price, now)
             self._retried -= 1

@@ -225,8 +225,9 @@ class Table:
         return places, alike
 
     def _fitting(self, wanted: Definition, alike: Sequence[int], newest: int | None) -> int | None:
-        """The record of this definition: one of the newest generation, or, for an older configuration, an older one;
-        None if there is none.
+        """The record of the definition `wanted`: one of the newest generation, or, for an older configuration, an older
+        one; None if there is none. `alike`: the records with its key, of which `newest` is the one of the newest
+        generation.
         """
         if newest is None:
             return None
@@ -240,8 +241,9 @@ class Table:
         return max(same, key=lambda at: words[at + GENERATION], default=None)
 
     def _choose(self, places: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
-        """Choose the place for a new record: a free one, else that of a record of the same key that two later
-        definitions have replaced, else that of a record not used lately.
+        """Choose the place for a new record among `places`: a free one, else that of a record of the same key (one of
+        `alike`) that two later definitions have replaced, else that of a record not used lately. `newest`: the newest
+        of `alike`, None for none.
         """
         words = self.memory.words
         for at in places:
@@ -259,7 +261,9 @@ class Table:
         return others[words[_NEXT] % len(others)]
 
     def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
-        """Write a record; the last store writes its stamp, which makes it valid."""
+        """Write a record for the definition `wanted` at the place `at`; `begin` writes its state. The last store writes
+        the record's stamp, which makes it valid.
+        """
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
         lock = Mutex(memory.map, at * 8)
         if not words[at + MADE]:

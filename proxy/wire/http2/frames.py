@@ -139,12 +139,14 @@ def goaway(last: int, code: int, detail: str = "") -> bytes:
 
 
 def data_header(stream: int, size: int, end: bool) -> bytes:
-    """Return the header of a DATA frame of `size` bytes."""
+    """Return the header of a DATA frame of `size` bytes. `end`: the frame has END_STREAM."""
     return HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM if end else 0, stream)
 
 
 def header_block(stream: int, block: bytes, end: bool, limit: int) -> bytes:
-    """Return a HEADERS frame, and as many CONTINUATIONs as the peer's `limit` on frames requires."""
+    """Return a HEADERS frame with the header block, and as many CONTINUATIONs as the peer's `limit` on frames requires.
+    `end`: the frame has END_STREAM.
+    """
     size = len(block)
     ending = END_STREAM if end else 0
     if size <= limit:

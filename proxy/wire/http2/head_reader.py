@@ -125,8 +125,8 @@ class HeadReader:
             self._fields(block, 0)
 
     def _begin_block(self, block: bytes) -> list[Field] | None:
-        """Return the fields of a block; None if the block is short, needs no table and begins with a field, so that the
-        cached readers of `heads` may read it.
+        """Return the fields of a header block; None if the block is short, needs no dynamic table and begins with a
+        field, so that a reader of `heads` that caches what it reads may be used.
         """
         if self._table is None and len(block) <= SHORT and (not block or block[0] & 0xE0 != 0x20):
             return None

@@ -125,8 +125,8 @@ class Outbox(StreamOutbox):
             stream.session.sent(stream)
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
-        """Add a whole message of `stream`, of which nothing was sent yet: as one group of frames if there is room for
-        all of it.
+        """Add a whole message of `stream`, of which nothing was sent yet: head, body, and trailers (b"" for none), as
+        one group of frames if there is room for all of it.
         """
         head, size, tail = len(block), len(data), len(trailers)
         if (
@@ -158,7 +158,7 @@ class Outbox(StreamOutbox):
         stream.session.sent(stream)
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
-        """Add DATA of `stream`: now if there is room for all of it, else in its turn."""
+        """Add DATA of `stream`: now if there is room for all of it, else in its turn. `end`: nothing follows it."""
         lane, size = stream.lane, len(data)
         if (
             (lane is None or not lane.queued)

@@ -495,7 +495,7 @@ class Session(StreamSession):
         self._break(stream, code, detail, now)
 
     def _hold(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
-        """Hold DATA, of `size` bytes with its padding, whose stream has paused."""
+        """Hold DATA of a stream that has paused. `size`: its bytes with the padding; `end`: it had END_STREAM."""
         stream.hold(payload)
         self.held += len(payload)
         self._credit_stream(stream, size - len(payload))
@@ -529,7 +529,9 @@ class Session(StreamSession):
             self._head(number, block, self._heads.end, now)
 
     def _head(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """Handle a whole header block. Each block is read, even if its fields are not needed."""
+        """Handle a whole header block of stream `number`. Each block is read, even if its fields are not needed. `end`:
+        END_STREAM came with it.
+        """
         stream = self.streams.get(number)
         if stream is None:
             if self.client or not number & 1 or number <= self._highest:
@@ -559,7 +561,7 @@ class Session(StreamSession):
             self._refuse(number, STREAM_CLOSED)
 
     def _request(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """Open the stream of an app's request, once its head was read."""
+        """Open the stream `number` of an app's request, once its head was read. `end`: no body follows the head."""
         limits = self.limits
         if self._last_named:  # the client knows from our GOAWAY that the stream is not served
             self._heads.pass_over(block)
@@ -605,7 +607,7 @@ class Session(StreamSession):
         return f"more than {self.limits.headers} header fields"
 
     def _answer(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
-        """Handle an answer's head, interim or final."""
+        """Handle an answer's head, interim or final. `end`: no body follows the head."""
         head = self._heads.answer(block, end)
         limits = self.limits
         if head.list_size > limits.header_bytes or head.count > limits.headers:
@@ -861,6 +863,6 @@ def _unpadded(payload: bytes, start: int) -> bytes:
 
 
 def _fits(stream: Stream, size: int, end: bool) -> bool:
-    """Count `size` more bytes of body; return whether the body still matches content-length."""
+    """Count `size` more bytes of body (`end`: the last ones). Returns whether the body still matches content-length."""
     stream.received += size
     return stream.received == stream.expected if end else stream.received <= stream.expected

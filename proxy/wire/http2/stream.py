@@ -15,19 +15,19 @@ class StreamOutbox:
     __slots__ = ()
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
-        """Add a head of `stream`."""
+        """Add a head of `stream`. `end`: nothing follows it."""
         raise NotImplementedError
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
-        """Add DATA of `stream`, to be sent when there is room for it."""
+        """Add DATA of `stream`, to be sent when there is room for it. `end`: nothing follows it."""
         raise NotImplementedError
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Add END_STREAM after all DATA of `stream`."""
+        """Add END_STREAM after all DATA of `stream`. `trailers`: an encoded header block, b"" for none."""
         raise NotImplementedError
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
-        """Add a whole message of `stream`."""
+        """Add a whole message of `stream`: head, body, and trailers (b"" for none)."""
         raise NotImplementedError
 
     def resumed(self, stream: Stream) -> None:
@@ -225,7 +225,7 @@ class Stream:
             self.on_defect(error)
 
     def report_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """Report the head, with what came with it."""
+        """Report the head, with those parts of body and trailers that came with it; `end`: the message is whole."""
         try:
             self.on_head(head, data, end, trailers)
         except Exception as error:
