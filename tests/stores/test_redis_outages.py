@@ -85,6 +85,26 @@ async def test_one_that_hangs_is_waited_for_no_longer_than_the_timeout(own_redis
             pass
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["before it is noticed", "after"])
+async def test_nothing_is_under_way_after_a_process_that_ends_while_it_hangs(
+    own_redis: RedisServer, sidecars: Make, lost: bool
+) -> None:
+    """A task that still closed a connection would be destroyed with its loop."""
+    before = asyncio.all_tasks()
+    one = await opened(live(sidecars, own_redis, timeout=0.05))
+    one.factory.listen()
+    await one.factory.listening.wait()
+    bucket = one.bucket(QUOTA)
+    assert await answer_of(bucket)
+    own_redis.stop()
+    bucket.ask(50, asyncio.get_running_loop().time(), lambda _, granted: None)
+    if lost:
+        await one.until("out")
+    await one.close()
+    assert asyncio.all_tasks() == before
+    own_redis.go_on()
+
+
 async def test_cut_off_from_it_what_was_spent_meanwhile_is_counted_on_return(
     own_redis: RedisServer, sidecars: Make
 ) -> None:

@@ -134,6 +134,11 @@ class RedisClient:
         if isinstance(pong, Exception):
             raise pong
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended; never for a cluster."""
+        return self._line is not None and self._line.lost is not None
+
     async def run(self, commands: Sequence[Command]) -> list[Any]:
         """Run these commands. Returns for each its reply, or the error that Redis answered. Raises if there is no
         answer.

@@ -4,100 +4,46 @@ flight.
 No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
 each bucket gets its reply. If one round trip takes longer than `timeout`, leases are still trusted, and the reply is
 awaited for as long again. A round trip that fails is tried once more on a new connection if only the connection failed.
-After that, after a second late reply, and after an answer that is an error, Redis is *out*: every bucket continues as
-`on_outage` says, and all calls that wait for a reply are answered at once. Redis is tried again in the background until
-it works. The outage and its end are reported once each.
+After that, after a second late reply, and after an answer that is an error, Redis is *out* (`batches`), and is tried
+again in the background until it works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import math
 import re
 import secrets
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
-from proxy.stores.redis.absence import Absence, OnOutage
+from proxy.stores.redis.absence import OnOutage
+from proxy.stores.redis.batches import ALONG, BATCH, Batches, Notify
 from proxy.stores.redis.bucket import RedisBucket
 from proxy.stores.redis.client import BadUrlError, Command, RedisClient
-from proxy.stores.redis.members import RedisMembers
-from proxy.stores.redis.share import WHOLE, Share
 
-#: Seconds: messages that are due this soon are sent with those that are due now.
-_ALONG = 0.002
-#: The most buckets in one batch.
-_BATCH = 500
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
-_USER_INFO = re.compile(r"//[^/@\s]*@")
+#: Seconds that clients get to close when the process ends, and again once they are cancelled.
+_CLOSING = 0.25
 
-Notify = Callable[..., None]
+_USER_INFO = re.compile(r"//[^/@\s]*@")
 
 
 class TooSlowError(Exception):
     """Redis did not reply within `timeout`."""
 
 
-class Schedule:
-    """The buckets that have a message to send to Redis, each by the earliest time at which one is due
-    (`RedisBucket.due`). If an earlier time is set for a bucket, its later entry stays in the heap, and is skipped when
-    that time comes.
-    """
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[float, int, RedisBucket]] = []
-        self._number = 0
-
-    def put(self, bucket: RedisBucket, at: float) -> bool:
-        """Schedule a bucket's message for the time `at`, and return True; False if one is already scheduled as
-        early.
-        """
-        if at >= bucket.due and not math.isinf(bucket.due):
-            return False
-        bucket.due = at
-        self._number += 1
-        heapq.heappush(self._entries, (at, self._number, bucket))
-        return True
-
-    @property
-    def first(self) -> float:
-        """The time at which the first bucket is due; infinity if none is."""
-        entries = self._entries
-        while entries and entries[0][2].due != entries[0][0]:  # sent already, or due at another time by now
-            heapq.heappop(entries)
-        return entries[0][0] if entries else math.inf
-
-    def take(self, until: float, most: int) -> list[RedisBucket]:
-        """Remove and return the buckets whose messages are due at `until` or earlier, at most `most` of them."""
-        taken: list[RedisBucket] = []
-        while len(taken) < most and self.first <= until:
-            at, _, bucket = heapq.heappop(self._entries)
-            bucket.due = math.inf
-            if not bucket.puts_off(at, until):
-                taken.append(bucket)
-        return taken
-
-    def clear(self) -> None:
-        """Remove all buckets from the schedule."""
-        for _, _, bucket in self._entries:
-            bucket.due = math.inf
-        self._entries.clear()
-
-
-class RedisStore:
-    """The connection to one Redis for all buckets of a process. `clock` is the driver's; `notify(event, lines,
-    **facts)` reports an event to the operator. `on_outage`: what this process may spend while Redis is out. After
-    `dead` seconds without a message from a process Redis takes its leases back. `observes`: this process only reads
-    levels.
+class RedisStore(Batches):
+    """The connection to one Redis for all buckets of a process. `clock` is the driver's; for the others see
+    `Batches`.
     """
 
     def __init__(
@@ -111,75 +57,24 @@ class RedisStore:
         dead: float = 10.0,
         observes: bool = False,
     ) -> None:
-        self.holder = secrets.token_hex(6)
-        self.out = False
-        #: The part of every bucket's tokens that is this process's while Redis is out.
-        self.share = WHOLE
-        #: This process among those of its fleet; None until a factory sets it.
-        self.members: RedisMembers | None = None
-        self.dead = dead
-        self.observes = observes
-        self.timeout = timeout
-        self.round_trips = 0
-        #: Called when Redis is available again, so that subscriptions are made again.
-        self.returned: list[Callable[[], None]] = []
+        super().__init__(
+            timeout=timeout,
+            on_outage=on_outage,
+            notify=notify,
+            draw=secrets.SystemRandom().random,
+            draw_name=partial(secrets.token_hex, 6),
+            dead=dead,
+            observes=observes,
+        )
         self.client: RedisClient | None = None
         self._url = url
         self._clock = clock
-        self._notify = notify
-        self._known: weakref.WeakSet[RedisBucket] = weakref.WeakSet()
-        self._schedule = Schedule()
-        self._beside: deque[Command] = deque(maxlen=_BATCH)
+        self._beside: deque[Command] = deque(maxlen=BATCH)
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
         self._trip: asyncio.Task[None] | None = None
         self._was_late = False
-        self._absence = Absence(on_outage, secrets.SystemRandom().random)
         self._running = False
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    # -- for buckets ------------------------------------------------------------------------------------------------
-
-    def add(self, bucket: RedisBucket) -> None:
-        """Add a bucket to this store."""
-        self._known.add(bucket)
-
-    @property
-    def outages(self) -> int:
-        """The number of times that Redis became unavailable."""
-        return self._absence.count
-
-    def withholds(self) -> str:
-        """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
-        return self._absence.withholds(self.share) if self.out else ""
-
-    def holders(self, now: float) -> int:
-        """The number of processes that share this Redis and reported within the last ten seconds, this one included."""
-        return 1 if self.members is None else self.members.count(now)
-
-    @property
-    def crowd(self) -> int:
-        """The number of processes of the fleet, as of the last report."""
-        return 1 if self.members is None else self.members.crowd
-
-    def share_now(self, now: float) -> Share:
-        """The part of every bucket's tokens that this process may spend in an outage that begins now."""
-        return self._absence.share(WHOLE if self.members is None else self.members.share(now))
-
-    def join(self, members: RedisMembers) -> None:
-        """Report this process to its fleet from now on."""
-        self.members = members
-        self.add(members)
-        self.soon(members, -math.inf)
-
-    def soon(self, bucket: RedisBucket, at: float) -> None:
-        """Schedule this bucket's next message for this time, if none is due earlier."""
-        if self._schedule.put(bucket, at) and at < self._timer_at:
-            self._plan()
-
-    def draw(self) -> str:
-        """Draw a random name, which no other process has."""
-        return secrets.token_hex(6)
 
     def send(self, command: Command) -> None:
         """Send a command that belongs to no bucket with the next batch; its reply is ignored."""
@@ -219,21 +114,29 @@ class RedisStore:
                 await self.round_trip()
         if self._trip is not None:
             self._leave_beside(self._trip)
+        await self._drop()
+        await self._end_tasks()
+
+    async def _end_tasks(self) -> None:
+        """Wait for the tasks in the background, which close clients mostly; those that still last after a moment are
+        cancelled. Nothing refers to them afterwards, so a task that is not over would be destroyed while it waits.
+        """
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSING)
         for task in self._tasks:
             task.cancel()
-        await self._drop()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSING)
 
     def is_due(self, within: float = 0.0) -> bool:
         """Whether a bucket has a message due within so many seconds."""
-        return self._schedule.first <= self._clock() + within + _ALONG
+        return self._schedule.first <= self._clock() + within + ALONG
 
     def _plan(self) -> None:
         """Set the timer for the next message that is due, or for the next try to reach Redis."""
         if not self._running or self._trip is not None:
             return
-        at = self._absence.next_try if self.out else -math.inf if self._beside else self._schedule.first
-        if not self.out:
-            at = min(at, self._absence.mends_at)
+        at = -math.inf if self._beside and not self.out else self._next
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -251,6 +154,8 @@ class RedisStore:
             await self.round_trip()
         finally:
             self._trip = None
+            if self.client is not None and self.client.is_lost:  # and this round trip has sent nothing
+                self._cut(self.client)
             self._plan()
 
     async def look(self) -> None:
@@ -270,12 +175,7 @@ class RedisStore:
 
     async def round_trip(self) -> None:
         """Send the messages that are due, and give each bucket its reply. Never raises."""
-        self._absence.mends_at = math.inf
-        if self.out:  # all buckets report, because a reply shows that Redis is back
-            self._schedule.clear()
-            buckets = self._all()[:_BATCH]
-        else:
-            buckets = self._schedule.take(self._clock() + _ALONG, _BATCH)
+        buckets = self._take_due(self._clock())
         beside = list(self._beside)
         self._beside.clear()
         if not buckets and not beside and not self.out and self.client is not None:
@@ -290,10 +190,7 @@ class RedisStore:
                 await self._exchange(buckets, beside)
         except Exception as error:
             await self._drop()
-            now = self._clock()
-            for bucket in buckets:
-                bucket.unheard(now)
-            self._lost(now, _because(error))
+            self._failed(buckets, self._clock(), _because(error))
 
     async def _exchange(self, buckets: list[RedisBucket], beside: list[Command]) -> None:
         if self.client is None:
@@ -304,19 +201,7 @@ class RedisStore:
         commands = [Command(each.script, each.key, each.message(now)) for each in buckets]
         self.round_trips += 1
         replies = await self._within(self.client.run([*commands, *beside]), self.timeout, may_be_late=not self.out)
-        now = self._clock()
-        errors = [reply for reply in replies if isinstance(reply, Exception)]
-        if self.out:
-            if errors:
-                raise errors[0]
-            self._back(now)
-        for bucket, reply in zip(buckets, replies, strict=False):
-            if isinstance(reply, Exception):
-                bucket.unheard(now)
-            else:
-                bucket.heard(reply, now)
-        if errors:
-            raise errors[0]
+        self._replied(buckets, replies, self._clock())
 
     async def reach(self) -> None:
         """Connect the client, or raise."""
@@ -366,39 +251,6 @@ class RedisStore:
         client, self.client = self.client, None
         if client is not None:
             self._leave_beside(asyncio.get_running_loop().create_task(client.close()))
-
-    # -- outages ----------------------------------------------------------------------------------------------------
-
-    def _all(self) -> list[RedisBucket]:
-        """All buckets. The first is this process as a member of the fleet, since its share has to be known before the
-        buckets need it.
-        """
-        return sorted(self._known, key=lambda each: each is not self.members)
-
-    def _lost(self, now: float, why: str) -> None:
-        """Note that Redis is not available, and plan the next try; an outage that begins is reported."""
-        absence = self._absence
-        absence.failed(now, begins=not self.out)
-        if self.out:
-            return
-        self.share = self.share_now(now)
-        for bucket in list(self._known):
-            bucket.part(now)
-        self.out = True
-        line = f"Redis is not available ({why}): buckets with store: redis {absence.means(self.share)} (on_outage)"
-        self._notify("redis", [line], state="out", why=why, on_outage=absence.on_outage, share_of=self.share.of)
-        for bucket in list(self._known):
-            bucket.parted(now)
-
-    def _back(self, now: float) -> None:
-        """Note that Redis is available again, and report the end of the outage."""
-        self.out = False
-        seconds = round(self._absence.ended(now), 3)
-        self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
-        for bucket in list(self._known):
-            self.soon(bucket, now)
-        for each in self.returned:
-            each()
 
 
 def _because(error: Exception) -> str:

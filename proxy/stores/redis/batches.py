@@ -1,0 +1,225 @@
+"""The messages of a process's buckets in Redis: when each is due, and what a reply, or none, means to all of them.
+
+No I/O, and time is an argument: `store` sends the batches to a real Redis, and the lab (`proxy.lab.fleet`) plays them
+in simulated time. If a batch fails, Redis is *out*: every bucket continues as `on_outage` says, and all calls that wait
+for a reply are answered at once. The outage and its end are reported once each.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from proxy.stores.redis.absence import Absence, OnOutage
+from proxy.stores.redis.bucket import RedisBucket
+from proxy.stores.redis.members import RedisMembers
+from proxy.stores.redis.share import WHOLE, Share
+
+#: Seconds: messages that are due this soon are sent with those that are due now.
+ALONG = 0.002
+#: The most buckets in one batch.
+BATCH = 500
+
+Notify = Callable[..., None]
+
+
+class Schedule:
+    """The buckets that have a message to send to Redis, each by the earliest time at which one is due
+    (`RedisBucket.due`). If an earlier time is set for a bucket, its later entry stays in the heap, and is skipped when
+    that time comes.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, RedisBucket]] = []
+        self._number = 0
+
+    def put(self, bucket: RedisBucket, at: float) -> bool:
+        """Schedule a bucket's message for the time `at`, and return True; False if one is already scheduled as
+        early.
+        """
+        if at >= bucket.due and not math.isinf(bucket.due):
+            return False
+        bucket.due = at
+        self._number += 1
+        heapq.heappush(self._entries, (at, self._number, bucket))
+        return True
+
+    @property
+    def first(self) -> float:
+        """The time at which the first bucket is due; infinity if none is."""
+        entries = self._entries
+        while entries and entries[0][2].due != entries[0][0]:  # sent already, or due at another time by now
+            heapq.heappop(entries)
+        return entries[0][0] if entries else math.inf
+
+    def take(self, until: float, most: int) -> list[RedisBucket]:
+        """Remove and return the buckets whose messages are due at `until` or earlier, at most `most` of them."""
+        taken: list[RedisBucket] = []
+        while len(taken) < most and self.first <= until:
+            at, _, bucket = heapq.heappop(self._entries)
+            bucket.due = math.inf
+            if not bucket.puts_off(at, until):
+                taken.append(bucket)
+        return taken
+
+    def clear(self) -> None:
+        """Remove all buckets from the schedule."""
+        for _, _, bucket in self._entries:
+            bucket.due = math.inf
+        self._entries.clear()
+
+
+class Batches:
+    """The messages of all buckets of a process, in batches. `notify(event, lines, **facts)` reports an event to the
+    operator. `on_outage`: what this process may spend while Redis is out. `draw` returns a random number from [0, 1),
+    and `draw_name` a name that no other process has. After `dead` seconds without a message from a process Redis takes
+    its leases back. `observes`: this process only reads levels.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float,
+        on_outage: OnOutage,
+        notify: Notify,
+        draw: Callable[[], float],
+        draw_name: Callable[[], str],
+        dead: float = 10.0,
+        observes: bool = False,
+    ) -> None:
+        self.draw = draw_name
+        self.holder = draw_name()
+        self.out = False
+        #: The part of every bucket's tokens that is this process's while Redis is out.
+        self.share = WHOLE
+        #: This process among those of its fleet; None until a factory sets it.
+        self.members: RedisMembers | None = None
+        self.dead = dead
+        self.observes = observes
+        self.timeout = timeout
+        self.round_trips = 0
+        #: Called when Redis is available again, so that subscriptions are made again.
+        self.returned: list[Callable[[], None]] = []
+        self._notify = notify
+        self._known: weakref.WeakSet[RedisBucket] = weakref.WeakSet()
+        self._schedule = Schedule()
+        self._absence = Absence(on_outage, draw)
+        self._timer_at = math.inf
+
+    # -- for buckets ------------------------------------------------------------------------------------------------
+
+    def add(self, bucket: RedisBucket) -> None:
+        """Add a bucket to this store."""
+        self._known.add(bucket)
+
+    @property
+    def outages(self) -> int:
+        """The number of times that Redis became unavailable."""
+        return self._absence.count
+
+    def withholds(self) -> str:
+        """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
+        return self._absence.withholds(self.share) if self.out else ""
+
+    def holders(self, now: float) -> int:
+        """The number of processes that share this Redis and reported within the last ten seconds, this one included."""
+        return 1 if self.members is None else self.members.count(now)
+
+    @property
+    def crowd(self) -> int:
+        """The number of processes of the fleet, as of the last report."""
+        return 1 if self.members is None else self.members.crowd
+
+    def share_now(self, now: float) -> Share:
+        """The part of every bucket's tokens that this process may spend in an outage that begins now."""
+        return self._absence.share(WHOLE if self.members is None else self.members.share(now))
+
+    def join(self, members: RedisMembers) -> None:
+        """Report this process to its fleet from now on."""
+        self.members = members
+        self.add(members)
+        self.soon(members, -math.inf)
+
+    def soon(self, bucket: RedisBucket, at: float) -> None:
+        """Schedule this bucket's next message for this time, if none is due earlier."""
+        if self._schedule.put(bucket, at) and at < self._timer_at:
+            self._plan()
+
+    def _plan(self) -> None:
+        """Set the timer to the next message that is due, or the next try to reach Redis."""
+        raise NotImplementedError
+
+    # -- for a round trip -------------------------------------------------------------------------------------------
+
+    @property
+    def _next(self) -> float:
+        """The time of the next message, or of the next try to reach Redis."""
+        if self.out:
+            return self._absence.next_try
+        return min(self._schedule.first, self._absence.mends_at)
+
+    def _take_due(self, now: float) -> list[RedisBucket]:
+        """Remove and return the buckets whose messages are sent now. While Redis is out those are all, because a reply
+        shows that it is back; this process as a member of its fleet comes first, so that a share is known by the time
+        that it is needed.
+        """
+        self._absence.mends_at = math.inf
+        if not self.out:
+            return self._schedule.take(now + ALONG, BATCH)
+        self._schedule.clear()
+        return sorted(self._all(), key=lambda each: each is not self.members)[:BATCH]
+
+    def _all(self) -> list[RedisBucket]:
+        """All buckets, in the order of their keys: simulations are to have the same figures each time."""
+        return sorted(self._known, key=lambda each: each.key)
+
+    def _replied(self, buckets: Iterable[RedisBucket], replies: Sequence[Any], now: float) -> None:
+        """Give each bucket its reply. A reply that is an error is raised, after the others have been given."""
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        if self.out:
+            if errors:
+                raise errors[0]
+            self._back(now)
+        for bucket, reply in zip(buckets, replies, strict=False):
+            if isinstance(reply, Exception):
+                bucket.unheard(now)
+            else:
+                bucket.heard(reply, now)
+        if errors:
+            raise errors[0]
+
+    def _failed(self, buckets: Iterable[RedisBucket], now: float, why: str) -> None:
+        """Note that no reply came to the messages of these buckets, and that Redis is not available."""
+        for bucket in buckets:
+            bucket.unheard(now)
+        self._lost(now, why)
+
+    # -- outages ----------------------------------------------------------------------------------------------------
+
+    def _lost(self, now: float, why: str) -> None:
+        """Note that Redis is not available, and plan the next try; an outage that begins is reported."""
+        absence = self._absence
+        absence.failed(now, begins=not self.out)
+        if self.out:
+            return
+        self.share = self.share_now(now)
+        for bucket in self._all():
+            bucket.part(now)
+        self.out = True
+        line = f"Redis is not available ({why}): buckets with store: redis {absence.means(self.share)} (on_outage)"
+        self._notify("redis", [line], state="out", why=why, on_outage=absence.on_outage, share_of=self.share.of)
+        for bucket in self._all():
+            bucket.parted(now)
+
+    def _back(self, now: float) -> None:
+        """Note that Redis is available again, and report the end of the outage."""
+        self.out = False
+        seconds = round(self._absence.ended(now), 3)
+        self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
+        for bucket in self._all():
+            self.soon(bucket, now)
+        for each in self.returned:
+            each()
