@@ -40,7 +40,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "Lane": (57, 25),
     "Limit": (30, 34),
     "Plan": (13, 25),
-    "RedisStore": (27, 23),
     "Registry": (36, 24),
     "Request2": (12, 26),
     "ServerProcess": (23, 27),

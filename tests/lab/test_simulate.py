@@ -17,7 +17,7 @@ from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario, simulation
 from proxy.lab.simulate.columns import WITHOUT_HOLDING, columns
 from proxy.lab.simulate.figures import figures
-from proxy.lab.simulate.scenario import OUTAGE, SCENARIO, UPSTREAM, read_scenario
+from proxy.lab.simulate.scenario import OUTAGE, REDIS, REDIS_OUTAGE, SCENARIO, UPSTREAM, read_scenario
 from proxy.lab.simulate.simulation import play
 from proxy.retry.facts import Request
 from proxy.retry.machine import Call
@@ -345,7 +345,13 @@ def test_examples_are_fine(example: Path) -> None:
 
 def test_the_page_has_every_key_with_its_default() -> None:
     text = PAGE.read_text()
-    for section, heading in ((SCENARIO, "## A scenario"), (UPSTREAM, "### The upstream"), (OUTAGE, "### Outages")):
+    for section, heading in (
+        (SCENARIO, "## A scenario"),
+        (UPSTREAM, "### The upstream"),
+        (OUTAGE, "### Outages"),
+        (REDIS, "### Redis"),
+        (REDIS_OUTAGE, "#### Outages of Redis"),
+    ):
         rows = re.search(r"(?:^\|.*\n)+", text.partition(f"{heading}\n")[2], re.MULTILINE)
         assert rows is not None
         cells = [[cell.strip(" `") for cell in row.split("|")[1:3]] for row in rows[0].splitlines()[2:]]

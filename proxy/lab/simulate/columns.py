@@ -16,7 +16,7 @@ from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, Text, adopt
 from proxy.lab.routing import AppRequest, RefusedCall, choose
 from proxy.lab.simulate.possible import Terms
-from proxy.lab.simulate.weather import Scenario
+from proxy.lab.simulate.weather import OnOutage, Scenario
 from proxy.retry.facts import IDEMPOTENT_METHODS, Request
 from proxy.retry.policy import Backoff, EndpointShare, Policy
 from proxy.retry.presets import BUILT_IN
@@ -35,9 +35,18 @@ _HOLDS_NONE: dict[str, Any] = {"concurrency": None, "limit": None, "outage": "fa
 
 
 @dataclass(frozen=True, slots=True)
+class RedisTerms:
+    """A configuration's `redis.timeout` (seconds) and `redis.on_outage`."""
+
+    timeout: float = 0.05
+    on_outage: OnOutage = "share"
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A way to retry that is compared with others, and is a column of the result. `deaf`: it ignores the upstream's
-    pushback. `others`: the request and the policy for each of the scenario's other upstreams, by name.
+    pushback. `others`: the request and the policy for each of the scenario's other upstreams, by name. `redis`: the
+    terms on which it uses a Redis.
     """
 
     name: str
@@ -46,6 +55,7 @@ class Column:
     waiting: int
     deaf: bool = False
     others: Mapping[str, tuple[Request, Policy]] = field(default_factory=dict)
+    redis: RedisTerms = RedisTerms()
 
 
 def terms(column: Column) -> Terms:
@@ -91,11 +101,26 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
         problems += _misfit(scenario, policy, where)
     if problems:
         return [], problems
-    chosen = replace(chosen, policy=_fitted(scenario, chosen.policy))
+    on_outage = scenario.redis.on_outage or (chosen.redis.on_outage,)
+    redis = replace(chosen.redis, on_outage=on_outage[0])
+    chosen = replace(chosen, policy=_fitted(scenario, chosen.policy), redis=redis)
     policies = {name: _fitted(scenario, policy) for name, policy in policies.items()}
     further = [replace(chosen, name=name, policy=policy) for name, policy in policies.items()]
     held = without_holding(chosen)
-    return [chosen, *further, *([] if held is chosen else [held]), *_plain(chosen)], []
+    without = [
+        replace(each, name=f"{each.name}, {word}", redis=replace(redis, on_outage=word))
+        for each in (chosen, *further)
+        if _uses_redis(each.policy)
+        for word in on_outage[1:]
+    ]
+    return [chosen, *further, *without, *([] if held is chosen else [held]), *_plain(chosen)], []
+
+
+def _uses_redis(policy: Policy) -> bool:
+    """Whether a bucket of the policy is in Redis."""
+    return any(
+        each is not None and each.spec.store == "redis" for each in (policy.bucket, policy.rate, *policy.more_rates)
+    )
 
 
 def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
@@ -162,7 +187,14 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
     request = Request(scenario.method, chosen.request.authority, chosen.request.path, plain=True)
     where = "defaults" if chosen.policy.upstream == _UNMATCHED else chosen.policy.upstream
     name, others = f"{where}: {chosen.policy.strategy.name}", _others(settings, scenario)
-    return Column(name, request, chosen.policy, settings.limits.waiting, others=others)
+    return _column(settings, name, request, chosen.policy, others)
+
+
+def _column(
+    settings: Settings, name: str, request: Request, policy: Policy, others: Mapping[str, tuple[Request, Policy]]
+) -> Column:
+    redis = RedisTerms(settings.redis.timeout, settings.redis.on_outage)
+    return Column(name, request, policy, settings.limits.waiting, others=others, redis=redis)
 
 
 def _others(settings: Settings, scenario: Scenario) -> dict[str, tuple[Request, Policy]]:
@@ -182,7 +214,7 @@ def _of(settings: Settings, upstream: Upstream, scenario: Scenario) -> Column:
     request = Request(scenario.method, authority, "/", plain=True)
     policy = upstream.policy_for(scenario.method, b"/", request.fields)
     name, others = f"{upstream.name}: {policy.strategy.name}", _others(settings, scenario)
-    return Column(name, request, policy, settings.limits.waiting, others=others)
+    return _column(settings, name, request, policy, others)
 
 
 def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:

@@ -18,7 +18,7 @@ class Figures:
     """The figures of one column. `recoveries`: for each outage the seconds from its end to the end of the last bad
     second, one in which fewer than 95 % of the usual share of calls succeed; None if the recovery did not end before
     the next outage, or the end. `series`: for each second the calls begun, the calls that succeeded, and the requests
-    at the upstream.
+    at the upstream. `scripts`: those that Redis ran.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Figures:
     hedges: int = 0
     cooled_until: float = 0.0
     longest_pushback: int = 0
+    scripts: int = 0
 
     @property
     def success_rate(self) -> float:
@@ -83,6 +84,7 @@ def figures(scenario: Scenario, played: Played) -> Figures:
         hedges=played.hedges,
         cooled_until=played.cooled_until,
         longest_pushback=played.longest_pushback,
+        scripts=played.scripts,
     )
 
 

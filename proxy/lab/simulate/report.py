@@ -39,6 +39,7 @@ def as_json(scenario: Scenario, done: Sequence[Figures], best: Possible) -> str:
             "recoveries": list(each.recoveries),
             "latency": {name: round(value, 6) for name, value in each.latency.items()},
             "outcomes": each.outcomes,
+            "redis_scripts": each.scripts,
         }
         for each in done
     ]
@@ -81,6 +82,9 @@ def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, con
         table.add_row(name, *cells)
         if name == "attempts per call" and any(each.hedges for each in done):
             table.add_row("hedges, as a share of the calls", *(f"{each.hedge_share:.2%}" for each in done))
+    if any(each.scripts for each in done):
+        seconds = scenario.duration * scenario.sidecars
+        table.add_row("scripts in Redis, a second and sidecar", *(f"{each.scripts / seconds:.2f}" for each in done))
     for outcome in sorted({outcome for each in done for outcome in each.outcomes} - {"success"}):
         table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
     console.print(table)
@@ -174,6 +178,9 @@ def _panel(
     for outage in scenario.outages:
         width = round(x(min(outage.until, seconds)) - x(outage.at), 1)
         parts.append(f'<rect x="{x(outage.at)}" y="{top}" width="{width}" height="{_HIGH}" fill="#ffe3e3"/>')
+    for gone in scenario.redis.outages:
+        width = round(x(min(gone.until, seconds)) - x(gone.at), 1)
+        parts.append(f'<rect x="{x(gone.at)}" y="{top}" width="{width}" height="8" fill="#ffd8a8"/>')
     for value in (highest * part / 4 for part in range(5)):
         parts.append(f'<path d="M{_LEFT} {y(value)}h{_WIDE}" stroke="#dee2e6"/>')
         parts.append(

@@ -11,13 +11,23 @@ from typing import Any
 
 from proxy.config import addresses
 from proxy.config.problems import Mark, Problem, Problems
-from proxy.config.scalars import duration, one_word, positive_duration, rate, share, token, whole, word
+from proxy.config.scalars import duration, flag, one_word, positive_duration, rate, share, token, whole, word
 from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, Section, Word
 from proxy.config.units import is_off
 from proxy.config.units import positive_duration as read_duration
 from proxy.config.units import rate as read_rate
 from proxy.config.yaml_tree import Map, parse, read_text
-from proxy.lab.simulate.weather import STALL, Kind, Other, Pause, Scenario, ScenarioOutage, ScenarioRoute
+from proxy.lab.simulate.weather import (
+    STALL,
+    Kind,
+    Other,
+    Pause,
+    RedisOutage,
+    Scenario,
+    ScenarioOutage,
+    ScenarioRoute,
+    SimulatedRedis,
+)
 from proxy.retry.facts import FaultKind
 
 #: Calls in all columns, beyond which the end would take too long.
@@ -126,6 +136,31 @@ OTHER = Section(
     },
 )
 
+REDIS_OUTAGE = Section(
+    "redis outage",
+    "A time in which sidecars have no Redis.",
+    {
+        "at": Key(duration, doc="when it begins", required=True),
+        "lasts": Key(positive_duration, doc="for how long", required=True),
+        "kind": Key(one_word("gone", "silent"), "gone", "connections end and are refused, or nothing is answered"),
+        "share": Key(share, "100%", "the share of the sidecars that have none"),
+        "empty": Key(flag, "false", "whether it returns without its data"),
+    },
+)
+_ON_OUTAGE = one_word("share", "local", "deny")
+REDIS = Section(
+    "redis",
+    "The Redis of buckets with `store: redis`.",
+    {
+        "latency": Key(positive_duration, "1ms", "how long a round trip takes"),
+        "on_outage": Key(
+            Either(word=_ON_OUTAGE, list=ListOf(_ON_OUTAGE)),
+            doc="instead of the configuration's; a list: further columns",
+        ),
+        "outages": Key(ListOf(REDIS_OUTAGE), [], "when it is not available"),
+    },
+)
+
 SCENARIO = Section(
     "scenario",
     "What is played.",
@@ -151,6 +186,7 @@ SCENARIO = Section(
         "patience": Key(_PATIENCE, "off", "how long an app waits before it goes away"),
         "neighbours": Key(_CAPACITY, "off", "requests of other clients, without redrive, that send each once"),
         "upstream": Key(UPSTREAM),
+        "redis": Key(REDIS),
         "outages": Key(ListOf(OUTAGE), [], "in any order; where several apply, the first in the list counts"),
         "policy": Key(
             Anything(), doc="a policy to use instead of the configuration's, written as for an upstream there"
@@ -197,6 +233,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     full["outages"] = tuple(_outage(each, upstream) for each in full["outages"])
     full |= {"policy": tree.get("policy"), "compare": tree.get("compare") or Map()}
     full["others"] = {name: _other(each) for name, each in full.get("others", {}).items()}
+    full["redis"] = _redis(full["redis"])
     upstream = {**upstream, "retry_after": _seconds(upstream["retry_after"])}
     scenario = Scenario(file=file, **full, **request, **upstream)
     # what each key alone can't say
@@ -234,6 +271,19 @@ def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tup
             each.get("latency", latency) / latency,
         )
         for each in found
+    )
+
+
+def _redis(found: dict[str, Any]) -> SimulatedRedis:
+    words = found.get("on_outage", ())
+    outages = [REDIS_OUTAGE.filled(each) for each in found["outages"]]
+    return SimulatedRedis(
+        found["latency"],
+        words if isinstance(words, tuple) else (words,),
+        tuple(
+            RedisOutage(each["at"], each["at"] + each["lasts"], each["kind"], each["share"], each["empty"])
+            for each in outages
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """The play of one column of a scenario: calls through the policy at many sidecars, against one simulated upstream.
 
 Nothing here decides: `Call` does, `Driver` carries out, `World` answers; the rest begins calls and counts. Sidecars
-share only the upstream, and the buckets that the policy keeps in Redis.
+share only the upstream, and the buckets that the policy keeps in Redis, of which each has leases (`proxy.lab.fleet`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from dataclasses import dataclass, field, replace
 
 from proxy.lab.clock import BEGIN, DEADLINE, Clock
 from proxy.lab.driver import Driver, Fresh
+from proxy.lab.fleet.factory import PlayedFleet
+from proxy.lab.fleet.played_redis import PlayedRedis
 from proxy.lab.simulate.arrivals import Arrival, arrivals, visits
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.weather import Other, Scenario
 from proxy.lab.simulate.world import World
 from proxy.lab.upstream import Sending
-from proxy.retry.bucket_specs import BucketSpec, RateSpec
-from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.environment import Env
-from proxy.retry.factory import Factory, Key
 from proxy.retry.facts import Fields, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import Fallback, Policy
@@ -44,7 +43,7 @@ class Played:
     """The results of a column's calls. Calls are counted by the second in which they began, `requests` by the second in
     which they reached the upstream. `hedges` are attempts that were sent while another attempt of their call was in
     flight. `cooled_until` is the last time at which a cooldown held a call, `longest_pushback` the longest delay that
-    the upstream named; both in seconds.
+    the upstream named; both in seconds. `scripts`: those that Redis ran.
     """
 
     name: str
@@ -57,26 +56,7 @@ class Played:
     hedges: int = 0
     cooled_until: float = 0.0
     longest_pushback: int = 0
-
-
-class _Fleet(Factory):
-    """The factory of the sidecars' buckets. Those that the policy keeps in Redis are shared by all sidecars, as exactly
-    as if Redis answered at once.
-    """
-
-    def __init__(self) -> None:
-        self._buckets: dict[Key, Bucket] = {}
-        self._rates: dict[Key, RateBucket] = {}
-
-    def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """Make a bucket for one sidecar, or return the bucket that all share if the policy keeps it in Redis."""
-        made = super().bucket(key, spec, before, now)
-        return made if spec.store == "memory" else self._buckets.setdefault(key, made)
-
-    def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """Make a rate for one sidecar, or return the rate that all share if the policy keeps it in Redis."""
-        made = super().rate(key, spec, before, now)
-        return made if spec.store == "memory" else self._rates.setdefault(key, made)
+    scripts: int = 0
 
 
 class _Sidecar:
@@ -86,8 +66,8 @@ class _Sidecar:
 
     __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
 
-    def __init__(self, column: Column, fleet: _Fleet, env: Env) -> None:
-        fresh, registry = Fresh(), Registry(fleet)
+    def __init__(self, column: Column, fleet: PlayedFleet, env: Env) -> None:
+        fresh, registry = Fresh(), Registry(fleet.factory())
         self.policy = fresh.policy(column.policy)
         self.scope = registry.scope(self.policy, column.request)
         self.others: dict[str, tuple[Request, Policy, ScopeState]] = {}
@@ -205,28 +185,44 @@ class _Run:
             for name, said in scenario.others.items()
         }
         jitter = random.Random(f"{scenario.seed}/jitter")  # noqa: S311, TID251 - a driver makes its source
-        fleet = _Fleet()
+        redis = PlayedRedis(self.clock, scenario.redis, scenario.sidecars)
+        self._fleet = PlayedFleet(
+            redis, timeout=column.redis.timeout, on_outage=column.redis.on_outage, seed=f"{scenario.seed}/redis"
+        )
+        self._open, self._all_begun = 0, False
         self._sidecars = [
-            _Sidecar(column, fleet, Env(jitter, 0.0, WaitingRoom(column.waiting))) for _ in range(scenario.sidecars)
+            _Sidecar(column, self._fleet, Env(jitter, 0.0, WaitingRoom(column.waiting)))
+            for _ in range(scenario.sidecars)
         ]
         self.watched: deque[tuple[float, _Simulated]] = deque()
 
     def play(self) -> Played:
         """Play from the first call's beginning to the last one's end."""
+        self._fleet.redis.begin()
         self._await_next()
         self._await_visit()
         self.clock.at(_SWEEP, BEGIN, self._sweep)
         self.clock.run()
         self.played.requests, self.played.longest_pushback = self.world.requests, self.world.longest_pushback
+        self.played.scripts = self._fleet.redis.scripts
         return self.played
 
     def _await_next(self) -> None:
         arrival = next(self._arrivals, None)
         if arrival is not None:
             self.clock.at(arrival[0], BEGIN, self._arrive, arrival)
+        else:
+            self._all_begun = True
+            self._end_fleet()
+
+    def _end_fleet(self) -> None:
+        """End the sidecars once the last call is over: until then they report to Redis."""
+        if self._all_begun and not self._open:
+            self._fleet.end()
 
     def _arrive(self, arrival: Arrival) -> None:
         now = self.clock.now
+        self._open += 1
         self._await_next()
         _, number, key, route, _ = arrival
         sidecar = self._sidecars[number]
@@ -278,6 +274,8 @@ class _Run:
             played.succeeded[int(began)] += 1
         driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
         del driver.call
+        self._open -= 1
+        self._end_fleet()
 
 
 def _alone(scenario: Scenario, said: Other) -> Scenario:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from proxy.config.yaml_tree import Map
 from proxy.lab.simulate.limits import LimitKind, RequestLimit, limit_of
 
 #: A failure that is no status and no fault: the head of a stream comes, and nothing after it.
 STALL = "stall"
+#: The ways of a sidecar while it has no Redis.
+OnOutage = Literal["share", "local", "deny"]
 #: A failure: a status, or the name of a fault kind, or `stall`.
 Kind = int | str
 
@@ -64,6 +67,30 @@ class Pause:
 
     at: float
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class RedisOutage:
+    """An outage of Redis, for the first sidecars, its `share` of them (0 to 1). `kind`: `gone`, connections end and are
+    refused; or `silent`, nothing is answered. `empty`: it returns without its data.
+    """
+
+    at: float
+    until: float
+    kind: str
+    share: float
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRedis:
+    """The Redis of a scenario. `latency`: the seconds of a round trip. `on_outage`: what sidecars do in an outage, one
+    column for each; empty: what the configuration says.
+    """
+
+    latency: float = 0.001
+    on_outage: tuple[OnOutage, ...] = ()
+    outages: tuple[RedisOutage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +146,7 @@ class Scenario:
     policy: Map | None
     compare: Map
     others: Mapping[str, Other] = field(default_factory=dict)
+    redis: SimulatedRedis = SimulatedRedis()
 
     @property
     def edges(self) -> list[float]:

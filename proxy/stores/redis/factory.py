@@ -14,11 +14,10 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
+from proxy.retry.bucket_specs import BucketSpec, RateSpec
+from proxy.retry.buckets import Bucket, RateBucket
 from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
@@ -32,21 +31,18 @@ from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec
 from proxy.retry.registry import MOST_SCOPES
 from proxy.retry.seen_keys import SeenKeys
-from proxy.stores.redis.bucket import RedisBucket, key_of, space
+from proxy.stores.redis.bucket import space
 from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.concurrency import PlaceLease
 from proxy.stores.redis.cooldown import RedisCooldown, read
-from proxy.stores.redis.levels import RedisBudget, RedisThrottle
+from proxy.stores.redis.making import is_shared, make_bucket, make_rate
 from proxy.stores.redis.members import RedisMembers
 from proxy.stores.redis.news import FleetNews
-from proxy.stores.redis.quota import RedisQuota
 from proxy.stores.redis.rate import RedisRate
 from proxy.stores.redis.store import RedisStore
 
 #: Seconds between attempts to subscribe.
 _LISTEN_AGAIN = 1.0
-
-Made = TypeVar("Made", bound=RedisBucket)
 
 
 class Heard:
@@ -110,36 +106,16 @@ class RedisFactory(Factory):
     # -- proxy.retry.factory.Factory -----------------------------------------------------------------------------------
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        if not _is_shared(spec):
+        if not is_shared(spec):
             return self.inner.bucket(key, spec, before, now)
-        if before is not None and self._is_mine(before, spec):
-            return before
-        where = key_of(self._prefix, key, spec)
-        share = before.share(now) if before is not None else None
-        match spec:
-            case QuotaSpec():
-                known = None if share is None else share * spec.capacity
-                return self._add(RedisQuota(spec, self.store, where, known), now)
-            case ThrottleSpec():
-                known = None if share is None else share * spec.max_tokens
-                return self._add(RedisThrottle(spec, self.store, where, known), now)
-            case BudgetSpec():
-                counted = before if isinstance(before, BudgetBucket) else None
-                return self._add(RedisBudget(spec, self.store, where, counted), now)
-            case _:
-                raise TypeError("a bucket of kind rate is a gate for attempts: `rate`")
+        return make_bucket(self.store, self._prefix, key, spec, before, now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        if not _is_shared(spec):
+        if not is_shared(spec):
             return self.inner.rate(key, spec, before, now)
-        if before is not None and self._is_mine(before, spec):
-            return before
-        known = None
-        if before is not None and before.capacity > 0:
-            known = before.level(now) / before.capacity * spec.burst
-        where = key_of(self._prefix, key, spec)
-        made = self._rates[where] = RedisRate(spec, self.store, where, known, now, self._channel_to)
-        return self._add(made, now)
+        made = make_rate(self.store, self._prefix, key, spec, before, now, self._channel_to)
+        self._rates[made.key] = made
+        return made
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         return self.inner.limiter(key, now)  # each machine's own
@@ -217,15 +193,6 @@ class RedisFactory(Factory):
         those of a scope that no call has used.
         """
         self._governors.pop(_place_of(upstream, value), None)
-
-    def _add(self, made: Made, now: float) -> Made:
-        self.store.add(made)
-        if self.store.out:
-            made.part(now)
-        return made
-
-    def _is_mine(self, before: Bucket | RateBucket, spec: BucketSpec) -> bool:
-        return isinstance(before, RedisBucket) and before.store is self.store and before.spec == spec
 
     # -- cooldowns of others ----------------------------------------------------------------------------------------
 
@@ -333,8 +300,3 @@ def _place_of(upstream: str, value: str) -> str:
 def _name_of(*key: object) -> str:
     """The name by which the fleet knows what is kept under a key of the registry."""
     return hashlib.blake2b(repr(key).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-
-
-def _is_shared(spec: BucketSpec) -> bool:
-    """Whether a bucket is kept in Redis. A quota without bounds is not: it has nothing to share."""
-    return spec.store == "redis" and not (isinstance(spec, QuotaSpec) and math.isinf(spec.capacity))

@@ -1,0 +1,150 @@
+"""`budget.lua` in Python: the calls and retries of a fleet in a sliding window, and its retries of the last second."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proxy.lab.fleet.tokens import LATE, YOUNG
+
+#: The slices of a window, and those of the last second.
+SLICES, OF_A_SECOND = 100, 20
+
+
+class Sliced:
+    """Events in the slices of a window. `keeps_part`: a slice of which a part may be in the window still counts."""
+
+    def __init__(self, width: float, span: float, *, keeps_part: bool) -> None:
+        self.slices: dict[int, float] = {}
+        self.total = 0.0
+        self.oldest: int | None = None
+        self._width, self._span, self._keeps_part = width, span, keeps_part
+
+    def slice_of(self, at: float) -> int:
+        """The number of the slice of the time `at`."""
+        return math.floor(at / self._width)
+
+    def first(self, now: float) -> int:
+        """The number of the first slice that counts."""
+        edge = self.slice_of(now - self._span)
+        return edge if self._keeps_part else edge + 1
+
+    def add(self, number: int, events: float) -> None:
+        """Count events in the slice of this number."""
+        self.slices[number] = self.slices.get(number, 0.0) + events
+        self.total += events
+        self.oldest = number if self.oldest is None else min(self.oldest, number)
+
+    def expire(self, now: float) -> None:
+        """Remove the slices that have left their window."""
+        edge = self.first(now)
+        if self.oldest is not None and self.oldest < edge:
+            for number in range(self.oldest, min(edge - 1, self.oldest + SLICES + 2) + 1):
+                self.total -= self.slices.pop(number, 0.0)
+            self.oldest = edge
+
+    def take_back(self, events: float, now: float) -> None:
+        """Take back events that did not happen, from the newest slice on."""
+        left, number = min(events, self.total), self.slice_of(now)
+        while left > 0 and self.oldest is not None and number >= self.oldest:
+            less = min(self.slices.get(number, 0.0), left)
+            if less > 0:
+                self.slices[number] -= less
+                self.total -= less
+                left -= less
+            number -= 1
+
+
+class BudgetReport:
+    """A report: the arguments of the script."""
+
+    __slots__ = (
+        *("age", "before", "dead", "holder", "known", "known_made", "making", "minimum", "percent", "sequence"),
+        *("sums", "window"),
+    )
+
+    def __init__(self, words: Sequence[Any]) -> None:
+        self.holder, self.sequence, self.known_made = str(words[0]), int(words[1]), str(words[2])
+        self.sums, self.before = (float(words[3]), float(words[4])), (float(words[5]), float(words[6]))
+        self.age = float(words[7])
+        self.known = None if words[8] == "" else (float(words[8]), float(words[9]), float(words[10]))
+        self.window, self.percent, self.minimum = float(words[11]), float(words[12]), float(words[13])
+        self.making, self.dead = str(words[14]), float(words[15])
+
+
+class BudgetKey:
+    """The key of one budget."""
+
+    def __init__(self) -> None:
+        self.made = ""
+        self.born = self.scanned = 0.0
+        self.records: dict[str, tuple[int, tuple[float, float], float]] = {}  # sequence, sums, seen
+        self.calls = self.retries = self.second = Sliced(1.0, 1.0, keeps_part=False)
+
+    def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
+        """Take a report, and return the reply; `call` is not used."""
+        said = BudgetReport(words)
+        record = self.records.get(said.holder)
+        if record is not None and said.sequence <= record[0]:
+            return LATE
+        if not self.made:
+            self._make(said, now)
+        else:
+            for each in (self.calls, self.retries, self.second):
+                each.expire(now)
+        before = said.before
+        if record is not None:
+            before = record[1]
+        elif said.known_made not in (self.made, ""):
+            before = said.sums
+            if said.known is not None and now - self.born < YOUNG:
+                self._believe(said.known, said, now)
+        self._count(said, before, now)
+        if now - self.scanned >= said.dead or now < self.scanned:
+            self._scan(said, now)
+        self.records[said.holder] = said.sequence, said.sums, now
+        return [self.made.encode(), self.calls.total, self.retries.total, self.second.total]
+
+    def _make(self, said: BudgetReport, now: float) -> None:
+        self.made, self.born, self.scanned = said.making, now, now
+        width = said.window / SLICES
+        self.calls = Sliced(width, said.window, keeps_part=False)
+        self.retries = Sliced(width, said.window, keeps_part=True)
+        self.second = Sliced(1 / OF_A_SECOND, 1.0, keeps_part=True)
+        if said.known is not None:
+            calls, retries, second = said.known
+            if calls > 0:
+                self.calls.add(self.calls.slice_of(now - said.window / 2), calls)
+            if retries > 0:
+                self.retries.add(self.retries.slice_of(now), retries)
+            if second > 0:
+                self.second.add(self.second.slice_of(now), second)
+
+    def _believe(self, known: tuple[float, float, float], said: BudgetReport, now: float) -> None:
+        """Count as many retries more as leave no more than the holder knows of, which knows another making."""
+        calls, retries, second = known
+        level = max(0.0, said.percent * calls / 100 - retries, said.minimum - second)
+        share = math.ceil(said.percent * self.calls.total / 100 - self.retries.total - level)
+        if share > 0:
+            self.retries.add(self.retries.slice_of(now), share)
+        if said.minimum - self.second.total > level:
+            self.second.add(self.second.slice_of(now), math.ceil(said.minimum - self.second.total - level))
+
+    def _count(self, said: BudgetReport, before: tuple[float, float], now: float) -> None:
+        calls, more = said.sums[0] - before[0], said.sums[1] - before[1]
+        if calls > 0:
+            began = self.calls.slice_of(now - max(0.0, said.age))
+            self.calls.add(max(self.calls.first(now), began), calls)
+        for each in (self.retries, self.second):
+            if more > 0:
+                each.add(each.slice_of(now), more)
+            else:
+                each.take_back(-more, now)
+
+    def _scan(self, said: BudgetReport, now: float) -> None:
+        """Forget the holders that are silent."""
+        for name, (_, _, seen) in list(self.records.items()):
+            if name != said.holder and (now - seen >= said.dead or seen > now + said.dead):
+                del self.records[name]
+        self.scanned = now

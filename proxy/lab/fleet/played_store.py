@@ -1,0 +1,124 @@
+"""A sidecar's store in a simulation: the messages of its buckets, at most one round trip in flight, to a Redis that is
+played. `proxy.stores.redis.store` is the counterpart that has sockets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.lab.clock import ALARM, UPSTREAM
+from proxy.lab.fleet.played_redis import PlayedRedis
+from proxy.retry.backoff import Chance
+from proxy.stores.redis.absence import OnOutage
+from proxy.stores.redis.batches import Batches
+from proxy.stores.redis.bucket import RedisBucket
+from proxy.stores.redis.rate import RedisRate
+
+#: Seconds after `timeout` in which a reply counts that has come, but was not read yet.
+_READ = 0.002
+#: Seconds that a new connection may take while Redis is out.
+_CONNECTING = 2.0
+#: Seconds over which the sidecars begin, so that they do not report in step.
+_BEGIN = 0.25
+
+
+class PlayedStore(Batches):
+    """The store of the sidecar `number`. `timeout` and `on_outage` are as in the configuration."""
+
+    def __init__(self, redis: PlayedRedis, number: int, rng: Chance, *, timeout: float, on_outage: OnOutage) -> None:
+        super().__init__(
+            timeout=timeout,
+            on_outage=on_outage,
+            notify=lambda event, lines, **facts: None,
+            draw=rng.random,
+            draw_name=lambda: f"{int(rng.random() * 2**48):012x}",
+        )
+        self.rates: dict[str, RedisRate] = {}
+        self._redis = redis
+        self._clock = redis.clock
+        self._number = number
+        self._in_flight = self._was_late = False
+        self._running = self._connected = False
+        redis.connect(self.holder, self._called, self._lose_connection)
+        self._clock.at(self._clock.now + rng.random() * _BEGIN, UPSTREAM, self._begin)
+
+    def end(self) -> None:
+        """Send nothing more, since the simulation is over."""
+        self._running = False
+
+    def _begin(self) -> None:
+        self._running = True
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._running or self._in_flight:
+            return
+        at = self._next
+        if at < self._timer_at:
+            self._timer_at = at
+            self._clock.at(at, ALARM, self._ring, at)
+
+    def _ring(self, at: float) -> None:
+        if at != self._timer_at:
+            return  # replaced by an earlier one
+        self._timer_at = math.inf
+        if self._running and not self._in_flight:
+            self._send()
+            self._plan()
+
+    def _send(self) -> None:
+        """Send the messages that are due, and schedule the reply, or the time at which it is given up."""
+        now = self._clock.now
+        buckets = self._take_due(now)
+        if not buckets and self._connected and not self.out:
+            return
+        self._in_flight = True
+        outage = self._redis.outage(self._number, now)
+        if outage is None:
+            self._exchange(buckets)
+        elif outage.kind == "gone":
+            self._clock.at(now + self._redis.latency, UPSTREAM, self._give_up, buckets)
+        else:
+            late = not self.out and not self._was_late
+            patience = _CONNECTING if self.out else self.timeout + _READ + (self.timeout if late else 0.0)
+            if outage.until < now + patience:
+                self._was_late = late and outage.until > now + self.timeout
+                self._clock.at(outage.until, UPSTREAM, self._exchange, buckets)
+            else:
+                self._clock.at(now + patience, UPSTREAM, self._give_up, buckets)
+
+    def _exchange(self, buckets: Sequence[RedisBucket]) -> None:
+        """Have Redis run the scripts of these buckets now, and schedule the reply."""
+        now = self._clock.now
+        self.round_trips += 1
+        replies = [self._redis.run(each.script, each.key, each.message(now)) for each in buckets]
+        self._clock.at(now + self._redis.latency, UPSTREAM, self._receive, buckets, replies)
+
+    def _receive(self, buckets: Sequence[RedisBucket], replies: Sequence[Any]) -> None:
+        now = self._clock.now
+        outage = self._redis.outage(self._number, now)
+        if outage is not None and outage.kind == "gone":
+            self._give_up(buckets)
+            return
+        self._connected, self._in_flight = True, False
+        self._replied(buckets, replies, now)
+        self._plan()
+
+    def _give_up(self, buckets: Sequence[RedisBucket]) -> None:
+        self._connected = self._in_flight = self._was_late = False
+        self._failed(buckets, self._clock.now, "played")
+        self._plan()
+
+    def _lose_connection(self) -> None:
+        """Connect again soon, since the connection has ended: so an outage is noticed before the next message."""
+        if self._running and not self._in_flight and not self.out:
+            self._connected = False
+            self._absence.cut(self._clock.now, self.crowd)
+            self._plan()
+
+    def _called(self, key: str) -> None:
+        rate = self.rates.get(key)
+        if rate is not None and self._redis.outage(self._number, self._clock.now) is None:
+            rate.called(self._clock.now)

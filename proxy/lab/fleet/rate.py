@@ -1,0 +1,237 @@
+"""`rate.lua` in Python: a rate of a fleet, whose refill is given to its holders in parts. The theory stands there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proxy.lab.fleet.tokens import LATE, SCAN_EVERY, SCANNED_A_SECOND, YOUNG
+
+#: Seconds of refill that are reserved at one time, for all holders, and the smallest part, in tokens a second.
+AHEAD, LEAST = 0.1, 0.5
+#: The share of the rate that is no holder's part, and the same while tokens are owed.
+UNPARTED, UNPARTED_IN_DEBT = 0.05, 0.15
+#: The level `fair` while demands are less than the rate.
+ALL_OF_IT = 1e300
+#: The most holders that are called at one time.
+CALLED = 20
+
+
+class PartRecord:
+    """The record of one holder."""
+
+    __slots__ = ("changed", "demand", "last", "lease", "most", "part", "seen", "spent")
+
+    def __init__(self, now: float) -> None:
+        self.lease = self.spent = self.changed = self.part = self.demand = self.most = 0.0
+        self.last, self.seen = 0, now
+
+
+class RateReport:
+    """A report: the arguments of the script."""
+
+    __slots__ = (
+        *("capacity", "changed", "changed_before", "crowd", "dead", "demand", "has", "holder", "keep", "known_level"),
+        *("known_made", "making", "more", "next_needs", "rate", "sequence", "spent", "spent_before", "start"),
+        "waiting",
+    )
+
+    def __init__(self, words: Sequence[Any]) -> None:
+        self.holder, self.sequence, self.known_made = str(words[0]), int(words[1]), str(words[2])
+        self.spent, self.changed, self.spent_before, self.changed_before, self.keep = map(float, words[3:8])
+        self.waiting, self.next_needs, self.more, self.demand, self.has, self.crowd = map(float, words[8:14])
+        self.known_level = float(words[14]) if words[14] != "" else None
+        self.start, self.capacity, self.rate = map(float, words[15:18])
+        self.making, self.dead = str(words[20]), float(words[21])
+
+
+class RateKey:
+    """The key of one rate. Its attributes are the fields of the hash that the script describes; `net` is the pool, less
+    what is owed.
+    """
+
+    def __init__(self) -> None:
+        self.made = ""
+        self.born = self.net = self.leased = self.rooms = self.parts = self.promised = 0.0
+        self.at = self.scanned = self.lost = self.large = 0.0
+        self.mixed, self.fair = -math.inf, ALL_OF_IT
+        self.holders = 0
+        self.records: dict[str, PartRecord] = {}
+
+    def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
+        """Take a report, and return the reply. `call` is given the names of the holders that are to report."""
+        said = RateReport(words)
+        its = self.records.get(said.holder)
+        if its is not None and said.sequence <= its.last:
+            return LATE
+        if not self.made:
+            self._make(said, now)
+        free = max(0.0, said.rate - self.parts)
+        if now > self.at:
+            self.net = min(said.capacity - self.leased - self.rooms, self.net + (now - self.at) * free)
+        own = self._own(said, its, now)
+        its = PartRecord(now) if its is None else its
+        shared = said.rate * (1 - (UNPARTED_IN_DEBT if self.net < 0 else UNPARTED if self.holders > 1 else 0))
+        pause = min(max(SCAN_EVERY, self.holders / SCANNED_A_SECOND), said.dead / 2)
+        if said.demand > 1.1 * max(its.part, its.demand):
+            pause = min(pause, max(0.1, self.holders / 2500))
+        if now - self.scanned >= pause or now < self.scanned:
+            self._scan(said, shared, now, call)
+        self.net = min(self.net, said.capacity - self.leased - self.rooms)
+        lease = self._settle(said, own)
+        self.holders = max(1, self.holders)
+        room_each = said.capacity / (2 * max(self.holders, said.crowd))
+        if said.waiting > 0 and said.next_needs > said.capacity / 2:
+            self.large = now + said.dead
+        parted = room_each >= 1 and now - self.mixed >= said.dead and now >= self.large and said.next_needs <= room_each
+        part, target = self._part(said, its, shared, now) if parted and said.demand > 0 else (0.0, self._target(said))
+        free = max(0.0, said.rate - self.parts - part)
+        lease, reserved, first = self._grant(said, lease, part, free, now)
+        most = lease
+        if part > 0:
+            room = said.capacity - max(0.0, self.net) - self.leased - self.rooms - lease
+            most = lease + max(0.0, min(room_each - lease, room))
+            if most < 1:
+                part, most = 0.0, lease
+        self.leased, self.rooms, self.parts = self.leased + lease, self.rooms + most - lease, self.parts + part
+        its.lease, its.part, its.demand, its.most = lease, part, said.demand, most
+        its.last, its.spent, its.changed, its.seen = said.sequence, said.spent, said.changed, now
+        self.records[said.holder] = its
+        self.at = now
+        short = 2 if parted and target > 1.05 * part else 1 if said.demand > 1.05 * target else 0
+        pool = (lease, self.net, self.leased, self.holders, reserved, first, free, part, most, short)
+        return [self.made.encode(), *pool]
+
+    def _make(self, said: RateReport, now: float) -> None:
+        self.made, self.born, self.at, self.scanned = said.making, now, now, now
+        self.net = min(said.capacity, said.start if said.known_level is None else said.known_level)
+        if said.known_made:
+            self.lost = now + said.dead / 2
+
+    def _target(self, said: RateReport) -> float:
+        return min(said.demand, self.fair)
+
+    def _own(self, said: RateReport, its: PartRecord | None, now: float) -> float:
+        """The tokens that the holder may have now: those of its lease, and of its part, less what it has spent."""
+        if its is not None:
+            said.spent_before, said.changed_before = its.spent, its.changed
+            self.leased, self.rooms = self.leased - its.lease, self.rooms - (its.most - its.lease)
+            self.parts -= its.part
+            own = its.lease + its.part * max(0.0, now - its.seen) - (said.spent - said.spent_before)
+        else:
+            self.holders += 1
+            if said.known_made != self.made and said.known_level is not None:
+                self._meet(said, said.known_level, now)
+            own = 0.0 - (said.spent - said.spent_before)
+        if own < 0:
+            self.net, own = self.net + own, 0.0
+        return own
+
+    def _meet(self, said: RateReport, known_level: float, now: float) -> None:
+        """Take what a holder knows that knows another making of this key."""
+        if now - self.born < YOUNG:
+            self._subtract(max(0.0, self.net + self.leased - known_level))
+            self.net -= max(0.0, min(said.spent - said.spent_before, said.has * (now - self.born)))
+            if said.known_made:
+                self.lost = max(self.lost, self.born + said.dead / 2)
+        said.spent_before, said.changed_before = said.spent, said.changed
+
+    def _subtract(self, tokens: float) -> None:
+        if self.net > 0:
+            self.net = max(0.0, self.net - tokens)
+
+    def _scan(self, said: RateReport, shared: float, now: float, call: Callable[[str], None]) -> None:
+        """Read all records: the sums are computed again, and the level up to which all demands are met."""
+        others: list[tuple[str, PartRecord]] = []
+        total = said.demand
+        self.leased = self.rooms = self.parts = 0.0
+        for name, each in list(self.records.items()):
+            if name == said.holder:
+                continue
+            if now - each.seen >= said.dead or each.seen > now + said.dead:
+                del self.records[name]
+            else:
+                others.append((name, each))
+                self.leased, self.parts = self.leased + each.lease, self.parts + each.part
+                self.rooms = self.rooms + each.most - each.lease
+                total += each.demand
+        self.holders, self.scanned, self.fair = len(others) + 1, now, ALL_OF_IT
+        if total > shared:
+            self.fair = _fair(said.demand, [each.demand for _, each in others], shared)
+            if min(said.demand, self.fair) > 1.05 * (shared - self.parts):
+                self._call(others, now, call)
+
+    def _call(self, others: Sequence[tuple[str, PartRecord]], now: float, call: Callable[[str], None]) -> None:
+        """Call the holders that have more than their fair part, at most some of them, not always the same first."""
+        first = round(now % 1 * 1e6) % max(1, len(others))
+        called = 0
+        for place in range(1, len(others) + 1):
+            name, each = others[(first + place) % len(others)]
+            if each.part > 1.05 * min(each.demand, self.fair) + 0.01 and called < CALLED:
+                called += 1
+                call(name)
+
+    def _settle(self, said: RateReport, own: float) -> float:
+        """Return what the holder does not keep, and apply what it has earned; the lease that it keeps."""
+        others = said.capacity - self.leased - self.rooms
+        lease = min(said.keep, own)
+        self.net = min(others - lease, self.net + own - lease)
+        change = said.changed - said.changed_before
+        if change > 0:
+            self.net += min(change, max(0.0, said.capacity - self.net - self.leased - self.rooms - lease))
+        else:
+            self._subtract(-change)
+        return lease
+
+    def _part(self, said: RateReport, its: PartRecord, shared: float, now: float) -> tuple[float, float]:
+        """The holder's part, and the part that it could have."""
+        target = self._target(said)
+        part = min(target, shared - self.parts)
+        if self.net < 0:
+            part = min(part, max(its.part, said.rate - self.promised - self.parts))
+        if now < self.lost:
+            part = min(part, max(its.part, said.has))
+        return 0.0 if part < LEAST else part, 0.0 if target < LEAST else target
+
+    def _grant(
+        self, said: RateReport, lease: float, part: float, free: float, now: float
+    ) -> tuple[float, float, float]:
+        """Grant tokens that calls wait for, those that are there and then, without a part, those that come next; and of
+        those to keep ready a fair share of the rest. The lease, how many of it are reserved, and seconds until the
+        first of these.
+        """
+        reserved = first = 0.0
+        kept = lease
+        if said.waiting > 0:
+            grant = min(said.waiting, math.floor(max(0.0, self.net) + 1e-9))
+            self.net, lease = self.net - grant, lease + grant
+            if part <= 0 and free > 0 and said.capacity >= 1 and now - self.mixed >= said.dead:
+                at_least = max(said.next_needs - grant, math.floor(AHEAD * free / self.holders) - kept)
+                reserved = math.ceil(min(said.waiting - grant, at_least))
+                if reserved < 1:
+                    reserved = 0.0
+                else:
+                    first = (1 - self.net) / free
+                    self.promised = free
+                self.net, lease = self.net - reserved, lease + reserved
+        spare = math.floor(min(said.more, max(0.0, self.net) / (2 * self.holders)) + 1e-9)
+        if spare > 0:
+            self.net, lease = self.net - spare, lease + spare
+        return lease, reserved, first
+
+
+def _fair(demand: float, demands: Sequence[float], shared: float) -> float:
+    """The level up to which every demand is met, so that all together get what is shared (max-min fairness)."""
+    fair = shared / (len(demands) + 1)
+    while True:
+        known, left, many = fair, shared, 0
+        for each in (demand, *demands):
+            if each > known:
+                many += 1
+            else:
+                left -= each
+        if many:
+            fair = left / many
+        if fair <= known * 1.001 or not many:
+            return fair
