@@ -260,8 +260,8 @@ class PolicyAdvice:
                 yield ("classify", "rules", number), f"is never reached: {earlier.because} takes all that it matches"
 
     def _keys(self, policy: Policy) -> _Said:
-        """Warn if the request field that `credentials` sets, by `scope` also tells calls apart: all calls have
-        redrive's own keys there. Warn also if it would replace the AWS signature of an app.
+        """Warn if `scope` tells calls apart by the request field that `credentials` sets, since that field has
+        redrive's own keys and not what apps send. Warn also if `credentials` would replace the AWS signature of an app.
         """
         credentials = policy.credentials
         if credentials is None:

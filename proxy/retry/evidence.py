@@ -11,10 +11,11 @@ from collections import deque
 
 from proxy.retry.traffic import Traffic
 
-#: The number of latest attempts that are looked at, and how many of them have to be refused if none was before.
+#: The number of latest attempts that are looked at, and how many of them must be refused for a limit to begin if none
+#: was refused before.
 LATEST, FEW = 10, 3
-#: The most improbable that refusals by chance have to be to count as want of capacity: before there is a limit, and
-#: before the limit that there is is cut.
+#: The probability of the latest refusals by chance below which they are want of capacity: before there is a limit, and
+#: before the limit in force is cut.
 BEGINS, CUTS = 1e-3, 0.02
 #: The most attempts for which the probability is computed exactly.
 _EXACT = 200

@@ -38,7 +38,7 @@ from proxy.retry.weather_changes import WeatherWatch
 _NEVER = float("inf")
 #: When a lane has to make room for another: how many are considered.
 _CANDIDATES = 8
-#: Seconds after which it is noted again that an answer came.
+#: Seconds between two notes that a route is answered.
 _NOTED_EVERY = 0.1
 #: The wait at an endpoint that holds calls, if no estimate says more.
 _LEAST_WAIT = 1e-3

@@ -35,23 +35,25 @@ _NEWEST = 0.125
 _NEWEST_LONG = 0.02
 #: An answer came much slower than usual above this multiple of the usual time.
 SLOW = 3.5
-#: The most that slow answers take away at once.
+#: The part of the limit, or of the pace, that a cut for slow answers leaves at least.
 _SLOW_CUT = 0.7
 #: At one place, and where even that is too much, answers are much slower than usual above this multiple.
 _MUCH_SLOWER = 6.0
-#: Seconds after an attempt without an answer in which further ones are feared.
+#: Seconds after an attempt without an answer in which slow answers space sendings, since more such attempts are likely.
 _TIMES_OUT = 30.0
-#: Where even one place is too much: how much the pace grows at most by an answer, as a part of it, and by how much of
-#: half the usual rate besides, so that the smaller paces catch up; how fast both become less as answers become slower;
-#: answers a second for which that is the growth by one; and the least and the most of it that one answer is given.
+#: The growth of the pace while even one place is too much: the most by which one answer raises it, as a part of the
+#: pace; the most beside that, as a part of half the usual rate, so that small paces catch up; and how steeply the
+#: former falls as answers become slower. The first is meant for so many answers a second (the fourth figure); at
+#: another pace it is taken to a power in proportion, between the last two figures.
 _MORE, _MORE_OF_USUAL, _STEEP = 0.15, 0.3, 6.0
 _A_SECOND, _LEAST_AT_ONCE, _MOST_AT_ONCE = 2.0, 0.5, 3.0
-#: The part of the pace that is left after an attempt that had no answer in time; how much of what answers take too long
-#: is taken from it otherwise.
+#: The part of the pace that is left after an attempt without an answer in time; and how much of the share by which an
+#: answer took too long is taken from the pace.
 _SILENT_CUT, _GENTLY = 0.6, 0.5
 #: More places than are ever in use; and the seconds within which a limit that is given up sends the calls that it held.
 _ANY, _DRAIN = 1e9, 2.0
-#: The number of answers before the fastest of them counts as slow; and the same while less than one place is used.
+#: The number of answers of which the fastest is compared with the usual time; and the same while less than one place is
+#: used.
 _FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
 #: At half the limit, answers that take this part of the earlier time still count as equally slow.
 _AS_SLOW = 0.75
@@ -65,12 +67,13 @@ _LONG = 0.1
 _MOST_BY_CHANCE = 0.4
 #: Seconds for which a limit that was given up is not tried again: at first, and at most.
 _GIVEN_UP, _GIVEN_UP_LONGEST = 5.0, 60.0
-#: Seconds without a held call after which a limit that does not bind is over; how many times as many for one with a
-#: pace; and the most, where the upstream refused again each time within so many seconds.
+#: Seconds without a held call after which a limit that does not bind ends; the factor by which they are more if
+#: sendings are spaced; their bound, since they double each time that a limit begins soon after the one before ended;
+#: and the seconds that count as soon.
 _UNBOUND, _PACED, _UNBOUND_LONGEST, _AGAIN = 2.0, 2.5, 30.0, 15.0
 #: Seconds since the last served attempt for which the upstream counts as one that serves.
 _SERVES = 5.0
-#: The pace, in sendings a second, at which an upstream is asked that serves nothing.
+#: The pace, in sendings a second, for an upstream that serves nothing.
 _PROBES = 1.0
 
 

@@ -21,11 +21,11 @@ import math
 
 _NEVER = float("inf")
 
-#: An outage is at least so many attempts in a row without an answer, over so many seconds.
+#: An outage begins with at least so many attempts in a row without an answer, over so many seconds.
 _IN_A_ROW, _OVER = 5, 0.1
-#: The most improbable that such a row has to be by chance.
+#: The probability, if attempts fail by chance, below which such a row is an outage.
 _CHANCE = 1e-3
-#: Seconds after its last answer for which an endpoint counts as one that is there.
+#: Seconds after an endpoint's last answer within which attempts without an answer can begin an outage.
 ANSWERED_WITHIN = 600.0
 #: Seconds between probes: at first, and at most.
 _FIRST, _LAST = 0.1, 1.0

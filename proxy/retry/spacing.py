@@ -21,8 +21,8 @@ import math
 
 _NEVER = float("inf")
 
-#: The part that a refusal takes from the pace, after a number of served attempts; the part that it leaves after hardly
-#: any.
+#: The part that a refusal takes from the pace after enough attempts were served; and the part of the pace that is left
+#: by a refusal after hardly any.
 _CUT, _CUT_HARD = 0.1, 0.7
 #: The served attempts since the last cut that count as hardly any; and those that prove that the upstream takes this
 #: pace.
@@ -34,14 +34,16 @@ _DISPROVED = 4
 _SAME, _SUREST = 0.15, 4.0
 #: The seconds for which a pace stays after a cut.
 _STAYS = 2.0
-#: How fast growth becomes faster: the pace's logarithm grows by this times the square of the seconds, up to this.
+#: How fast the pace grows after it has stayed: its logarithm grows by the first figure times the square of the seconds
+#: since then, by the second figure at most.
 _GROWTH, _MOST_GROWTH = 0.04, 20.0
 #: How fast the pace grows whose limit is not known: by the logarithm of this factor a second.
 _FAST = math.log(2.0)
-#: Calls wait for a pace if the queue is as long as so many seconds of it. Growth is as much faster as the queue is
-#: longer than this, up to so much: so those that have the smaller share catch up.
+#: The pace grows only while so many calls wait that they take more than so many seconds. It grows the faster the longer
+#: they take, in units of the second figure, at most by the third figure times faster: so clients with a smaller share
+#: catch up.
 _PRESSURE, _LONG_WAIT, _MOST_URGENT = 0.25, 4.0, 2.0
-#: Seconds for which it is known what pace the upstream took.
+#: Seconds for which the pace that the upstream has proved to take is remembered.
 _KNOWN = 120.0
 #: The weight of the newest gap between sendings in their mean.
 _NEWEST = 0.0625

@@ -11,18 +11,21 @@ _NEVER = float("inf")
 
 #: The number of attempts that are compared at a time.
 _ATTEMPTS = 20
-#: The most attempts that are compared if the share is smaller than expected, but not smaller than this part of it.
+#: The most attempts that are waited for if the share of refusals is smaller than before, but not below this part of it:
+#: then it is not clear yet whether they are chance.
 _ENOUGH, _UNCLEAR = 60, 0.3
 #: The fewest attempts that were under way when the limit began, for their share of refusals to be known.
 _UNDER_WAY = 8
-#: The fewest attempts that ended, and the share of refused ones that is not reached, if most are said to be served.
+#: The fewest attempts that must have ended, and the share of refused ones below which most attempts count as served.
 _FEW, _MANY = 4, 0.7
-#: The share of refusals that is expected where too few were under way: that of the evidence, three of ten.
+#: The share of refusals that is expected if too few attempts were under way to know it: three of ten, as in the
+#: evidence.
 _EXPECTED = 0.3
-#: The part of the earlier share of failures from which on as many fail as before; and the shares below which, and above
-#: which, failures are not called chance.
+#: The least part of the earlier share of failures at which as many attempts fail as before; and the shares of failures
+#: below which, and above which, they are not called chance.
 _AS_MANY, _LEAST, _MOST = 0.6, 0.02, 0.5
-#: Less is sent if it is at most this part of what was sent; answers are as slow if they take at least this part.
+#: Less is sent than before if it is at most the first part of what was sent; answers are as slow as before if the
+#: fastest takes at least the second part of the earlier time.
 _LESS, _AS_SLOW = 0.6, 0.75
 #: The part of the answers that has to come about as fast as usual.
 _NEARLY_ALL = 0.8

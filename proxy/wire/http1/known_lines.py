@@ -16,7 +16,7 @@ from proxy.wire.http1.syntax import FIELD_LINE
 Pair = tuple[bytes, bytes]
 AnyHead = TypeVar("AnyHead")
 
-#: The most lines that are remembered, with and without a name that matters together, and the bytes of the longest.
+#: The most lines that are remembered, whether or not the proxy acts on their names, and the bytes of the longest.
 KEPT: Final = 1000
 LONGEST: Final = 512
 #: The most heads that are remembered, and the bytes of the longest.
