@@ -18,7 +18,7 @@ RENEWED = "key renewed"
 
 
 def read_again(call: CallState, flight: Flight, now: float) -> None:
-    """Read the file of the credential that an attempt carried again, because the upstream answered 401."""
+    """Read again the file of the credential that an attempt carried, because the upstream answered 401."""
     keys = call.upcoming.keys
     if keys is None or flight.key is None:
         return

@@ -25,7 +25,9 @@ def is_shared(spec: BucketSpec) -> bool:
 def make_bucket(
     store: Batches, prefix: str, key: Key, spec: BucketSpec, before: Bucket | None, now: float
 ) -> RedisQuota | RedisThrottle | RedisBudget:
-    """The bucket of this key and definition; `before`, the one that this process has had so far, if it still fits."""
+    """Return the fleet's bucket of this key and definition: `before`, the bucket that this process has had under the
+    key so far, if that still has this definition; else a new one. `prefix`: that of all keys in Redis.
+    """
     if isinstance(before, RedisQuota | RedisThrottle | RedisBudget) and _fits(before, spec, store):
         return before
     where = key_of(prefix, key, spec)
@@ -47,8 +49,9 @@ def make_bucket(
 def make_rate(
     store: Batches, prefix: str, key: Key, spec: RateSpec, before: RateBucket | None, now: float, channel: str = ""
 ) -> RedisRate:
-    """The rate of this key and definition; `before`, the one that this process has had so far, if it still fits.
-    `channel`: what the names of the channels begin with on which processes are called.
+    """Return the fleet's rate bucket of this key and definition: `before`, the one that this process has had under the
+    key so far, if that still has this definition; else a new one. `prefix`: that of all keys in Redis; `channel`: the
+    beginning of the names of the channels on which Redis asks processes to report.
     """
     if isinstance(before, RedisRate) and _fits(before, spec, store):
         return before

@@ -42,8 +42,8 @@ class TooSlowError(Exception):
 
 
 class RedisStore(Batches):
-    """The connection to one Redis for all buckets of a process. `clock` is the driver's; for the others see
-    `Batches`.
+    """The connection to one Redis for all buckets of a process. `clock` is the driver's; the other parameters are those
+    of `Batches`.
     """
 
     def __init__(
