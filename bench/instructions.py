@@ -37,6 +37,9 @@ ROWS = {
     "shapes": "GET, GET, PUT, DELETE in turn, everything differs",
     "fail": "small GET, 10 % of attempts fail",
     "fail+differs": "10 % of attempts fail, everything differs",
+    "app_closes": "small GET, the app closes each call",
+    "upstream_closes": "small GET, the upstream closes each call",
+    "tls_closes": "small GET, TLS upstream closes each call",
 }
 #: Rows of an upstream with so many routes, of which each request takes another; bench/run.py has none of them.
 ROUTES = {"routes10": 10, "routes1000": 1000}
@@ -79,6 +82,8 @@ def requests(work: Workload, port: int) -> list[bytes]:
             if n % 4 == 2:
                 body = b"x" * (200 + n)
                 fields |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        if work.closes:
+            fields["Connection"] = "close"
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         made.append(f"{method} /{work.upstream}/{work.path}?n={n} HTTP/1.1\r\n{lines}\r\n".encode() + body)
     return made
@@ -89,11 +94,16 @@ async def ask(port: int, made: list[bytes], count: int, first: int) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     failed = 0
     for n in range(count):
+        if reader.at_eof():
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(made[(first + n) % len(made)])
         head = await reader.readuntil(b"\r\n\r\n")
         size = re.search(rb"(?i)content-length: (\d+)", head)
         assert size is not None, head
         await reader.readexactly(int(size[1]))
+        if b"onnection: close" in head:
+            await reader.read()
         failed += not head.startswith(b"HTTP/1.1 200")
     writer.close()
     return failed

@@ -27,6 +27,7 @@ class Workload:
     HTTP/2. `varied`: no two requests that follow each other are the same bytes; else the same one again and again, as
     wrk sends it by itself. `shapes`: a GET, a GET with other fields, a PUT with a body and a DELETE take turns, as the
     calls of one SDK's pool do. `streams`: calls at a time of an HTTP/2 connection; `deadline`: they bear a grpc-timeout.
+    `closes`: each request asks for the end of its connection, so that the next one opens another.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Workload:
     shapes: bool = False
     streams: int = 8
     deadline: bool = False
+    closes: bool = False
 
     @property
     def http2(self) -> bool:
@@ -73,6 +75,10 @@ WORKLOADS = [
         upstream="flaky",
         varied=True,
     ),
+    Workload("small GET, the app closes each call", closes=True),
+    Workload("small GET, the upstream closes each call", path="bye"),
+    Workload("small GET, TLS upstream closes each call", path="bye", upstream="tls"),
+    Workload("small GET, TLS upstream without tickets closes each call", path="bye", upstream="tls_once"),
     Workload("small GET, forward", via="forward"),
     Workload("64 KiB GET, forward", path="64k", via="forward"),
     Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "Say", upstream="h2"),
@@ -104,6 +110,8 @@ def script(folder: Path, work: Workload, url: str) -> Path:
     lines = "".join(f'  wrk.headers["{name}"] = "{value}"\n' for name, value in fields)
     if work.fields > 5 and work.varied:
         lines += '  wrk.headers["X-Request-Id"] = string.format("7f1c2d3e-4b5a-6978-8796-%012x", n)\n'
+    if work.closes:
+        lines += '  wrk.headers["Connection"] = "close"\n'
     body = '  wrk.body = string.rep("x", 10240)\n' if work.post else ""
     if work.shapes:
         body += """  local shape = n % 4

@@ -27,11 +27,17 @@ class Place:
     port: int
     upstream: int
     upstream_tls: int
+    upstream_tls_once: int
     upstream_flaky: int
     ca: Path
     upstream_h2: int = 0  # 0: not on this machine
     upstream_grpcio: int = 0
     intercepts: bool = False  # whether redrive reads the upstream's TLS: it needs its local CA beside its configuration
+
+    def http1(self) -> list[tuple[str, int]]:
+        """Names and ports of the upstreams that speak HTTP/1; those whose names begin with `tls` speak it over TLS."""
+        tls = [("tls", self.upstream_tls), ("tls_once", self.upstream_tls_once)]
+        return [("plain", self.upstream), *tls, ("flaky", self.upstream_flaky)]
 
     def http2(self) -> list[tuple[str, int]]:
         """Names and ports of the upstreams that speak HTTP/2 and nothing else."""
@@ -82,6 +88,7 @@ admin: 127.0.0.1:0
 upstreams:
   plain: {{url: "http://127.0.0.1:{place.upstream}"}}
   tls: {{url: "https://localhost:{place.upstream_tls}", verify: {place.ca}{intercept}}}
+  tls_once: {{url: "https://localhost:{place.upstream_tls_once}", verify: {place.ca}}}
   flaky: {{url: "http://127.0.0.1:{place.upstream_flaky}", bucket: {{kind: quota, capacity: 1000000}},
            strategy: {{kind: standard, backoff: {{base: 25ms, max: 250ms}}}}}}
 {more}"""
@@ -103,7 +110,7 @@ def is_compiled() -> bool:
 def envoy(place: Place) -> list[str]:
     """Envoy: retry policy (5xx, reset, connect-failure; 2 retries) and a retry budget of 20 %; no access log."""
     clusters = []
-    http1 = [("plain", place.upstream), ("tls", place.upstream_tls), ("flaky", place.upstream_flaky)]
+    http1 = place.http1()
     for name, port in http1 + place.http2():
         http2 = (
             """
@@ -123,7 +130,7 @@ def envoy(place: Place) -> list[str]:
         sni: localhost
         common_tls_context: {validation_context: {trusted_ca: {filename: "%s"}}}"""
             % place.ca
-            if name == "tls"
+            if name.startswith("tls")
             else ""
         )
         clusters.append(
@@ -185,11 +192,8 @@ backend {name}
   http-request replace-path /{name}/(.*) /\\1
   server s 127.0.0.1:{port} {extra}
 """
-        for name, port, extra in (
-            ("plain", place.upstream, ""),
-            ("tls", place.upstream_tls, f"ssl verify required ca-file {place.ca} sni str(localhost)"),
-            ("flaky", place.upstream_flaky, ""),
-        )
+        for name, port in place.http1()
+        for extra in (f"ssl verify required ca-file {place.ca} sni str(localhost)" if name.startswith("tls") else "",)
     )
     file = place.folder / "haproxy.cfg"
     file.write_text(
@@ -207,6 +211,7 @@ defaults
 frontend f
   bind 127.0.0.1:{place.port}
   use_backend tls if {{ path_beg /tls/ }}
+  use_backend tls_once if {{ path_beg /tls_once/ }}
   use_backend flaky if {{ path_beg /flaky/ }}
   default_backend plain
 {backends}"""
@@ -218,20 +223,14 @@ def nginx(place: Place) -> list[str]:
     """nginx: one worker, proxy_next_upstream on errors and 503 (the server is listed three times), access log off."""
     ups = "".join(
         f"upstream {name} {{ {f'server 127.0.0.1:{port} max_fails=0; ' * 3} keepalive 512; }}\n"
-        for name, port in (("plain", place.upstream), ("tls", place.upstream_tls), ("flaky", place.upstream_flaky))
+        for name, port in place.http1()
     )
+    verified = f"proxy_ssl_trusted_certificate {place.ca}; proxy_ssl_verify on; "
+    verified += "proxy_ssl_name localhost; proxy_ssl_server_name on;"
     locations = "".join(
         f"location /{name}/ {{ proxy_pass {scheme}://{name}/; {extra} }}\n"
-        for name, scheme, extra in (
-            ("plain", "http", ""),
-            ("flaky", "http", ""),
-            (
-                "tls",
-                "https",
-                f"proxy_ssl_trusted_certificate {place.ca}; proxy_ssl_verify on; proxy_ssl_name localhost; "
-                "proxy_ssl_server_name on;",
-            ),
-        )
+        for name, _ in place.http1()
+        for scheme, extra in (("https", verified) if name.startswith("tls") else ("http", ""),)
     )
     return write_nginx(
         place.folder / "nginx-proxy",

@@ -33,7 +33,7 @@ PROXY_CORE, LOAD_CORE = 1, 0
 
 def upstream(folder: Path) -> tuple[Running, Place]:
     """nginx as the upstream: a small answer, 64 KiB, 512 MiB, TLS (200 MiB), and one that fails a tenth of attempts."""
-    plain, tls, flaky = free_port(), free_port(), free_port()
+    plain, tls, once, flaky = (free_port() for _ in range(4))
     (folder / "www").mkdir()
     (folder / "www" / "64k").write_bytes(b"x" * 65536)
     for name, size in (("big", 512), ("large", 200)):
@@ -48,12 +48,15 @@ def upstream(folder: Path) -> tuple[Running, Place]:
     )
     small = 'location /small { return 200 "hello, world\\n"; }'
     small += """ location /json { default_type application/json; return 200 '{"model": "m", "choices": []}'; }"""
+    small += ' location /bye { keepalive_timeout 0; return 200 "hello, world\\n"; }'
     small += ' location /own { add_header X-Request-Id $request_id; return 200 "hello, world\\n"; }'
     http = f"""
 split_clients "$request_id" $fails {{ 10% 1; * 0; }}
 server {{ listen 127.0.0.1:{plain} backlog=4096; root {folder}/www; client_max_body_size 1g; {small} }}
 server {{ listen 127.0.0.1:{tls} ssl backlog=4096; listen [::1]:{tls} ssl; ssl_certificate {ca};
   ssl_certificate_key {key}; root {folder}/www; {small} }}
+server {{ listen 127.0.0.1:{once} ssl backlog=4096; listen [::1]:{once} ssl; ssl_certificate {ca};
+  ssl_certificate_key {key}; ssl_session_tickets off; ssl_session_cache off; {small} }}
 server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) {{ return 503 "no\\n"; }}
   return 200 "hello, world\\n"; }}
   location /own {{ add_header X-Request-Id $request_id; if ($fails) {{ return 503 "no\\n"; }}
@@ -62,7 +65,7 @@ server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) 
     command = write_nginx(folder / "nginx-upstream", http, more="sendfile on; open_file_cache max=10;\n")
     probe = b"GET /small HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     running = Running(command, plain, probe, LOAD_CORE, folder / "upstream.log")
-    return running, Place(folder, 0, plain, tls, flaky, ca)
+    return running, Place(folder, 0, plain, tls, once, flaky, ca)
 
 
 def http2_upstreams(place: Place) -> list[Running]:
@@ -102,7 +105,7 @@ def serves(peer: Peer, work: Workload) -> bool:
         return peer.forward
     if work.http2:
         return peer.http2
-    if work.upstream == "tls" and not peer.tls:
+    if work.upstream.startswith("tls") and not peer.tls:
         return False
     if work.upstream == "flaky" and not peer.retries:
         return False
