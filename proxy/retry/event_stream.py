@@ -106,6 +106,11 @@ class SseReader:
         """Whether what has come ends with a blank line, so that nothing of another event has come."""
         return not (self._pieces or self._data or self._name or self._too_long)
 
+    @property
+    def is_at_event(self) -> bool:
+        """Whether the next byte begins a line that is the first of an event."""
+        return self._started and not self._after_cr and self.is_between_events
+
     def _hold(self, rest: bytes) -> None:
         """Keep the unfinished line `rest` until its end comes; of a line that is too long, keep only that it is not
         blank.

@@ -47,22 +47,28 @@ def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
 
 class EndReader:
     """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event that ends such
-    a stream has come.
+    a stream has come. `texts`: each event that ends such a stream has one of them.
     """
 
-    __slots__ = ("_any", "_ends", "_known", "_packs", "ended")
+    __slots__ = ("_any", "_ends", "_known", "_packs", "ended", "texts")
 
     def __init__(self, packs: Sequence[StreamEnds]) -> None:
         self._packs = packs
         self._known: StreamEnds | None = None  # the first pack that knows one of the events
         self._any = False
         self._ends = [_Mark(mark) for pack in packs for mark in pack.ends]
+        self.texts = tuple({mark.text for mark in self._ends})
         self.ended = False
 
     @property
     def unfinished(self) -> bool:
         """Whether a stream that ends now lacks its last event."""
         return not self.ended and (self._known is not None or not self._any)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an event has come that a pack knows, so that from now on only the last event matters."""
+        return self._known is not None
 
     @property
     def error(self) -> bytes:
@@ -87,9 +93,11 @@ def _knows(pack: StreamEnds, event: Event) -> bool:
 
 
 class _Mark:
-    """A pack's mark of events (`EndMark`), prepared for matching."""
+    """A pack's mark of events (`EndMark`), prepared for matching. `text`: an event without these bytes does not have
+    the mark.
+    """
 
-    __slots__ = ("_data", "_name", "_path", "_prefix", "_quick")
+    __slots__ = ("_data", "_name", "_path", "_prefix", "_quick", "text")
 
     def __init__(self, mark: EndMark) -> None:
         self._name = mark.event.removesuffix("*")
@@ -99,6 +107,8 @@ class _Mark:
         self._quick = (
             re.compile(rb'"%s"\s*:\s*(?!null\b|\s)' % re.escape(mark.present[-1].encode())) if mark.present else None
         )
+        member = b'"%s"' % mark.present[-1].encode() if mark.present else b""
+        self.text = self._name.encode() or self._data or member
 
     def matches(self, event: Event) -> bool:
         """Whether an event has this mark: its name (or, if it has none, the `type` in its data), its whole data, or a

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from proxy.retry.classification import words_of
 from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
 from proxy.retry.dialect import Classify, EventRule, Rule, StreamEnds
-from proxy.retry.event_stream import Event, SseReader, is_event_stream
+from proxy.retry.event_stream import MESSAGE, Event, SseReader, is_event_stream
 from proxy.retry.facts import Class, Reply
 from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 from proxy.retry.stream_ends import EndReader
@@ -19,10 +19,11 @@ from proxy.retry.stream_ends import EndReader
 
 class StreamWatch:
     """A reader of a stream of events that is going to the app, which finds errors in it. The work is small for a stream
-    without errors: JSON is parsed only of events whose data contain the names that the rules ask for.
+    without errors: whole events in which none of the texts occurs that the rules ask for are not even cut out, and JSON
+    is parsed only of events whose data contain such a text.
     """
 
-    __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules", "ends")
+    __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules", "_texts", "ends")
 
     def __init__(
         self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str, ends: EndReader | None = None
@@ -32,6 +33,7 @@ class StreamWatch:
         wanted = [(_plain_name(event), _mark(event)) for _, _, event in rules]
         self._names = {name for name, _ in wanted if name is not None}
         self._marks = {mark for name, mark in wanted if name is None}
+        self._texts = tuple({*self._marks, *map(_text, self._names)})
         self._reader = SseReader()
         self._decoder = Decoder(coding) if coding else None
 
@@ -41,6 +43,8 @@ class StreamWatch:
         """
         if self._decoder is not None:
             data = self._decoder.feed(data, DECODED)
+        if self._says_nothing(data):
+            return []
         events = self._reader.feed(data)
         if self.ends is not None:
             self.ends.see(events)
@@ -55,6 +59,24 @@ class StreamWatch:
     def is_between_events(self) -> bool:
         """Whether the bytes so far end with a whole event, so that another event could follow."""
         return self._decoder is None and self._reader.is_between_events
+
+    def _says_nothing(self, data: bytes) -> bool:
+        """Whether `data` is whole events, of which none can be an error or the last one: no text that is looked for
+        occurs in it. None of these texts has a line end, so each is within a line if it occurs.
+        """
+        ends = self.ends
+        if not data.endswith((b"\n\n", b"\r\n\r\n")) or not self._reader.is_at_event:
+            return False
+        if ends is not None and not ends.ended:
+            if not ends.is_known:
+                return False
+            for text in ends.texts:
+                if text in data:
+                    return False
+        for text in self._texts:  # noqa: SIM110  a generator costs twice as much
+            if text in data:
+                return False
+        return True
 
     def _error(self, event: Event) -> str:
         data = event.data
@@ -93,6 +115,13 @@ def _plain_name(rule: EventRule) -> str | None:
     names.
     """
     return rule.name if rule.name is not None and not set("*?[") & set(rule.name) else None
+
+
+def _text(name: str) -> bytes:
+    """The bytes that an event of this name must contain; b"" if there are none: it may lack a name, or have another
+    that is read as this one.
+    """
+    return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
 
 
 def _mark(rule: EventRule) -> bytes:

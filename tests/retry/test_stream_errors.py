@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 
-from proxy.retry.dialect import Classify, EventRule, Rule
+from proxy.retry.dialect import Classify, EndMark, EventRule, Rule, StreamEnds
 from proxy.retry.facts import Class, MappingFields, Reply
 from proxy.retry.stream_errors import watch_for_errors
 
@@ -53,3 +54,39 @@ def test_data_are_read_whose_last_name_is_an_index() -> None:
 
 def test_what_a_rule_calls_a_success_is_no_error() -> None:
     assert reported(EventRule("error"), b"event: error\ndata: stop\n\n", as_=Class.SUCCESS) == []
+
+
+ENDS = (
+    StreamEnds(ends=(EndMark(data="[DONE]"),), known=(EndMark(present=("choices",)),)),
+    StreamEnds(ends=(EndMark(event="message_stop"), EndMark(event="err*")), known=(EndMark(event="ping"),)),
+)
+EVENTS = (
+    *(
+        b"data: hello",
+        b"event: error\ndata: stop",
+        b": a comment",
+        b"data: one\ndata: two",
+        b"event: delta\ndata: error",
+    ),
+    *(b"id: 1", b'data: {"error": {"type": "overloaded"}}', b"event:message\ndata:x", b"data: [DONE]", b"event: ping"),
+    *(b'event: message_stop\ndata: {"type": "message_stop"}', b'data: {"choices": [{"finish_reason": "stop"}]}'),
+)
+
+
+@pytest.mark.parametrize("name", ["error", "message", "err*", None])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_what_is_found_does_not_depend_on_how_a_stream_is_cut(name: str | None, line_end: bytes) -> None:
+    """Whole events in which nothing can matter are not cut out; the others are, with the same result."""
+    rule = Rule(Class.TRANSIENT, "the rule", frozenset({200}), event=EventRule(name))
+    rules = Classify(rules=(rule,))
+    chance = Random(18)
+    for _ in range(100):
+        events = [chance.choice(EVENTS).replace(b"\n", line_end) + 2 * line_end for _ in range(8)]
+        at_once, each, by_bytes = (watch_for_errors(rules, STREAM, ENDS) for _ in range(3))
+        assert at_once is not None and each is not None and by_bytes is not None
+        stream = b"".join(events)
+        found = at_once.feed(stream)
+        assert [words for event in events for words in each.feed(event)] == found
+        assert [words for at in range(len(stream)) for words in by_bytes.feed(stream[at : at + 1])] == found
+        assert each.unfinished == by_bytes.unfinished == at_once.unfinished
+        assert each.is_between_events == by_bytes.is_between_events
