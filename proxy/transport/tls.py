@@ -19,6 +19,8 @@ from proxy.retry.routing import Endpoint
 
 #: The most sessions that are kept for each context; a session is a few KiB.
 KEPT = 256
+#: The most connections in a row whose session is not read, because earlier ones to the same place had no ticket.
+UNREAD = 64
 
 
 class _File:
@@ -71,10 +73,12 @@ class ResumingContext(ssl.SSLContext):
     Everything else that decides whether a session fits (trusted roots, the client certificate, ALPN) is the same for
     all connections of a context. `files` are those that the context was made from. The context is `stale` once their
     contents were found to have changed: connections that were made with it are then not what the configuration asks
-    for.
+    for. `without_ticket`: for places whose latest session had no ticket, how many connections are not read from then
+    on, and how many of them are left.
     """
 
     sessions: OrderedDict[str, KeptSession]
+    without_ticket: OrderedDict[str, tuple[int, int]]
     files: tuple[_File, ...]
     stale: bool
 
@@ -101,11 +105,16 @@ class ResumingContext(ssl.SSLContext):
 
         Reading a session costs a copy of it, certificates included: half of what a resumed handshake costs here. So a
         session that was resumed stays, and is offered again (decision 0017), unless the server takes each only once.
+        Where a server gives no tickets, ever fewer sessions are read: one of UNREAD connections in the end.
         """
         kept = self.sessions.get(place)
         if wrapped.session_reused and kept is not None and not kept.once:
             kept.used += 1
             self.sessions.move_to_end(place)
+            return
+        unread, left = self.without_ticket.get(place, (0, 0))
+        if left:
+            self.without_ticket[place] = unread, left - 1
             return
         session = wrapped.session
         if session is not None and session.has_ticket:
@@ -115,6 +124,12 @@ class ResumingContext(ssl.SSLContext):
             self.sessions.move_to_end(place)
             if len(self.sessions) > KEPT:
                 self.sessions.popitem(last=False)
+            self.without_ticket.pop(place, None)
+        else:
+            unread = min(2 * unread + 1, UNREAD)
+            self.without_ticket[place] = unread, unread
+            if len(self.without_ticket) > KEPT:
+                self.without_ticket.popitem(last=False)
 
 
 def keep_session(transport: asyncio.BaseTransport, endpoint: Endpoint, parent: str | None) -> None:
@@ -160,6 +175,7 @@ def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, proto
     """Make a context. `verify`: True for the system's roots, False for no verification, else the name of a CA file."""
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
+    context.without_ticket = OrderedDict()
     # The files are read before they are loaded: a change in between is found at the next reload.
     roots = ssl.get_default_verify_paths().cafile if verify is True else verify or None
     context.files = tuple(_File(path) for path in (roots, *(client_cert or ())) if path is not None)

@@ -169,6 +169,38 @@ def test_a_server_that_takes_a_session_once_gets_another_each_time() -> None:
     assert len({id(each) for each in (fourth, *following)}) == 4
 
 
+@dataclass
+class Counting:
+    """A TLS connection that was not resumed; `read` counts how often its session was read."""
+
+    has_ticket: bool
+    read: int = 0
+    session_reused: bool = False
+
+    @property
+    def session(self) -> Any:
+        self.read += 1
+        return SimpleNamespace(has_ticket=self.has_ticket)
+
+
+def test_sessions_of_a_server_without_tickets_are_read_ever_less_often() -> None:
+    context: Any = Contexts().get(False, None, "http/1.1")
+    wrapped = Counting(has_ticket=False)
+    at = []
+    for number in range(400):
+        before = wrapped.read
+        context.keep("a.test 443", wrapped)
+        at += [number] * (wrapped.read - before)
+    assert at == [0, 2, 6, 14, 30, 62, 126, 191, 256, 321, 386]
+    context.keep("b.test 443", wrapped)
+    assert wrapped.read == len(at) + 1  # another place has its own count
+    wrapped.has_ticket = True  # the server gives tickets now
+    for _ in range(65):
+        context.keep("a.test 443", wrapped)
+    assert list(context.sessions) == ["a.test 443"]
+    assert "a.test 443" not in context.without_ticket
+
+
 async def test_sessions_of_two_ports_of_a_name_are_used_again(tmp_path: Path) -> None:
     """Two servers of one name, called in turn: each gets its own session back, not the other one's."""
     servers = []
