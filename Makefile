@@ -70,6 +70,7 @@ fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZ
 	@$(BIN)/python tests/conformance/fuzz_protocols.py --seconds $(FUZZ_SECONDS) $(ARGS)
 	@$(BIN)/python tests/wire/test_wire_compiled.py $(FUZZ_SECONDS) $$$$
 	@$(BIN)/python tests/wire/http2/frame_mutants.py --cases 1000000 --seconds $(FUZZ_SECONDS) --seed $$$$
+	@sh scripts/asan $(BIN)/python $(FUZZ_SECONDS)
 
 .PHONY: chaos
 chaos: $(DEV) ## calls, faults, reloads, kills; then balance the books (CHAOS_SECONDS=120, CHAOS_SEED=N)

@@ -141,13 +141,17 @@ FLAGS = [
     *("-O2", "-g0", "-fno-asynchronous-unwind-tables", "--param=builtin-expect-probability=100"),
     *("-fno-align-functions", "-fno-align-jumps", "-fno-align-labels", "-fno-align-loops"),
 ]
+#: The same with a check of every access to memory, if the environment asks for it (`scripts/asan`).
+SANITIZE = ["-fsanitize=address"] if os.environ.get("REDRIVE_SANITIZE") == "address" else []
+if SANITIZE:
+    FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", *SANITIZE]
 
 
 def extension(module: str) -> Extension:
     """A module of the table, out of its source."""
     path = module.replace(".", "/")
     source = path + (".c" if module == SHARED else ".pyx" if Path(path + ".pyx").exists() else ".py")
-    return Extension(module, [source], extra_compile_args=FLAGS)
+    return Extension(module, [source], extra_compile_args=FLAGS, extra_link_args=SANITIZE)
 
 
 def generated(modules: Iterable[str], *, pickled: bool) -> list[Extension]:
