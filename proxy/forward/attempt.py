@@ -85,6 +85,11 @@ class AttemptOwner:
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """Take more bytes of the answer that is being delivered to the app."""
 
+    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
+        """Take more bytes of the answer that is being delivered to the app, in chunks as they came (see
+        `proxy.transport.streams.Listener.on_chunks`).
+        """
+
     def answer_ended(self, attempt: Attempt) -> None:
         """Note that the answer that is being delivered is whole, or that the upstream sends no more into a tunnel."""
 
@@ -258,6 +263,15 @@ class Attempt(Listener):
                 self._peeked()
         elif self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
+
+    def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
+        """Forward more of the delivered answer, in chunks as they came."""
+        try:
+            if size:
+                self.owner.moved = monotonic()
+            self.owner.forward_chunks(self, chunks, size, owed)
+        except Exception as error:
+            self._break_down(error)
 
     def on_end(self, trailers: Trailers | None) -> None:
         """Note that the answer is whole; in a tunnel, that the upstream sends no more."""

@@ -28,4 +28,6 @@ cdef class Delivery:
     @cython.locals(head=Answered)
     cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
     cpdef forward(self, Attempt attempt, bytes data, policy)
+    @cython.locals(direct=ConnectionStream)
+    cpdef forward_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, long long owed)
     cpdef note_grpc_status(self, Answered head, trailers)

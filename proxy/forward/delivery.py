@@ -136,6 +136,16 @@ class Delivery:
         if (self.app.blocked if direct is None else direct.blocked) and attempt.stream is not None:
             attempt.stream.pause()
 
+    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
+        """Forward more of an answer's body, `size` bytes of it in chunks as they came (`ChunkWriter.pass_on`)."""
+        direct = self.direct
+        if direct is None or direct.chunks is None:  # the app has left
+            return
+        self.bytes_out += size
+        direct.chunks.pass_on(chunks, owed)
+        if direct.blocked and attempt.stream is not None:
+            attempt.stream.pause()
+
     def end_unfinished(self, attempt: Attempt, policy: Policy) -> None:
         """End an answer whose stream of events ended cleanly without its last event, as the policy says: as it came, or
         broken off, or with the provider's own event for an error of its server.

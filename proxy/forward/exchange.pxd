@@ -16,6 +16,7 @@ from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
 from proxy.retry.scope_state cimport ScopeState
 from proxy.transport.clock cimport monotonic
+from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
@@ -38,7 +39,7 @@ cdef class Exchange(AttemptOwner):
     cdef public ScopeState _scope
     cdef public object _verdict
 
-    @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request)
+    @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request, dials=bint)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     @cython.locals(undecided=Undecided, first=Attempt)
     cpdef Decider decider(self)
@@ -46,6 +47,7 @@ cdef class Exchange(AttemptOwner):
     cpdef notify(self, double now, event, tuple facts, Decider call=*)
     cpdef report_ended(self, long attempt, double now, trailers)
     cpdef carry_out(self, tuple actions, double now)
+    @cython.locals(direct=ConnectionStream, connection=Connection)
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(direct=ConnectionStream)
     cdef _succeed(self, double now)
@@ -69,3 +71,4 @@ cpdef _drop(Exchange exchange, action, double now)
 cpdef _peek(Exchange exchange, Peek action, double now)
 cpdef _ask(Exchange exchange, Ask action, double now)
 cpdef _wake_at(Exchange exchange, WakeAt action, double now)
+cpdef _send_dialled(Exchange exchange, Attempt attempt, stream, double now)

@@ -61,6 +61,7 @@ from proxy.retry.states import New
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.connection import Connection
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.fields import NO_NAMES
 from proxy.wire.head import ResponseHead, Trailers
@@ -134,11 +135,11 @@ class Exchange(AttemptOwner):
         request = plan.request
         self.started = self.moved = now
         self.over = False
-        delivery.status = 0
+        delivery.status = delivery.bytes_out = 0
         delivery.grpc_status = None
         try:
             scope = self._scope = context.registry.scope(plan.policy, request, now, self._scope)
-            undecided, stream = self._undecided, None
+            undecided, stream, dials = self._undecided, None, False
             if (
                 plan.plain
                 and done
@@ -149,9 +150,10 @@ class Exchange(AttemptOwner):
                 destination = plan.destination
                 origin = destination.only or destination.next_origin((), now)
                 stream = context.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
-                if stream is None:
+                dials = stream is None and not body and origin.may_dial_at_once
+                if stream is None and not dials:
                     undecided.turn_back(scope, now)
-            if stream is None:
+            if stream is None and not dials:
                 self._start_decided(now, body, done, trailers)
                 return
             undecided.begin(self, scope, request.app, origin, stream, body, now)
@@ -162,7 +164,10 @@ class Exchange(AttemptOwner):
                 app.enter(now)
             if self.due <= context.watch.next_tick:
                 context.watch.sooner(self)
-            undecided.send(plan, stream, context.via)
+            if stream is None:
+                undecided.dial(self, plan, context, partial(_send_dialled, self))
+            else:
+                undecided.send(plan, stream, context.via)
         except Exception as error:
             self.break_down(error, now)
 
@@ -173,7 +178,6 @@ class Exchange(AttemptOwner):
         head, idle, app = self.plan.head, self.plan.policy.timeouts.idle, self.delivery.app
         self.flights.clear()
         self._undecided.release()
-        self.delivery.bytes_out = 0
         if body or not done or head.chunked:
             trailers = None if trailers is None else head.trailers_to_send(trailers)
             self.upload = Upload(app, self.context.store, body, done=done, trailers=trailers)
@@ -433,6 +437,10 @@ class Exchange(AttemptOwner):
         except Exception as error:
             self.break_down(error, now)
 
+    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
+        """Forward more of the delivered answer, in chunks as they came."""
+        self.delivery.forward_chunks(attempt, chunks, size, owed)
+
     def answer_ended(self, attempt: Attempt) -> None:
         """End the delivered answer, which is whole; in a tunnel, end the direction to the app."""
         delivery, trailers = self.delivery, attempt.trailers
@@ -532,6 +540,11 @@ class Exchange(AttemptOwner):
             stream.resume()
         if attempt.head.status == 101 or plan.head.method == "CONNECT":
             self.delivery.open_tunnel(stream)
+            return
+        direct, connection = self.delivery.direct, stream if isinstance(stream, Connection) else None
+        plainly = attempt.watch is None and self.delivery.resumer is None
+        if plainly and direct is not None and connection is not None and direct.chunks is not None:
+            connection.pass_chunks_on()
 
     def _end_tunnel(self) -> None:
         """End the call if both directions of its tunnel are closed."""
@@ -734,6 +747,17 @@ class Exchange(AttemptOwner):
 def _timeouts_of(exchange: Exchange) -> CallTimeouts:
     plan, delivery = exchange.plan, exchange.delivery
     return CallTimeouts(plan, exchange.call, exchange.flights, exchange.upload, delivery, exchange.moved)
+
+
+def _send_dialled(exchange: Exchange, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
+    """Send the request of the attempt of a call that began without a `Call`, on a stream that was opened for it."""
+    if exchange.decided:  # a timeout was checked meanwhile
+        exchange.sender.send(attempt, stream, now)
+    elif not stream.is_open:
+        exchange.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
+    else:
+        exchange.moved = now
+        exchange._undecided.send_on(exchange.plan, stream, exchange.context.via, now)
 
 
 # -- how actions are carried out ----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ cdef class Sender:
     cpdef begin(self, Attempt attempt, stream, double now)
     cpdef own_fields(self, Attempt attempt)
     cpdef release(self)
-    cdef _send(self, Attempt attempt, stream, double now)
+    cpdef send(self, Attempt attempt, stream, double now)
     cdef list _connections(self)
     @cython.locals(plan=Plan)
     cdef _request_for(self, Attempt attempt, stream, double now)

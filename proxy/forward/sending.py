@@ -5,6 +5,10 @@ A tunnel and a traced call have senders of their own (`proxy.forward.tunnel`, `p
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
+
 from proxy.forward.attempt import Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.headers import wants_key
@@ -17,6 +21,7 @@ from proxy.retry.machine import Call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.origins import Origin
+from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import SharedConnection, UpstreamStream
 from proxy.wire.first_bytes import HTTP1, HTTP2
@@ -25,6 +30,32 @@ from proxy.wire.head import PreparedRequest
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: The owner of the attempts of a call that is over.
 _NO_OWNER = AttemptOwner()
+#: The function that sends an attempt on a stream, at a time.
+Send: TypeAlias = Callable[[Attempt, UpstreamStream, float], None]
+
+
+async def send_when_open(
+    owner: AttemptOwner,
+    pool: Pool,
+    attempt: Attempt,
+    opening: Callable[[], Awaitable[UpstreamStream]],
+    send: Send,
+) -> None:
+    """Open a stream for an attempt by `opening`, and call `send` with it and the time; report to the `owner` if it
+    can't be opened.
+    """
+    try:
+        try:
+            stream = await opening()
+        except Exception as error:  # `dial_failed` maps it to a fault
+            attempt.task = None
+            owner.failed(attempt, pool.dial_failed(attempt.origin, error))
+            return
+        attempt.task = None
+        send(attempt, stream, monotonic())
+    except Exception as error:  # the task has no reader: the call would last until its deadline
+        attempt.task = None
+        owner.break_down(error, monotonic())
 
 
 class Sender:
@@ -92,10 +123,21 @@ class Sender:
         attempt.key = action.key
         stream = None if action.fresh else self.resting(origin, now)
         if stream is None:
-            attempt.task = self.context.loop.create_task(self._dial(attempt, action.fresh, action.alone))
+            opening = partial(self.open, origin, fresh=action.fresh, alone=action.alone)
+            send = self._send_alone if action.alone else self.send
+            dial = send_when_open(self.owner, self.context.pool, attempt, opening, send)
+            attempt.task = self.context.loop.create_task(dial)
         else:
-            self._send(attempt, stream, now)
+            self.send(attempt, stream, now)
         return attempt
+
+    def send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
+        """Send an attempt on this stream, which may have been closed since it was opened."""
+        if not stream.is_open:
+            self.owner.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
+            return
+        self.begin(attempt, stream, now)
+        self.owner.begun(attempt)
 
     def avoid(self, attempt: Attempt, *, origin: bool) -> None:
         """Let further attempts avoid the connection of this attempt if another is open; if `origin`, also its origin if
@@ -151,28 +193,11 @@ class Sender:
 
     # -- one sending ----------------------------------------------------------------------------------------------
 
-    async def _dial(self, attempt: Attempt, fresh: bool, alone: bool) -> None:
-        try:
-            try:
-                stream = await self.open(attempt.origin, fresh=fresh, alone=alone)
-            except Exception as error:  # `dial_failed` maps it to a fault
-                attempt.task = None
-                self.owner.failed(attempt, self.context.pool.dial_failed(attempt.origin, error))
-                return
-            attempt.task = None
-            self._send(attempt, stream, monotonic())
-            if alone and stream.shared is not None:  # other calls keep sharing the older connection
-                stream.shared.drain()
-        except Exception as error:  # the task has no reader: the call would last until its deadline
-            attempt.task = None
-            self.owner.break_down(error, monotonic())
-
-    def _send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        if not stream.is_open:
-            self.owner.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
-            return
-        self.begin(attempt, stream, now)
-        self.owner.begun(attempt)
+    def _send_alone(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
+        """Send an attempt as the only one on its connection."""
+        self.send(attempt, stream, now)
+        if stream.shared is not None:  # other calls keep sharing the older connection
+            stream.shared.drain()
 
     def _connections(self) -> list[SharedConnection | None]:
         """Return the shared connections on which attempts failed, or are in flight."""

@@ -3,6 +3,7 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 
 cdef class ConnectionStream:
     cdef public bint blocked
+    cdef public object chunks
     cdef public bint has_pinned
     cdef public bint watched
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from proxy.retry.facts import Fault
+from proxy.transport.chunk_writer import ChunkWriter
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
@@ -119,12 +120,13 @@ class AppStream(Protocol):
 
 class ConnectionStream:
     """An `AppStream` that is a whole connection, as HTTP/1's are. The base class lets compiled code call the most
-    frequent methods without the interpreter.
+    frequent methods without the interpreter. `chunks`: the framing of the answer's body, if that is written in chunks.
     """
 
-    __slots__ = ("blocked", "has_pinned", "watched")
+    __slots__ = ("blocked", "chunks", "has_pinned", "watched")
 
     blocked: bool
+    chunks: ChunkWriter | None
     has_pinned: bool
     watched: bool
 

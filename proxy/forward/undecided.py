@@ -1,19 +1,25 @@
 """A call for which nothing has to be decided: the attempt that is sent at once, and what is known of it without a
 `Call`.
 
-Nearly every call is one of these: no gate holds it, the pool has an idle connection, and the answer is a success. If
-anything else happens, the exchange makes a `Call` from what is kept here, as if it had existed from the start.
+Nearly every call is one of these: no gate holds it, the pool has an idle connection or one is opened at once, and the
+answer is a success. If anything else happens, the exchange makes a `Call` from what is kept here, as if it had existed
+from the start.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from proxy.forward.attempt import Attempt, AttemptOwner
 from proxy.forward.call_report import add_success, look_for_repeat, report_of
+from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
+from proxy.forward.sending import Send, send_when_open
 from proxy.retry.apps import NamedApp
 from proxy.retry.at_once import began, pass_gates, succeeded, turn_back
 from proxy.retry.credentials import CallKeys
+from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.traffic import Traffic
 from proxy.transport.connection import Connection
@@ -58,20 +64,41 @@ class Undecided:
         scope: ScopeState,
         app: NamedApp | None,
         origin: Origin,
-        stream: UpstreamStream,
+        stream: UpstreamStream | None,
         body: bytes,
         now: float,
     ) -> None:
         """Begin the call of this app (None if it has no name): count it, and make its attempt for this stream to
-        `origin`. `owner`: gets the attempt's events; `body`: the request's whole body.
+        `origin`; None if a stream has to be opened. `owner`: gets the attempt's events; `body`: the request's whole
+        body.
         """
         self.traffic = began(scope, app, now)
         first = self.first
         if first is None:
             first = self.first = owner.flights[1] = Attempt(owner, 1, origin)
-        first.origin, first.stream, first.sent_at = origin, stream, now
-        first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
+        first.origin, first.stream = origin, stream
+        if stream is None:
+            first.sent_at, first.protocol = None, ""
+        else:
+            first.sent_at = now
+            first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
         self.body = body
+
+    def dial(self, owner: AttemptOwner, plan: Plan, context: Context, send: Send) -> None:
+        """Open a connection for the attempt that was begun, and then call `send`, which sends its request."""
+        first, pool, request = self.first, context.pool, plan.request
+        assert first is not None  # it was begun
+        idempotent = request.method in IDEMPOTENT_METHODS
+        within = plan.policy.timeouts.connect
+        opening = partial(pool.open, first.origin, within=within, idempotent=idempotent, app=request.app)
+        first.task = context.loop.create_task(send_when_open(owner, pool, first, opening, send))
+
+    def send_on(self, plan: Plan, stream: UpstreamStream, via: str, now: float) -> None:
+        """Send the request of the attempt that was begun on a stream that was opened for it."""
+        first = self.first
+        assert first is not None  # it was begun
+        first.stream, first.sent_at, first.protocol = stream, now, HTTP1
+        self.send(plan, stream, via)
 
     def send(self, plan: Plan, stream: UpstreamStream, via: str) -> None:
         """Send the request of the attempt that was begun on `stream`. `via`: the name in our Via line."""

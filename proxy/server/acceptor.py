@@ -49,6 +49,9 @@ SAYS_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0
 #: The number of exchanges of HTTP/2 calls that are kept to be used again.
 SPARE = 64
+#: The most plans that are kept for requests of new connections, and the most local addresses of which the listener is
+#: known: a listener on all addresses of a machine has many.
+PLANS, PLACES = 64, 1024
 #: Seconds between checks of heads that come slowly.
 DRIP_TICK = 1.0
 
@@ -110,6 +113,8 @@ class Acceptor(web.Server):
         self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._spare: list[Exchange] = []
+        self._places: dict[Any, Exposure] = {}  # by the local address of connections
+        self._usual: dict[tuple[str, str, bool], tuple[Exposure, Plan]] = {}  # by method, authority and protocol
         self._date = b""
         self._date_until = 0.0
 
@@ -156,7 +161,13 @@ class Acceptor(web.Server):
         self.context.router = settings.router
         self.connection_limit.limit = settings.limits.connections
         self.context.generation += 1
+        self.forget_places()
         self.interception.use(settings)
+
+    def forget_places(self) -> None:
+        """Forget what is known of the listeners: the settings, or a listener's address, have changed."""
+        self._places.clear()
+        self._usual.clear()
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -164,14 +175,22 @@ class Acceptor(web.Server):
         """Return the exposure of the listener by which a connection with this local address came. `sock`: its
         socket.
         """
+        place = self._places.get(name)
+        if place is not None:
+            return place
         apps = self.settings.apps
         if not isinstance(name, tuple):
-            if apps is None:
-                return Exposure(loopback=True, unix=True)
-            return Exposure(loopback=True, unix=True, app=self._listener_name(name, 0), user=unix_user(sock))
-        address = Address(*name[:2])
-        loopback = self.listening[address] > 0 and address.is_loopback  # 0: the listener is one on all addresses
-        return Exposure(loopback) if apps is None else Exposure(loopback, app=self._listener_name(*name[:2]))
+            place = Exposure(loopback=True, unix=True)
+            if apps is not None:  # each connection may be of another user
+                return replace(place, app=self._listener_name(name, 0), user=unix_user(sock))
+        else:
+            address = Address(*name[:2])
+            loopback = self.listening[address] > 0 and address.is_loopback  # 0: the listener is one on all addresses
+            place = Exposure(loopback, app="" if apps is None else self._listener_name(*name[:2]))
+        if len(self._places) >= PLACES:
+            self._places.clear()
+        self._places[name] = place
+        return place
 
     def _listener_name(self, host: str, port: int) -> str:
         """The name that the listener at this address gives to apps: `host` is a path for a unix socket."""
@@ -233,9 +252,9 @@ class Acceptor(web.Server):
         if self.context.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
             self._reject(connection, head, _ENDING if self.context.refusing else _FULL, close=True)
             return None
-        last = connection.plan
-        if last is not None and last.follow(head, self.settings.router):
-            return last
+        known = self._known_plan(connection, head)
+        if known is not None:
+            return known
         place, apps = connection.place, self.settings.apps
         if head.max_forwards == 0:
             self._answer_here(connection, head, "Max-Forwards ends here")
@@ -277,7 +296,27 @@ class Acceptor(web.Server):
         # The fields that show a loop must be examined with each request, so its plan is not used again.
         if head.common and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
             plan.upstream = admitted.upstream
+            self._keep_plan(connection, head, plan)
         return plan
+
+    def _known_plan(self, connection: Asker, head: RequestHead) -> Plan | None:
+        """Return the plan of the connection's previous request, or that of a request of another connection to the same
+        listener, made the plan of this request; None if what was decided for neither holds for it.
+        """
+        last, router = connection.plan, self.settings.router
+        if last is not None and last.follow(head, router):
+            return last
+        if connection.inside is not None:
+            return None
+        usual = self._usual.get((head.method, head.authority, head.is_http2))
+        return usual[1].alike(head, router) if usual is not None and usual[0] is connection.place else None
+
+    def _keep_plan(self, connection: Asker, head: RequestHead, plan: Plan) -> None:
+        """Keep a plan that other requests may follow for those of other connections to the same listener."""
+        if connection.inside is None:
+            if len(self._usual) >= PLANS:
+                self._usual.clear()
+            self._usual[head.method, head.authority, head.is_http2] = connection.place, plan
 
     def turn_down(self, connection: Asker, head: RequestHead) -> None:
         """Refuse a request for which `limits.connections` has no place."""

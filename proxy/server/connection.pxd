@@ -27,7 +27,6 @@ cdef class AppConnection(ConnectionStream):
     cdef public object transport
     cdef public Exchange exchange
     cdef public object _body
-    cdef public bint _chunked
     cdef public bint _close
     cdef public bint _informed
     cdef public bint _tunnel

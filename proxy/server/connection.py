@@ -35,6 +35,7 @@ from proxy.server.acceptor import Acceptor
 from proxy.server.http2 import Http2Connection
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
+from proxy.transport.chunk_writer import ChunkWriter
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.direct_write import socket_of, write_at_once
@@ -78,7 +79,7 @@ class AppConnection(ConnectionStream):
     speaks = HTTP1
 
     __slots__ = (
-        "_body", "_broken", "_buffer", "_chunked", "_close", "_context", "_dropped", "_fd", "_generation",
+        "_body", "_broken", "_buffer", "_close", "_context", "_dropped", "_fd", "_generation",
         "_half_closed", "_held", "_informed", "_kept", "_lingered", "_parser", "_plans", "_running", "_secure",
         "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "head", "inside",
         "own", "place", "plan", "since", "surplus", "transport", "wire",
@@ -108,7 +109,7 @@ class AppConnection(ConnectionStream):
         self.exchange: Exchange | None = None
         self.blocked = False
         self._body: Body | None = None  # the reader of the request's body, while that comes
-        self._chunked = False  # whether we frame the answer in chunks
+        self.chunks = None
         self._close = False  # whether the connection closes after this answer
         self._informed = False  # whether a 100 was forwarded
         self._tunnel = False  # whether raw bytes go both ways
@@ -192,7 +193,7 @@ class AppConnection(ConnectionStream):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
-        self._kept = self._secure = None  # breaks reference cycles
+        self._kept = self._secure = self.chunks = None  # breaks reference cycles
         if self.own is not None:
             for pins in self.own.values():
                 for connection in list(pins):
@@ -304,7 +305,8 @@ class AppConnection(ConnectionStream):
 
     def _start(self, head: RequestHead, payload: bytes, done: bool, trailers: Trailers | None) -> None:
         self.head = head
-        self._chunked = self._informed = False
+        self.chunks = None
+        self._informed = False
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
         self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
         self.since = 0.0
@@ -507,7 +509,7 @@ class AppConnection(ConnectionStream):
                 write_at_once(transport, self._socket, whole)
             return
         whole = self._render_framed(head, drop, add, end)
-        if not self._chunked:
+        if self.chunks is None:
             transport.write(whole + data if data else whole)
             return
         if data:
@@ -531,7 +533,8 @@ class AppConnection(ConnectionStream):
                 drop |= _UNFRAMED
                 self._close = True
             else:
-                self._chunked = True
+                assert self.transport is not None  # `respond` has asked
+                self.chunks = ChunkWriter(self.transport)
                 if size == UNTIL_CLOSE:
                     add += _CHUNKED
         if head.status != 101 and self.head.method != "CONNECT":
@@ -569,8 +572,10 @@ class AppConnection(ConnectionStream):
             self.transport.write(head if headless else head + body)
 
     def write(self, data: bytes) -> None:
-        if self.transport is not None:
-            self.transport.write(chunk(data) if self._chunked else data)
+        if self.chunks is not None:
+            self.chunks.write(data)
+        elif self.transport is not None:
+            self.transport.write(data)
 
     def finish(self, trailers: Trailers | None) -> None:
         transport = self.transport
@@ -581,8 +586,8 @@ class AppConnection(ConnectionStream):
                 transport.write_eof()
             elif self.exchange is not None:  # TLS ends in both directions at once
                 asyncio.get_running_loop().call_soon(self.exchange.app_ended, None)
-        elif self._chunked:
-            transport.write(end_chunked(trailers.lines if trailers is not None else b""))
+        elif self.chunks is not None and not self.chunks.finish(trailers.lines if trailers is not None else b""):
+            self.reset(None)
 
     # -- closing ------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from proxy.transport.origins cimport Origin
 from proxy.transport.socket_calls cimport has_said, socket_of, write_at_once
 from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport PreparedRequest
+from proxy.wire.http1.body cimport ChunkedBody
 from proxy.wire.http1.parser cimport ResponseParser
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
@@ -53,6 +54,7 @@ cdef class Connection:
     cdef bytes _render(self, PreparedRequest prepared)
     cpdef bint is_sound(self, double rested) except -1
     cpdef abort(self)
+    cpdef pass_chunks_on(self)
     cpdef pause(self)
     cpdef resume(self)
     cdef bint _is_usual(self, bytes data) except -1
@@ -61,4 +63,6 @@ cdef class Connection:
     @cython.locals(head=Answer, reader=ResponseParser, size=Py_ssize_t)
     cdef _read_head(self, bytes data, Listener listener)
     cdef _read_body(self, bytes data, Listener listener, Answer head=*)
+    @cython.locals(size=Py_ssize_t, done=bint, chunks=bytes)
+    cdef _pass_on(self, ChunkedBody body, bytes data, Listener listener)
     cdef _over(self, bytes rest)

@@ -12,6 +12,7 @@ import asyncio
 from typing import cast
 
 from proxy.transport import faults
+from proxy.transport.chunk_writer import write_chunk
 from proxy.transport.clock import monotonic
 from proxy.transport.direct_write import socket_of, write_at_once
 from proxy.transport.origins import Origin
@@ -21,7 +22,7 @@ from proxy.transport.tls import keep_session
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadAnswer, BadMessage
 from proxy.wire.head import PreparedRequest, ResponseHead, Trailers, trailer_fields
-from proxy.wire.http1.body import Body, UntilCloseBody, body_reader, chunk, end_chunked
+from proxy.wire.http1.body import Body, ChunkedBody, UntilCloseBody, body_reader, chunk, end_chunked
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
 
@@ -164,9 +165,17 @@ class Connection:
         early, self._early = self._early, b""
         return early
 
+    def pass_chunks_on(self) -> None:
+        """Report the body of the answer as it comes from now on (`Listener.on_chunks`), if it is chunked."""
+        if isinstance(self._body, ChunkedBody):
+            self._body.passes = True
+
     def write(self, data: bytes) -> None:
         if self.transport is not None:
-            self.transport.write(chunk(data) if self._chunked else data)
+            if self._chunked:
+                write_chunk(self.transport, data)
+            else:
+                self.transport.write(data)
 
     def finish(self, trailers: Trailers | None) -> None:
         self._sent_all = True
@@ -383,7 +392,7 @@ class Connection:
             if head.status < 400 and head.simple and not head.chunked and self._method != "HEAD":
                 # Only a success sets the usual head: a failure in between does not change it.
                 head = self._usual = self.origin.as_usual(head)
-                self._usual_size = len(head.raw) + size
+                self._usual_size = len(head.raw) + size if head.keep_alive else -1
             self._over(b"")
             listener.on_head(head, data, True, None)
         elif 0 <= size < len(data):
@@ -400,6 +409,9 @@ class Connection:
         """Read more of the body; with `head`, the part of it that arrived in the same packet."""
         body = self._body
         assert body is not None
+        if type(body) is ChunkedBody and body.passes:
+            self._pass_on(body, data, listener)
+            return
         try:
             payload, done, rest = body.feed(data)
         except BadMessage as bad:
@@ -415,6 +427,20 @@ class Connection:
             listener.on_data(payload)
         if done:
             listener.on_end(trailers)
+
+    def _pass_on(self, body: ChunkedBody, data: bytes, listener: Listener) -> None:
+        """Read more of a chunked body, and pass its chunks on as they came."""
+        try:
+            chunks, size, done, rest = body.pass_on(data)
+        except BadMessage as bad:
+            self._break(listener, bad.detail)
+            return
+        if done:
+            self._over(rest)
+        if chunks:
+            listener.on_chunks(chunks, size, body.owed)
+        if done:
+            listener.on_end(trailer_fields(body.trailers) if body.trailers else None)
 
     def _begin_tunnel(self, head: ResponseHead, data: bytes, listener: Listener) -> None:
         if not switches_as_asked(self._upgrade, head.upgrade):

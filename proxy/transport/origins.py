@@ -193,6 +193,11 @@ class Origin:
         self._usual = head
         return head
 
+    @property
+    def may_dial_at_once(self) -> bool:
+        """Whether a call may dial a connection for itself alone, without waiting for its turn."""
+        return not self.http2 and not self.dials.is_full
+
     def freed(self, places: int) -> None:
         """Give `places` free places for streams on a shared connection to the calls that have waited longest."""
         for waiting in islice(self.awaiting.values(), places):

@@ -323,18 +323,21 @@ class Pool(Keeper):
         else:
             dialled = Greeting(http1, http2) if way.either else http2()
         self._dialling += 1
+        task = self.dialer.times.begin(within)
         try:
-            async with asyncio.timeout(within):
-                await self.dialer.open(origin.endpoint, way, cast(asyncio.Protocol, dialled), tunnel=tunnel)
-                connection = dialled.made if isinstance(dialled, Greeting) else dialled
-                assert connection is not None  # its handshake is done
-                if isinstance(connection, UpstreamConnection):
-                    await self._settled(connection)
-        except BaseException:
+            await self.dialer.open(origin.endpoint, way, cast(asyncio.Protocol, dialled), tunnel=tunnel)
+            connection = dialled.made if isinstance(dialled, Greeting) else dialled
+            assert connection is not None  # its handshake is done
+            if isinstance(connection, UpstreamConnection):
+                await self._settled(connection)
+        except BaseException as error:
             dialled.unwanted()
+            if self.dialer.times.end(task) and isinstance(error, asyncio.CancelledError):
+                raise TimeoutError from error
             raise
         finally:
             self._dialling -= 1
+        self.dialer.times.end(task)
         origin.selected_http1 = way.either and isinstance(connection, Connection)
         if isinstance(connection, UpstreamConnection):
             if not connection.is_free:
@@ -442,7 +445,7 @@ class Pool(Keeper):
         with contextlib.suppress(TimeoutError):  # a connection that is never reported lost does not delay the end
             await asyncio.wait_for(self._empty(), LAST_SECONDS)
         await self.renewal.close()
-        await self.dialer.resolver.close()
+        await self.dialer.close()
 
     async def _empty(self) -> None:
         while self.connections:

@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import socket
 from collections import deque
+from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -41,10 +42,9 @@ class Resolver:
 
     async def addresses(self, host: str) -> tuple[str, ...]:
         """The addresses of a host, best first. Raises OSError (socket.gaierror) when there are none."""
-        try:
-            return (str(ipaddress.ip_address(host)),)
-        except ValueError:
-            pass
+        spelt = _spelt(host)
+        if spelt:
+            return spelt
         found = self._known.get(host)
         if found is not None and monotonic() < found.until:
             return found.addresses
@@ -98,6 +98,15 @@ class Resolver:
         for task in flying:
             task.cancel()
         await asyncio.gather(*flying, return_exceptions=True)
+
+
+@lru_cache(KEPT)
+def _spelt(host: str) -> tuple[str, ...]:
+    """The address that a host's text spells, as the only one of a tuple; () for a name."""
+    try:
+        return (str(ipaddress.ip_address(host)),)
+    except ValueError:
+        return ()
 
 
 def _text(sockaddr: tuple[object, ...]) -> str:

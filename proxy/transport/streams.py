@@ -42,6 +42,11 @@ class Listener:
     def on_data(self, data: bytes) -> None:
         """Take more of the body."""
 
+    def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
+        """Take more of a chunked body as it came, `size` bytes of it with their framing, after `pass_chunks_on`.
+        `owed`: the bytes that are missing of the last chunk, its CRLF among them; 0 if it is whole.
+        """
+
     def on_end(self, trailers: Trailers | None) -> None:
         """Take the end of the body; in a tunnel, the far end sends no more."""
 

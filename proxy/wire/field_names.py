@@ -42,7 +42,7 @@ ANSWER_READ = (
     *(b"ratelimit", b"ratelimit-remaining", b"ratelimit-reset"),
 )
 
-KEEP_ALIVE = b"keep-alive"
+KEEP_ALIVE, CLOSE = b"keep-alive", b"close"
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 #: Names that no `headers` key of a policy may edit: framing, hop-by-hop fields, routing.

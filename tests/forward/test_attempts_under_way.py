@@ -269,8 +269,8 @@ async def test_calls_that_find_a_place_at_once_are_not_decided(monkeypatch: pyte
         monkeypatch.setattr(exchange, "Call", Noted)
         for target in ("/api/x", "/api/x", "/held/x"):
             await app.ask("GET", target)
-        assert decided == ["api"], "the first dials, and is decided for that"
+        assert decided == [], "not even the first, which dials"
         assert in_use(front.path.registry) == (0, 0)
         await app.ask("GET", "/held/x")
-        assert decided == ["api", "held"], "its connection was closed, and its place goes over to the Call"
+        assert decided == ["held"], "its connection was closed, and its place goes over to the Call"
         assert in_use(front.path.registry) == (0, 0)

@@ -125,6 +125,6 @@ async def test_a_plan_that_is_alike_has_every_field() -> None:
         assert plan is not None and plan.follow(plan.head, front.settings.router)
         twin = plan.alike(plan.head, front.settings.router)
         assert twin is not None
-        own = {"asked", "keyed", "request"}  # of one request each
+        own = {"asked", "keyed", "prepared", "request"}  # of one request each
         assert {name for name in Plan.__slots__ if getattr(twin, name) != getattr(plan, name)} <= own
         assert twin.request.path == plan.request.path

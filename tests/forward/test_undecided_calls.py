@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from support.front import CutError, Front, request, to
+from support.front import CutError, Front, attempts_counted, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
-from proxy.forward import request_plan
+from proxy.forward import exchange, request_plan
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.facts import MappingFields, Outcome, Request
+from proxy.retry.facts import FaultKind, MappingFields, Outcome, Request
+from proxy.retry.machine import Call
 from proxy.retry.policy import Credentials, HeaderEdits, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
+from proxy.transport.clock import monotonic
 
 DATED = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 LOW = BucketRef(QuotaSpec(capacity=100, initial=50))
@@ -319,6 +321,8 @@ async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatc
         for _ in range(2):
             with monkeypatch.context() as patched:
                 if where == "in the answer":
+                    (connection,) = warm.front.path.acceptor.open
+                    connection.plan.answered = None  # else the head is known from the answer before
                     patched.setattr(request_plan, "is_plain_success", broken)
                 else:
                     patched.setattr(warm.front.path.context, "registry", Broken())
@@ -326,3 +330,118 @@ async def test_a_defect_ends_the_call(where: str, monkeypatch: pytest.MonkeyPatc
             assert str(said.pop()["exception"]) == "a defect"
             assert not said
             assert (await warm.app.ask("GET", "/api/x")).status == 200
+
+
+class Noted(Call):
+    """A `Call`, of which each that is made is kept in `made`."""
+
+    made: ClassVar[list[Call]] = []
+
+    def __init__(self, *facts: Any) -> None:
+        self.made.append(self)
+        super().__init__(*facts)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    monkeypatch.setattr(exchange, "Call", Noted)
+    Noted.made.clear()
+    return Noted.made
+
+
+CLOSING = answer(200, b"ok", "Connection: close")
+
+
+async def test_calls_that_dial_are_not_decided_either(made: list[Call]) -> None:
+    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        for _ in range(3):
+            assert (await app.ask("GET", "/api/x")).body == b"ok"
+        assert not made
+        assert upstream.connections == 3
+        calls = await front.observed.until(3)
+        assert {(call["outcome"], call["attempts"], call["bytes_out"]) for call in calls} == {(Outcome.SUCCESS, 1, 2)}
+        assert {call["endpoint"] for call in calls} == {upstream.authority}
+
+
+async def test_a_dial_that_fails_is_retried(made: list[Call]) -> None:
+    """The endpoint refuses the first dial, and then takes the next one."""
+    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        pool, opened = front.path.context.pool, 0
+        real = pool.dialer.open
+
+        async def refuses_once(*way: Any, **more: Any) -> None:
+            nonlocal opened
+            opened += 1
+            if opened == 1:
+                raise ConnectionRefusedError
+            await real(*way, **more)
+
+        pool.dialer.open = refuses_once
+        reply = await app.ask("GET", "/api/x")
+        assert (reply.status, opened, len(upstream.requests)) == (200, 2, 1)
+        assert len(made) == 1
+        (call,) = await front.observed.until(1)
+        first, second = call["history"]
+        assert first.fault is FaultKind.CONNECT_FAILURE
+        assert (first.endpoint, second.endpoint) == (upstream.authority, upstream.authority)
+
+
+@pytest.mark.parametrize("ends", ["the app leaves", "its time is out", "the process ends"])
+async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
+    """Its dial is given up, and everything that it took is given back."""
+    limits = Timeouts(total=0.05) if ends == "its time is out" else Timeouts()
+    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+        dialling, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def hangs(*_: Any, **__: Any) -> None:
+            dialling.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        front.path.context.pool.dialer.open = hangs
+        async with front.app() as app:
+            app.send(request("GET", "/api/x", host=app.authority))
+            await dialling.wait()
+            if ends == "the app leaves":
+                app.writer.transport.abort()
+            elif ends == "the process ends":
+                (connection,) = front.path.acceptor.open
+                connection.cut()
+            if ends != "the app leaves":
+                assert (await app.read()).status in (503, 504)
+            await cancelled.wait()
+            (call,) = await front.observed.until(1)
+            assert call["outcome"] in (Outcome.CLIENT_GONE, Outcome.DEADLINE, Outcome.OVERLOADED)
+        assert attempts_counted(front.path.registry) == 0
+
+
+async def test_a_call_that_is_decided_while_it_dials_is_sent(made: list[Call]) -> None:
+    """A timeout is looked at before the dial has succeeded: the request is sent all the same, once."""
+    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        dialling, go = asyncio.Event(), asyncio.Event()
+        pool = front.path.context.pool
+        real = pool.dialer.open
+
+        async def waits(*way: Any, **more: Any) -> None:
+            dialling.set()
+            await go.wait()
+            await real(*way, **more)
+
+        pool.dialer.open = waits
+        app.send(request("GET", "/api/x", host=app.authority))
+        await dialling.wait()
+        (connection,) = front.path.acceptor.open
+        connection.exchange.attend(monotonic())
+        assert len(made) == 1
+        go.set()
+        reply = await app.read()
+        assert (reply.status, reply.one("x-attempt-count"), len(upstream.requests)) == (200, "1", 1)
+
+
+async def test_a_call_with_a_body_that_dials_is_decided(made: list[Call]) -> None:
+    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        assert (await app.ask("PUT", "/api/x", body=b"a body")).body == b"ok"
+        assert len(made) == 1
+        assert upstream.requests[0].body == b"a body"

@@ -162,7 +162,7 @@ async def test_a_connection_that_nobody_reports_lost_keeps_no_end_waiting(monkey
     monkeypatch.setattr(pools, "LAST_SECONDS", 0.01)
     resolver = SimpleNamespace(close=_done, ttl=30.0)
     loop: Any = asyncio.get_running_loop()
-    dialer: Any = SimpleNamespace(resolver=resolver)
+    dialer: Any = SimpleNamespace(resolver=resolver, close=_done)
     pool = Pool(loop, dialer, idle=4.0, max_idle=10)
     origin = Origin(Endpoint("http", "127.0.0.1", 80), Way())
     connection, wire = Connection(pool, origin), Wire()

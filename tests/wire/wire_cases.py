@@ -29,7 +29,10 @@ TAKEN: dict[str, tuple[bytes, dict[str, object]]] = {
         {"method": "GET", "form": "origin", "path": b"/a?b=c", "authority": "h.example", "simple": True, "minor": 1},
     ),
     "keep-alive": (request("GET / HTTP/1.1", "Connection: Keep-Alive"), {"keep_alive": True, "simple": True}),
-    "close": (request("GET / HTTP/1.1", "Connection: close"), {"keep_alive": False, "simple": False}),
+    "close": (request("GET / HTTP/1.1", "Connection: close"), {"keep_alive": False, "simple": True}),
+    "Close": (request("GET / HTTP/1.1", "Connection:  Close"), {"keep_alive": False, "simple": True}),
+    "close and white space": (request("GET / HTTP/1.1", "Connection: close "), {"keep_alive": False, "simple": False}),
+    "closed": (request("GET / HTTP/1.1", "Connection: closed"), {"keep_alive": True, "simple": False}),
     "close among others": (request("GET / HTTP/1.1", "Connection: x, Close"), {"keep_alive": False}),
     "two Connection fields": (
         request("GET / HTTP/1.1", "Connection: keep-alive", "Connection: close"),
@@ -270,7 +273,14 @@ ANSWERS: dict[str, tuple[bytes, dict[str, object]]] = {
         answer("HTTP/1.0 200 OK", "Connection: keep-alive", "Content-Length: 2"),
         {"keep_alive": True, "content_length": 2, "simple": False},
     ),
-    "close": (answer("HTTP/1.1 200 OK", "Connection: close", "Content-Length: 2"), {"keep_alive": False}),
+    "close": (
+        answer("HTTP/1.1 200 OK", "Connection: close", "Content-Length: 2"),
+        {"keep_alive": False, "simple": True},
+    ),
+    "close and a named field": (
+        answer("HTTP/1.1 200 OK", "Connection: close, x-a", "X-A: b", "Content-Length: 2"),
+        {"keep_alive": False, "simple": False},
+    ),
     "chunked": (answer("HTTP/1.1 200 OK", "Transfer-Encoding: chunked"), {"chunked": True, "simple": True}),
     "equal lengths": (
         answer("HTTP/1.1 200 OK", "Content-Length: 5", "Content-Length: 5"),

@@ -1,3 +1,6 @@
+cimport cython
+
+
 cdef class LengthBody:
     cdef public long long remaining
 
@@ -14,7 +17,13 @@ cdef class ChunkedBody:
     cdef public object _held
     cdef public Py_ssize_t _checked
     cdef public Py_ssize_t _extensions
+    cdef public bint passes
+    cdef public bint _passing
     cdef public bytes trailers
 
     cpdef tuple feed(self, bytes data)
+    @cython.locals(parts=list, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, begun=Py_ssize_t, step="long long", payload="long long", state=int)
+    cpdef tuple pass_on(self, bytes data)
+    cdef Py_ssize_t _begin_passing(self, bytes data, list parts) except -1
+    cdef Py_ssize_t _plain_size_line(self, bytes data, Py_ssize_t at) except -1
     cdef Py_ssize_t _whole_chunks(self, bytes data, Py_ssize_t at, list parts) except -1

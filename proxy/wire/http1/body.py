@@ -2,7 +2,8 @@
 
 Law: framing is never guessed. A chunked body has five states (size line, data, the CRLF after it, trailers, done), an
 unfinished line must be the beginning of a valid one, and everything except data has a limit. Extensions are skipped and
-not forwarded. A body is framed again when it is forwarded, one chunk for each read, with its trailers as they came.
+not forwarded. A body is framed again when it is forwarded, one chunk for each read, with its trailers as they came; or
+its chunks are checked and passed on as they came (`ChunkedBody.pass_on`).
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ _SIZE_LINE, _DATA, _CRLF, _TRAILERS, _DONE = range(5)
 
 class ChunkedBody:
     """The reader of a chunked body. `trailers` are raw lines with their CRLF (b"" for none), set once the body is
-    whole.
+    whole. `passes`: its chunks are to be passed on as they come, so that `pass_on` reads it.
     """
 
-    __slots__ = ("_checked", "_extensions", "_held", "_left", "_state", "trailers")
+    __slots__ = ("_checked", "_extensions", "_held", "_left", "_passing", "_state", "passes", "trailers")
 
     ends_with_connection = False
 
@@ -83,7 +84,80 @@ class ChunkedBody:
         self._held = bytearray()  # an unfinished size line or trailer section
         self._checked = 0  # bytes of an unfinished size line that are known to be valid
         self._extensions = 0
+        self.passes = False
+        self._passing = False  # whether `pass_on` has begun
         self.trailers = b""
+
+    @property
+    def owed(self) -> int:
+        """The bytes that are missing of the chunk that was passed on last, its CRLF among them; 0 if it is whole."""
+        if not self._passing:
+            return 0
+        return self._left + 2 if self._state == _DATA else self._left if self._state == _CRLF else 0
+
+    def pass_on(self, data: bytes) -> tuple[bytes, int, bool, bytes]:
+        """Return the chunks in `data` to forward as they came, the bytes of payload in them, whether the body is whole,
+        and the bytes after it. Raises BadBody.
+
+        Extensions are left out; the last chunk and the trailers are left to `end_chunked`, once they are whole. A chunk
+        that `feed` has begun to read goes on as a chunk of its own. After the first call, `feed` is of no use.
+        """
+        parts: list[bytes] = []
+        at, size, payload = 0, len(data), 0
+        if not self._passing:
+            at = self._begin_passing(data, parts)
+        start = at  # what comes from here on is not among the parts yet
+        while at < size:
+            state = self._state
+            if state == _DATA:
+                step = min(self._left, size - at)
+                at += step
+                payload += step
+                self._left -= step
+                if not self._left:
+                    self._state, self._left = _CRLF, 2
+            elif state == _CRLF:
+                at = self._line_end(data, at)
+            elif state == _SIZE_LINE:
+                begun, at = at, self._plain_size_line(data, at)
+                if at == begun:
+                    parts.append(data[start:begun])
+                    start = at = self._size_line(data, at)
+                    if self._state == _DATA:
+                        parts.append(b"%x\r\n" % self._left)
+            elif state == _TRAILERS:
+                start = at = self._trailer_section(data, at)
+            else:
+                break
+        parts.append(data[start:at])
+        forwarded = parts[0] if len(parts) == 1 else b"".join(parts)
+        return forwarded, payload, self._state == _DONE, data[at:]
+
+    def _begin_passing(self, data: bytes, parts: list[bytes]) -> int:
+        """Begin to pass chunks on, at the place where the body is now: with a size line for what is missing of the
+        present chunk, if that is data. Return the offset in `data` from which on it is passed on.
+        """
+        if self._state == _CRLF:
+            at = self._line_end(data, 0)
+            self._passing = self._state != _CRLF
+            return at
+        self._passing = True
+        if self._state == _DATA:
+            parts.append(b"%x\r\n" % self._left)
+        return 0
+
+    def _plain_size_line(self, data: bytes, at: int) -> int:
+        """Read a size line without extensions, of a chunk with data, if one begins at `at`, and return the offset of
+        its end; else return `at`.
+        """
+        found = None if self._held else _PLAIN_SIZE(data, at)
+        if found is None:
+            return at
+        size = int(found[1], 16)
+        if not size:
+            return at
+        self._left, self._state = size, _DATA
+        return found.end()
 
     def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
         """Return the payload in `data`, whether the body is whole, and the bytes after it. Raises BadBody."""

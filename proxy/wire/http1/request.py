@@ -13,6 +13,7 @@ from typing import ClassVar
 from proxy.wire.authority import read_absolute, read_authority, read_connect
 from proxy.wire.errors import malformed
 from proxy.wire.field_names import (
+    CLOSE,
     FRAMING,
     KEEP_ALIVE,
     REQUEST_CUT,
@@ -47,7 +48,8 @@ class RequestHead(Head):
     keep_alive: bool      whether the app wants the connection kept open
     content_length: int | None
     chunked: bool         whether the body comes chunked
-    simple: bool          whether nothing is to be cut but `Connection: keep-alive`, and no field is redrive's own
+    simple: bool          whether nothing is to be cut but one Connection, keep-alive or close, and no field is
+                          redrive's own
     specials: dict[bytes, bytes]   the fields that the proxy acts on: lower-case name -> last value, in LOWER CASE
                           (b"" for Content-Length if compiled code read the head: heads share them, lengths differ)
     """
@@ -89,10 +91,10 @@ class RequestHead(Head):
             minor == b"1"
             and len(specials) == len(found)
             and REQUEST_SLOW.isdisjoint(specials)
-            and specials.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
+            and specials.get(b"connection", KEEP_ALIVE) in (KEEP_ALIVE, CLOSE)
             and (FRAMING.isdisjoint(specials) or self._is_plainly_framed(specials))
         ):
-            self.keep_alive = True
+            self.keep_alive = specials.get(b"connection") != CLOSE
             self.simple = REQUEST_MERELY_CUT.isdisjoint(specials)
         else:
             self._settle(found, minor)
@@ -113,7 +115,7 @@ class RequestHead(Head):
         self.chunked = like.chunked
         self._slow_path = None
         self.specials = like.specials
-        self.keep_alive = True
+        self.keep_alive = like.keep_alive
         self.simple = like.simple
         self._kept = None
         self.scanned = False

@@ -12,6 +12,7 @@ from proxy.wire.field_names import (
     ANSWER_KEYS,
     ANSWER_MERELY_CUT,
     ANSWER_SLOW,
+    CLOSE,
     FRAMING,
     KEEP_ALIVE,
     find_answer,
@@ -35,7 +36,7 @@ class ResponseHead(Head):
     content_length: int | None
     chunked: bool
     simple: bool          whether it is HTTP/1.1, final, may have a body, is framed by Content-Length or chunked, and
-                          nothing is to be cut but one `Connection: keep-alive`
+                          nothing is to be cut but one Connection, keep-alive or close
     specials: dict[bytes, bytes]   the fields that the proxy acts on: lower-case name -> last value, in LOWER CASE
                           (b"" for Content-Length if compiled code read the head: heads share them, lengths differ)
     """
@@ -73,10 +74,10 @@ class ResponseHead(Head):
             and code != 204
             and code != 304
             and ANSWER_SLOW.isdisjoint(specials)
-            and specials.get(b"connection", KEEP_ALIVE) == KEEP_ALIVE
+            and specials.get(b"connection", KEEP_ALIVE) in (KEEP_ALIVE, CLOSE)
             and reason is not None
         ):
-            self.keep_alive = True
+            self.keep_alive = specials.get(b"connection") != CLOSE
             self.simple = ANSWER_MERELY_CUT.isdisjoint(specials)
         else:
             self._settle(found, minor)
@@ -97,7 +98,7 @@ class ResponseHead(Head):
         self.specials = like.specials
         self.content_length = like.content_length
         self.chunked = like.chunked
-        self.keep_alive = True
+        self.keep_alive = like.keep_alive
         self.simple = like.simple
         return self
 

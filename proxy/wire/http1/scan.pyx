@@ -186,6 +186,7 @@ cdef struct Scanned:
     Edges edges
     long long length  # Content-Length; -1: none
     bint chunked
+    bint keep_alive
     bint simple
     int count  # how many of the names that matter came
     Special specials[MOST_SPECIALS]
@@ -305,6 +306,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     head.edges = Edges(at, 0, 0, 0, 0)
     head.length = -1
     head.chunked = False
+    head.keep_alive = True
     head.simple = True
     head.count = 0
     while True:
@@ -349,7 +351,9 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
         special.start = n
         special.stop = stop
         if name.does == CONNECTION:
-            if stop - n != 10 or not is_keep_alive(text + n):
+            if stop - n == 5 and is_option(text + n, "close", 5):
+                head.keep_alive = False
+            elif stop - n != 10 or not is_option(text + n, "keep-alive", 10):
                 return False
             head.edges.cut = line
             head.edges.cut_end = at
@@ -376,10 +380,10 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     return True
 
 
-cdef inline bint is_keep_alive(const unsigned char *at) noexcept:
+cdef inline bint is_option(const unsigned char *at, const char *option, int length) noexcept:
+    """Whether the octets at `at`, in any case, are this option, which is written in lower case."""
     cdef int n
-    cdef const char *option = "keep-alive"
-    for n in range(10):
+    for n in range(length):
         if LOWER[at[n]] != <unsigned char>option[n]:
             return False
     return True
@@ -496,7 +500,7 @@ cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_b
     head.chunked = scanned.chunked
     head.simple = scanned.simple
     head.minor = 1
-    head.keep_alive = True
+    head.keep_alive = scanned.keep_alive
     head.scanned = True
     head.edges = scanned.edges
     if said.authority is not None and text[method_end + 1] == 0x2F and not is_connect(text, method_end):
@@ -558,7 +562,7 @@ cpdef ResponseHead scan_answer(bytes data, ResponseHead last, Py_ssize_t header_
     head.chunked = scanned.chunked
     head.simple = scanned.simple
     head.minor = 1
-    head.keep_alive = True
+    head.keep_alive = scanned.keep_alive
     head.scanned = True
     head.edges = scanned.edges
     return head

@@ -1,0 +1,66 @@
+"""The framing of a body that is written in chunks: one chunk for each piece, or chunks as they came."""
+
+from __future__ import annotations
+
+import asyncio
+
+from proxy.wire.http1.body import chunk, end_chunked
+
+#: A piece of this size or more is framed without being copied.
+_LARGE = 4096
+
+
+def write_chunk(transport: asyncio.WriteTransport, data: bytes) -> None:
+    """Write data as one chunk; no data is no chunk, since an empty one would end the body."""
+    if len(data) < _LARGE:
+        transport.write(chunk(data))
+    else:
+        transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+
+
+class ChunkWriter:
+    """The framing of one body on a transport.
+
+    Law: a body that broke off never looks whole. Chunks that are passed on as they came may end in the middle, `owed`
+    bytes before their end (the CRLF counts); data from elsewhere fills such a chunk first, and a body does not end in
+    it.
+    """
+
+    __slots__ = ("_owed", "_transport")
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self._transport = transport
+        self._owed = 0
+
+    def write(self, data: bytes) -> None:
+        """Write more of the body."""
+        if self._owed:
+            data = self._fill(data)
+        write_chunk(self._transport, data)
+
+    def pass_on(self, chunks: bytes, owed: int) -> None:
+        """Write more of the body in chunks as they came (`ChunkedBody.pass_on`); `owed` bytes are missing of the last
+        one.
+        """
+        self._owed = owed
+        self._transport.write(chunks)
+
+    def finish(self, trailers: bytes) -> bool:
+        """Write the last chunk and the trailers; False, and nothing is written, if less came than a chunk has
+        promised.
+        """
+        if self._owed:
+            return False
+        self._transport.write(end_chunked(trailers))
+        return True
+
+    def _fill(self, data: bytes) -> bytes:
+        """Write as much of `data` as is missing of the chunk that was passed on last; return the rest."""
+        missing = max(self._owed - 2, 0)  # of the data, before the CRLF
+        self._transport.write(data[:missing])
+        if len(data) < missing:
+            self._owed -= len(data)
+            return b""
+        self._transport.write(b"\r\n"[2 - min(self._owed, 2) :])
+        self._owed = 0
+        return data[missing:]

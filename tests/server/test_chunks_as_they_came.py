@@ -1,0 +1,111 @@
+"""A chunked answer is passed on in the chunks in which it came; one that breaks off in a chunk never looks whole."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.front import NONE, Front, request, to
+from support.scripted import Step, Turn, Upstream
+
+from proxy.retry.policy import Resume
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\n" + CHUNKED
+PART = b'HTTP/1.1 206 Partial Content\r\nETag: "v1"\r\nContent-Range: bytes %d-19/20\r\n'
+BODY = bytes(range(97, 117))
+
+
+def in_pieces(*pieces: bytes, seen: list[asyncio.Event], head: bytes = HEAD) -> Step:
+    """An answer whose pieces are written one after the other, each once the app has read the one before; then its
+    connection ends, unless it is whole.
+    """
+
+    async def step(turn: Turn) -> None:
+        await turn.write(head)
+        for piece, event in zip(pieces, seen, strict=True):
+            await event.wait()
+            await turn.write(piece)
+        if not (pieces[-1].endswith(b"0\r\n\r\n") or b"\r\n0\r\n" in pieces[-1]):
+            turn.close()
+
+    return step
+
+
+async def body_of(front: Front, pieces: list[bytes], seen: list[asyncio.Event], end: bytes) -> bytes:
+    """The answer's body as it came to the app, up to `end`, or to the end of its connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    writer.write(request("GET", "/api/", host="127.0.0.1"))
+    await reader.readuntil(b"\r\n\r\n")
+    got = b""
+    try:
+        for event in seen:
+            event.set()
+            got += await reader.read(65536)
+        while not got.endswith(end):
+            data = await reader.read(65536)
+            assert data, "a FIN within an answer"
+            got += data
+    except ConnectionResetError:
+        return got + b"RST"
+    finally:
+        writer.transport.abort()
+    return got
+
+
+@pytest.mark.parametrize(
+    ("pieces", "came"),
+    [
+        ([b"5\r\nhello\r\n", b"003\r\nabc\r\n0\r\n\r\n"], b"5\r\nhello\r\n003\r\nabc\r\n0\r\n\r\n"),
+        ([b"a\r\n01234", b"56789\r\n1\r\nx\r\n0\r\n\r\n"], b"a\r\n0123456789\r\n1\r\nx\r\n0\r\n\r\n"),
+        ([b"1\r\nx\r\n", b"3;a=b\r\nabc\r\n0;c\r\nA: b\r\n\r\n"], b"1\r\nx\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n"),
+    ],
+    ids=["whole chunks", "a chunk in two pieces", "extensions and trailers"],
+)
+async def test_they_come_as_they_came(pieces: list[bytes], came: bytes) -> None:
+    seen = [asyncio.Event() for _ in pieces]
+    async with Upstream(in_pieces(*pieces, seen=seen)) as upstream, Front(to("api", upstream.url)) as front:
+        assert await body_of(front, pieces, seen, b"\r\n\r\n") == came
+
+
+@pytest.mark.parametrize(
+    "piece", [b"5\r\nhe", b"5\r\nhello", b"5\r\nhello\r", b"5\r\nhello\r\n3", b"5\r\nhello\r\n3\r\n"]
+)
+async def test_one_that_breaks_off_ends_with_a_reset(piece: bytes) -> None:
+    seen = [asyncio.Event()]
+    policy = {"strategy": NONE}
+    async with Upstream(in_pieces(piece, seen=seen)) as upstream, Front(to("api", upstream.url, **policy)) as front:
+        got = await body_of(front, [piece], seen, b"0\r\n\r\n")
+        assert got.endswith(b"RST")
+        assert piece.startswith(got.removesuffix(b"RST"))
+
+
+async def test_what_breaks_the_grammar_ends_with_a_reset() -> None:
+    pieces = [b"5\r\nhello\r\n", b"1\r\nab\r\n0\r\n\r\n"]
+    seen = [asyncio.Event() for _ in pieces]
+    async with Upstream(in_pieces(*pieces, seen=seen)) as upstream, Front(to("api", upstream.url)) as front:
+        assert await body_of(front, pieces, seen, b"0\r\n\r\n") == b"5\r\nhello\r\nRST"
+
+
+async def test_an_answer_that_goes_on_elsewhere_fills_its_last_chunk() -> None:
+    """Whatever was passed on of a chunk when it broke, the app reads the body and its end."""
+    whole = b"8\r\n" + BODY[:8] + b"\r\nc\r\n" + BODY[8:] + b"\r\n"
+    for cut in range(1, len(whole) - 2):  # of what is whole but for its end, nothing is asked for again
+        seen = [asyncio.Event()]
+        begins = in_pieces(whole[:cut], seen=seen, head=PART % 0 + CHUNKED)
+
+        async def goes_on(turn: Turn) -> None:
+            first = int((turn.request.one("range") or "").removeprefix("bytes=").partition("-")[0])
+            await turn.write(PART % first + b"Content-Length: %d\r\n\r\n" % (20 - first) + BODY[first:])
+
+        policy = {"resume": Resume(wait=30.0)}
+        async with (
+            Upstream(begins, goes_on) as upstream,
+            Front(to("api", upstream.url, **policy)) as front,
+            front.app() as app,
+        ):
+            app.send(request("GET", "/api/", "Range: bytes=0-19", host="127.0.0.1"))
+            await upstream.until(1)
+            seen[0].set()
+            reply = await app.read()
+            assert (reply.status, reply.body) == (206, BODY), cut

@@ -1,0 +1,96 @@
+"""Chunks that are passed on as they came: the same body as one that is framed again, refused where that is refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from wire_cases import BAD_BODIES, CHUNKED_BODIES, read_chunked
+
+from proxy.wire.errors import BadBody
+from proxy.wire.http1.body import EXTENSIONS, ChunkedBody, chunk, end_chunked
+
+
+def forwarded(packets: list[bytes], framed_again: int) -> tuple[bytes, int, ChunkedBody, bytes] | None:
+    """What is forwarded of a body, of whose packets the first ones are framed again and the others passed on; the bytes
+    of payload, the reader, and the bytes after the body. None if it was refused.
+    """
+    body = ChunkedBody()
+    written, payload = b"", 0
+    for index, packet in enumerate(packets):
+        try:
+            if index < framed_again:
+                some, done, behind = body.feed(packet)
+                written += chunk(some)
+                payload += len(some)
+            else:
+                some, size, done, behind = body.pass_on(packet)
+                written += some
+                payload += size
+        except BadBody:
+            return None
+        if done:
+            return written + end_chunked(body.trailers), payload, body, behind + b"".join(packets[index + 1 :])
+    return written, payload, body, b""
+
+
+def cut(data: bytes, seed: int) -> list[bytes]:
+    """The data in up to five packets, or byte by byte."""
+    random = Random(seed)
+    if not seed:
+        return [data[at : at + 1] for at in range(len(data))]
+    edges = [0, *sorted(random.randrange(len(data)) for _ in range(seed % 5)), len(data)]
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+@pytest.mark.parametrize("case", CHUNKED_BODIES)
+def test_it_is_the_same_body(case: str) -> None:
+    data, payload, trailers, behind = CHUNKED_BODIES[case]
+    for seed in range(60):
+        packets = cut(data, seed)
+        for framed_again in range(min(len(packets), 12) + 1):
+            found = forwarded(packets, framed_again)
+            assert found is not None
+            assert found[1] == len(payload)
+            assert (found[2].trailers, found[3]) == (trailers, behind)
+            assert read_chunked([found[0]]) == (payload, trailers, b"")
+
+
+@pytest.mark.parametrize("case", BAD_BODIES)
+def test_what_is_refused_is_refused(case: str) -> None:
+    for seed in range(60):
+        packets = cut(BAD_BODIES[case], seed)
+        for framed_again in range(min(len(packets), 12) + 1):
+            assert forwarded(packets, framed_again) is None
+
+
+def test_what_is_whole_and_plain_is_not_copied() -> None:
+    body = ChunkedBody()
+    for packet in (b"4000\r\n" + b"x" * 100, b"x" * 5000, b"x" * (0x4000 - 5100) + b"\r\n2\r\nab\r\n1\r\n"):
+        assert body.pass_on(packet)[0] is packet
+
+
+def test_a_body_that_breaks_off_says_what_its_last_chunk_owes() -> None:
+    """Whoever reads what was passed on misses as much of its last chunk."""
+    data = b"3\r\nabc\r\n5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n"
+    for end in range(len(data)):
+        for framed_again in (0, 1):
+            found = forwarded([data[:1], data[1:end]], framed_again)
+            assert found is not None
+            assert (found[0].endswith(b"0\r\nA: b\r\n\r\n")) is (end >= len(data))
+            reader = ChunkedBody()
+            reader.pass_on(found[0])
+            assert reader.owed == found[2].owed
+            filled = ChunkedBody()
+            filled.pass_on(found[0] + (b"z" * 8)[: max(found[2].owed - 2, 0)] + b"\r\n"[2 - min(found[2].owed, 2) :])
+            assert filled.owed == 0
+
+
+def test_extensions_are_left_out_and_bounded() -> None:
+    line = b"1;" + b"x" * 1023 + b"\r\na\r\n"
+    most = EXTENSIONS // 1024
+    found = forwarded([line * most, b"0\r\n\r\n"], 0)
+    assert found is not None
+    assert found[0] == b"1\r\na\r\n" * most + b"0\r\n\r\n"
+    assert forwarded([line * most, b"1;\r\na\r\n"], 0) is None
