@@ -352,7 +352,7 @@ class Policies:
         `auto`: the endpoint if there are several, unless limits belong to an account: the policy has credentials, or a
         pack of a provider that limits accounts (contract, section 5).
         """
-        said, several = typed["pushback"]["of"], len({each.label for each in place.shares}) > 1
+        said, several = typed["pushback"]["of"], len({each.label for each in place.endpoints}) > 1
         if said == "endpoint" and not several:
             message = "endpoint needs a url that lists two or more different host:port"
             self._problems.add(tree.sub("pushback").values_at["of"], (*path, "pushback", "of"), message)

@@ -594,3 +594,21 @@ def test_via_is_on_and_off_for_an_upstream_or_a_route(tmp_path: Path) -> None:
     plain, without = found["plain"], found["without"]
     assert (plain.policy.via, plain.routes[0].policy.via) == (True, False)
     assert (without.policy.via, without.routes[0].policy.via) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("urls", "of"),
+    [
+        ("http://a.test", "upstream"),
+        ("[http://a.test, http://b.test]", "endpoint"),
+        ("[http://a.test, http://a.test:81]", "endpoint"),
+        ("[http://a.test/one, http://a.test/two]", "upstream"),  # one server: its limit is not got round by a path
+        ("[http://a.test, http://A.test:80]", "upstream"),
+    ],
+)
+def test_a_pushback_is_an_endpoints_own_word_if_there_are_several_hosts_or_ports(
+    tmp_path: Path, urls: str, of: str
+) -> None:
+    assert policy(settings(tmp_path, f"upstreams:\n  a: {{url: {urls}}}\n"), "a").pushback.of == of
+    written = loaded(tmp_path, f"upstreams:\n  a: {{url: {urls}, pushback: {{of: endpoint}}}}\n")
+    assert bool(lines(tmp_path, written)) == (of == "upstream")
