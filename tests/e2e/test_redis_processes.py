@@ -89,6 +89,43 @@ async def test_two_sidecars_pay_from_one_bucket(tmp_path: Path, server: RedisSer
         assert await metric(session, one, "redrive_redis_up") == 1
 
 
+#: (Measured with twenty sidecars and 290 retries, too: docs/guides/fleet.md, "Sizing".)
+SIDECARS, RETRIES, CALLERS = 5, 60, 3
+
+
+async def test_a_quota_that_is_small_for_its_fleet_refuses_no_retry(tmp_path: Path, server: RedisServer) -> None:
+    """A full bucket of ten prices: where each process kept a piece of it, most retries were refused."""
+    seen: set[str] = set()
+
+    async def fails_once(turn: Turn) -> None:
+        target = turn.request.target
+        await turn.write(answer(200 if target in seen else 503))
+        seen.add(target)
+
+    async with Upstream(fails_once) as upstream, contextlib.AsyncExitStack() as stack:
+        text = CONFIG.format(redis=server.url, upstream=upstream.url, more="", on_outage="deny")
+        text = text.replace("capacity: 20", "capacity: 50").replace("20ms, max: 20ms", "100ms, jitter: none")
+        text = text.replace("defaults:\n", "defaults:\n  concurrency: off\n")
+        fleet = []
+        for number in range(SIDECARS):
+            folder = tmp_path / f"{number}"
+            folder.mkdir()
+            fleet.append(await stack.enter_async_context(Redrive(folder, text)))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        numbers, results = iter(range(RETRIES)), list[int]()
+
+        async def caller() -> None:
+            for number in numbers:
+                async with session.get(f"{fleet[number % SIDECARS].url}/u/{number}") as answered:
+                    results.append(answered.status)
+
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        assert results == [200] * RETRIES
+        async with asyncio.timeout(20):
+            while await level(session, fleet[0]) != 50:
+                pass  # each look is a request to the process
+
+
 async def test_workers_are_lease_holders_and_their_parent_shows_the_level(tmp_path: Path, server: RedisServer) -> None:
     async with (
         Upstream(answer(503)) as upstream,

@@ -53,6 +53,21 @@ async def test_a_process_has_one_connection(own_redis: RedisServer, sidecars: Ma
     assert len(await connected(own_redis)) == 3
 
 
+async def test_calls_that_come_while_it_connects_make_no_second_connection(
+    own_redis: RedisServer, sidecars: Make
+) -> None:
+    """One that is forgotten would stay open, and its reader would be destroyed while it waits."""
+    one = sidecars(own_redis, clock=asyncio.get_running_loop().time, timeout=2.0)
+    opening = asyncio.create_task(one.store.open())
+    await asyncio.sleep(0)  # it has begun
+    answered = asyncio.create_task(granted(one))
+    looked = asyncio.create_task(one.store.look())
+    assert await answered
+    await asyncio.wait({opening, looked})
+    assert len(await connected(own_redis)) == 1
+    assert one.notices == []
+
+
 async def test_an_older_server_has_two(sidecars: Make) -> None:
     server = RedisServer("--rename-command", "HELLO", "")
     try:

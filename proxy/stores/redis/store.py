@@ -73,7 +73,7 @@ class RedisStore(Batches):
         self._timer: asyncio.TimerHandle | None = None
         self._trip: asyncio.Task[None] | None = None
         self._was_late = False
-        self._running = False
+        self._running = self._opening = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def send(self, command: Command) -> None:
@@ -85,11 +85,13 @@ class RedisStore(Batches):
 
     async def open(self, within: float = CONNECTING) -> None:
         """Begin: connect to Redis within so many seconds, or go on without it."""
-        self._running = True
+        self._running = self._opening = True
         try:
             await self._within(self.reach(), within)
         except Exception as error:
             self._lost(self._clock(), _because(error))
+        finally:
+            self._opening = False
         self._plan()
 
     def replaced(self) -> None:
@@ -134,7 +136,7 @@ class RedisStore(Batches):
 
     def _plan(self) -> None:
         """Set the timer for the next message that is due, or for the next try to reach Redis."""
-        if not self._running or self._trip is not None:
+        if not self._running or self._opening or self._trip is not None:
             return
         at = -math.inf if self._beside and not self.out else self._next
         if at == math.inf or (self._timer is not None and self._timer_at <= at):
@@ -211,6 +213,9 @@ class RedisStore(Batches):
         except BaseException:
             await client.close()
             raise
+        if self.client is not None:  # another has connected meanwhile, for a page that shows levels
+            await client.close()
+            return
         self.client = client
         client.ended = lambda: self._cut(client)
 
