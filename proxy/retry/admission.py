@@ -1,7 +1,7 @@
 """Admission: a call at the gates (what it asks, what it holds, when it asks again), and the payment for an attempt.
 
 The cooldown is asked first, then the rate, then the adaptive limiter, then the circuit breakers, and last for a place
-among the attempts that may be under way. Whatever is held there is left again by `leave`, and by nothing else.
+among the attempts that may be under way. A call leaves the queues of all gates by `leave`, and by nothing else.
 
 Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place in the
 waiting room, a hedge within `extra`, the place of a breaker's probe) is either sent with the attempt or given back,
@@ -83,8 +83,8 @@ class Payment:
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str, waiter: Admission | None = None) -> bool:
-        """Take a place in the waiting room, in exchange for the place that the call has there, if any; False if there
-        is none. `place`: "backoff" or "held", the reason for the wait; `waiter`: the call that a gate holds.
+        """Take a place in the waiting room, in exchange for the place that the call has there, if any; False if the
+        room is full. `place`: "backoff" or "held", the reason for the wait; `waiter`: the call that a gate holds.
         """
         if self._place != place:
             self.leave_room()
@@ -201,8 +201,8 @@ class Payment:
                     gate.settle(now, unused)
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place under the concurrency limit, unless the attempt has one. Returns `now`, the time to ask again,
-        or REJECTED, as `Places.ask` does.
+        """Take a place under the concurrency limit, unless the attempt has one. Returns `now` if it has one; else the
+        time to ask again, or REJECTED if the call may not wait under the limit's `rules`.
         """
         if self._under_way is not None:
             return now
@@ -404,9 +404,9 @@ class Admission:
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
         """Ask the gates for the attempt in turn: cooldown, rate, limiter, breakers, places. Returns the time at which
-        it may be sent, None, and the gate that holds it; or, if it is refused, a time, the outcome, and the reason.
-        Tokens and places that the gates grant go into the payment. `first`: the attempt is the call's first; `waits`:
-        it may wait for a place.
+        it may be sent, None, and the gate that holds it; or, if it is refused, a time that is of no use, the outcome,
+        and the reason. Tokens and places that the gates grant go into the payment. `first`: the attempt is the call's
+        first; `waits`: it may wait for a place.
         """
         if self.caller.ousted == "room":
             if self.held_by != "ahead":
@@ -445,7 +445,8 @@ class Admission:
         self, payment: Payment, places: Places, now: float, *, waits: bool
     ) -> tuple[float, Outcome | None, str]:
         """Ask for a place under the concurrency limit, the last gate. The time at which a place becomes free can't be
-        known, so a call waits up to its deadline. `waits`: it may wait. Returns as `ask` does.
+        known, so a call waits up to its deadline. `waits`: it may wait. Returns the time at which the attempt may be
+        sent, the outcome that refuses it or None, and the gate or the reason (see `ask`).
         """
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # places exist only with such rules
@@ -461,7 +462,8 @@ class Admission:
 
     def _ask_governor(self, now: float) -> tuple[float, Outcome | None, str]:
         """Ask the governor whether the call may be sent: it is refused if the governor would hold it for too long.
-        Returns as `ask` does.
+        Returns the time at which the call may be sent, the outcome that refuses it or None, and what holds it or the
+        reason (see `ask`).
         """
         governor, rules, caller = self.scope.governor, self.policy.pushback, self.caller
         came = self not in governor
@@ -498,9 +500,9 @@ class Admission:
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
-        """Whether the governor's queue has no room for this call, which has just come (`came`) or lost its place to a
-        call of a higher priority. If a call of a lower priority than this one's waits, the newest of the lowest is
-        refused to make room.
+        """Whether the governor's queue, whose size is bounded by `auto`, has no room for this call, which has just come
+        (`came`) or lost its place to a call of a higher priority. If a call of a lower priority than this one's waits,
+        the newest of the lowest is refused to make room.
         """
         if self.caller.ousted == "limit":
             return True

@@ -102,7 +102,7 @@ class _Refill:
         self._used = self._whole_in = 0.0  # of the report that others are compared with
 
     def learn(self, said: ReportedLimit) -> None:
-        """Learn from a report that does not name a window."""
+        """Learn from the report `said`, which does not name a window."""
         if said.limit is None or said.remaining >= said.limit:
             return
         used, whole_in = said.limit - said.remaining, said.reset
@@ -323,9 +323,9 @@ class Ahead:
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
     def heard(self, note: SentNote, said: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
-        """Take in the limits that an answer reports. `note`: the note of the answered attempt, which was sent at
-        `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an attempt with it has succeeded,
-        so that no app can fill the memory with invented keys.
+        """Take in the limits that an answer reports (`said`). `note`: the note of the answered attempt, which was sent
+        at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an attempt with it has
+        succeeded, so that no app can fill the memory with invented keys.
         """
         whose, account, spent = note.whose, note.account, note.spent
         account.succeeded = account.succeeded or well

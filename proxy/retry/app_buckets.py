@@ -22,8 +22,8 @@ _LOW = RANKS["low"]
 
 
 def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
-    """Make a bucket for this definition, with parts for apps if it names some. The arguments are those of
-    `make_bucket`.
+    """Make a bucket for this definition, with parts for apps if it names some. `instead_of`: the bucket that the new
+    one replaces, None for none; `now`: seconds, minus infinity to begin the bucket's time when it is first used.
     """
     if isinstance(spec, QuotaSpec) and has_parts(spec):
         return PartedQuota(spec, instead_of=instead_of, now=now)
@@ -95,7 +95,7 @@ class PartedQuota(QuotaBucket):
         return self.parts.available(place, self.level(now), now, low=low)
 
     def affords_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Whether `take_for` with the same arguments would succeed now."""
+        """Whether the app with the number `place` may spend the price now. `low`: its call has low priority."""
         return not price or self.parts.affords(place, price, self.level(now), now, low=low)
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
@@ -158,14 +158,16 @@ class SpentByApps(Protocol):
         """Whether the app with the number `place` could take the price now. `low`: its call has low priority."""
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `place` may spend; False if that is too little."""
+        """Take the price from what the app with the number `place` may spend; False if that is too little. `low`: its
+        call has low priority.
+        """
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
         """Put back tokens that the app with the number `place` earned, or got back."""
 
     def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the own retry of the app with the number `place`. Returns the tokens that were
-        taken.
+        """Charge a call that is the own retry of the app with the number `place`. `low`: the call has low priority.
+        Returns the tokens that were taken.
         """
 
     def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:

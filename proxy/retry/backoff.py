@@ -117,7 +117,7 @@ class WaitSeries:
         return max(pushback, backoff)
 
     def backoff(self, n: int, throttled: bool) -> float:
-        """The backoff before retry n, in seconds."""
+        """The backoff before retry n, in seconds. `throttled`: the failure was throttling."""
         spec = self.strategy.backoff
         draw = self.rng.random() if needs_draw(spec) else 0.0
         return delay(spec, n, draw, throttling=throttled, previous=self.previous)
@@ -153,7 +153,9 @@ class ExponentialRetryBackoffStrategy:
 
     @classmethod
     def of(cls, backoff: Backoff, random: Callable[[], float] | None = None) -> ExponentialRetryBackoffStrategy:
-        """Make a strategy from a definition."""
+        """Make a strategy from the definition `backoff`. `random`: returns the draws from [0, 1), None for the default
+        source.
+        """
         strategy = cls(random=random)
         strategy.backoff = backoff
         return strategy
@@ -163,8 +165,8 @@ class ExponentialRetryBackoffStrategy:
     ) -> float:
         """Seconds before retry `retry_attempt` (1, 2, ...); 0 for attempt 0.
 
-        `previous`: the backoff before this one, for decorrelated jitter. `throttling`: whether the last failure was
-        one.
+        `previous`: the backoff before this one, for decorrelated jitter. `throttling`: whether the last failure was a
+        throttling.
         """
         if retry_attempt < 1:
             return 0.0

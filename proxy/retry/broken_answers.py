@@ -47,7 +47,7 @@ def may_break(policy: Policy, request: Request) -> bool:
 
 def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:
     """Whether this success is one that may be kept until it is whole: no stream, no upgrade, and no partial answer
-    (206) that is longer than what is kept.
+    (206) that is longer than what is kept. `answers`: the policy's bounds on such answers.
     """
     media = media_type(reply)
     if media in _STREAMING or is_grpc_media(media) or reply.status == 101:

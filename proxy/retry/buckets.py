@@ -195,8 +195,8 @@ class QuotaBucket(Bucket):
         self._level = min(self.capacity, self.level(now) + price)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Put back what the last retry paid or, after a success at the first attempt, the refund; with `flat_refund`
-        every success earns the refund only.
+        """Put back what the last retry paid (`last_price`) or, after a success at the first attempt (None), the refund;
+        with `flat_refund` every success earns the refund only.
         """
         if self._level >= self.capacity:  # nearly always the case
             return
@@ -331,7 +331,7 @@ class BudgetBucket(Bucket):
         """Do nothing: a budget grows when calls begin, not when they succeed."""
 
     def charge_app_retry(self, now: float) -> float:
-        """Count one more retry, whether the budget has room for it or not."""
+        """Count one more retry, whether the budget has room for it or not. Returns 1: the tokens that were taken."""
         self._retries.add(now)
         self._last_second.add(now)
         return 1.0

@@ -82,7 +82,7 @@ class Caller:
         return self._lost_route
 
     def lost_path(self) -> bytes:
-        """The name of the group of callers of this route, method and path, as far as `timed_route` tells paths apart;
+        """The name of the group of callers of this route, method and path, of which only the first two segments count;
         the same as `lost_route` for gRPC, and for a request without a path.
         """
         if not self._lost_path:
@@ -92,7 +92,7 @@ class Caller:
         return self._lost_path
 
     def has_path(self) -> bool:
-        """Whether `lost_path` is another group than `lost_route`, because the path counts."""
+        """Whether `lost_path` is another group than `lost_route`, because the request has a path and is no gRPC call."""
         request = self.request
         return request.path.startswith("/") and not (request.method == "POST" and request.is_grpc)
 

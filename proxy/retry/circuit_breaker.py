@@ -2,7 +2,8 @@
 
 An attempt counts when its class is known: at the head of an answer that goes to the app (or at the part of the body
 that the policy looks at), or at the end of an attempt that fails. The classes transient and timeout are signs that the
-endpoint is ill; throttling is none, nor is an unnamed failure, and a cancelled attempt does not count at all.
+endpoint is ill; throttling is none, nor is a failure that no rule, dialect or list names, and a cancelled attempt does
+not count at all.
 
 While closed, the breaker counts the attempts that ended within the window, and judges at each end. While open, it lets
 no call pass, except one at a time as a probe once its time is over; so no other attempt that ends meanwhile counts. A
@@ -89,7 +90,7 @@ class CircuitBreaker:
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
         """Count as ill an attempt, sent at `sent`, that was counted as healthy when its head came: a bad gRPC status
-        came after its messages. Returns as `ended` does.
+        came after its messages. Returns True if that opened the breaker, else None.
         """
         if self.is_open or sent < self._forgotten:
             return None

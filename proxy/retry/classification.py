@@ -177,7 +177,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 
 def _error_inside(rules: Classify, request: Request, reply: Reply, body: bytes, inside: ErrorsInside) -> Verdict:
     """The verdict on an error in a success's body: the same as on an answer that had the error's own status and this
-    body.
+    body. `inside`: the kind of errors that may be there.
     """
     verdict = classify(rules, request, Reply(inside.status, reply.fields, early=reply.early), body)
     assert not isinstance(verdict, NeedsBody)  # the body was passed
@@ -401,8 +401,9 @@ KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
-    """Whether the own client of any dialect in `rules` would repeat the call after this end, and would do so even if
-    its provider could not recognize the repeat; the end may be that of an attempt at another upstream.
+    """Whether the own client of any dialect in `rules` would repeat the call after this end (`verdict`: its class), and
+    would do so even if its provider could not recognize the repeat; the end may be that of an attempt at another
+    upstream.
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)

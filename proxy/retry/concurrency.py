@@ -68,11 +68,11 @@ class Places:
         self._gives = False  # there may have been more places for this process
 
     def join(self, fleet: FleetPlaces) -> None:
-        """Share the places with other machines from now on."""
+        """Share the places with other machines from now on, by the link `fleet`."""
         self._fleet = fleet
 
     def allot(self, share: float, *, now: float, until: float = _NEVER) -> None:
-        """Set how many places this process may use, up to the time `until` (seconds)."""
+        """Set how many places this process may use (`share`), up to the time `until` (seconds)."""
         self.share, self._share_until = share, until
         gave, self._gives = self._gives, self._fleet is not None and self._fleet.may_give
         if gave and not self._gives:
@@ -157,7 +157,7 @@ class Places:
         self._offer(now)
 
     def resize(self, most: int, now: float) -> None:
-        """Change the number of places. A call that has one keeps it."""
+        """Change the number of places to `most`. A call that has one keeps it."""
         if most != self.most:
             self.most = most
             self._offer(now)

@@ -110,7 +110,7 @@ class Ends(Generic[N]):
         self._heap: list[tuple[float, N]] = []
 
     def add(self, name: N, until: float) -> None:
-        """Add a name that is not in the queue."""
+        """Add a name that is not in the queue. `until`: when what the name stands for ends (seconds)."""
         heapq.heappush(self._heap, (until, name))
 
     def pop(self, until_of: Callable[[N], float | None]) -> tuple[float, N] | None:

@@ -54,18 +54,20 @@ class Roster:
         self._until: dict[str, float] = {}
 
     def aside_until(self, digest: str) -> float:
-        """The time until which this credential is put aside (seconds, the callers' clock)."""
+        """The time until which the credential with this hash (`digest`) is put aside (seconds, the callers' clock)."""
         return self._until.get(digest, -_NEVER)
 
     def put_aside(self, digest: str, now: float) -> bool:
-        """Put this credential aside. Returns False if it was aside already, so that only its time is prolonged."""
+        """Put the credential with this hash (`digest`) aside. Returns False if it was aside already, so that only its
+        time is prolonged.
+        """
         before = self.aside_until(digest)
         self._until[digest] = now + ASIDE
         return before <= now
 
     def put_aside_for(self, digest: str, until: float) -> None:
-        """Put this credential aside up to the time `until` (seconds), unless it is put aside for longer already:
-        another machine found that the upstream refuses it.
+        """Put the credential with this hash (`digest`) aside up to the time `until` (seconds), unless it is put aside
+        for longer already: another machine found that the upstream refuses it.
         """
         self._until[digest] = max(self.aside_until(digest), until)
 

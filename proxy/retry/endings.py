@@ -96,7 +96,9 @@ def _deliver_held(call: CallState, failure: Failure, no: Outcome) -> Actions:
 
 
 def _answer(call: CallState, no: Outcome, now: float, why: str) -> Actions:
-    """End the call with the outcome `no` by answering the app with the proxy's own answer."""
+    """End the call with the outcome `no` by answering the app with the proxy's own answer. `why`: the reason, for
+    people.
+    """
     held_back = no is Outcome.OUTAGE or (no is Outcome.OVERLOADED and call.upcoming.found_limit)
     fault = call.failure.fault if call.failure is not None and not held_back else None
     left, status = call.upcoming.retry_after(no, now)

@@ -48,14 +48,14 @@ class Choice:
     turn: Sequence[int] = ()
 
     def ended(self, ill: bool, sent: float, now: float) -> bool | None:
-        """Report to the breaker the class of the attempt, which was sent at `sent`. Returns as `CircuitBreaker.ended`
-        does.
+        """Report to the breaker the class of the attempt, which was sent at `sent`. `ill`: the class is a sign that the
+        endpoint is ill. Returns True if that opened the breaker, False if it closed it, None if neither.
         """
         return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
         """Report to the breaker that the attempt, sent at `sent`, has failed, though it was reported as healthy when
-        its head came. Returns as `CircuitBreaker.ended` does.
+        its head came. Returns True if that opened the breaker, else None.
         """
         return None if self.breaker is None else self.breaker.turned_ill(sent, now)
 
@@ -117,11 +117,15 @@ class Endpoints:
         return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
 
     def best(self, able: Sequence[int], avoid: Collection[int], now: float, *, least: bool = False) -> int:
-        """The endpoint to use, of those in `able`. `avoid`: endpoints to use only if no other is left."""
+        """The endpoint to use, of those in `able`. `avoid`: endpoints to use only if no other is left; `least`: prefer
+        those with the fewest attempts under way.
+        """
         return self._best(able, avoid, now, least)[0]
 
     def choose_any(self, avoid: Collection[int], now: float, *, least: bool = False) -> Choice:
-        """Choose as `choose` does, but without asking the circuit breakers (`mode: observe` and `off`)."""
+        """Choose the endpoint of an attempt without asking the circuit breakers (`mode: observe` and `off`). `avoid`:
+        the endpoints to use only if no other is left; `least`: choose the one with the fewest attempts under way.
+        """
         index, here = self._best(range(len(self.shares)), avoid, now, least)
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
 

@@ -24,7 +24,7 @@ def inside_of(rules: Classify, request: Request, reply: Reply) -> ErrorsInside |
 
 
 def is_error(inside: ErrorsInside, reply: Reply, body: bytes) -> bool:
-    """Whether a body, or its beginning, has the root element of an error."""
+    """Whether a body, or its beginning, has the root element of an error of the kind `inside`."""
     return root_of(decoded(body, coding_of(reply.fields))) == inside.root
 
 

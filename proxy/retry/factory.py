@@ -36,14 +36,18 @@ class Factory:
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         """The bucket of this key and definition. The key is (upstream, strategy definition, scope value), or "" and the
-        name of a bucket that `buckets:` defines.
+        name of a bucket that `buckets:` defines. `before`: the bucket that this process has had under the key, whose
+        level is taken over, None for none.
         """
         if before is not None and before.spec == spec:
             return before
         return make_app_bucket(spec, instead_of=before, now=now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The rate bucket of this key and definition. The key is as in `bucket`."""
+        """The rate bucket of this key and definition. The key is (upstream, strategy definition, scope value), or ""
+        and the name of a bucket that `buckets:` defines. `before`: the bucket that this process has had under the key,
+        whose level is taken over, None for none.
+        """
         if before is not None and before.spec == spec:
             return before
         return RateBucket(spec, instead_of=before, started=now)
@@ -59,7 +63,9 @@ class Factory:
         return Hedges()
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
-        """The circuit breaker of this key (upstream, endpoint's label) and definition."""
+        """The circuit breaker of this key (upstream, endpoint's label) and definition. `before`: the breaker that this
+        process has had under the key, None for none.
+        """
         return before if before is not None and before.spec == spec else CircuitBreaker(spec)
 
     def governor(self, upstream: str, value: str) -> Governor:
@@ -90,7 +96,7 @@ class Factory:
         """
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to observing processes that calls still use this scope."""
+        """Report to observing processes that calls still use the scope value `value` of this upstream."""
 
     def forget(self, upstream: str, value: str) -> None:
         """Note that this process has forgotten the governor of this upstream and scope value."""

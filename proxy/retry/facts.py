@@ -46,7 +46,7 @@ def grpc_status_of_http(status: int) -> int:
 
 class Class(StrEnum):
     """The class of an attempt's end, on which the policy decides. `retryable`: whether such an end may be followed by a
-    retry, as is so of the first three classes.
+    retry, as is so of transient, throttling and timeout only.
     """
 
     TRANSIENT = "transient"
@@ -393,6 +393,8 @@ class Failure:
 
     @property
     def price_class(self) -> Class:
-        """The class by which a retry after this failure is priced: an unnamed failure is priced as a transient one."""
+        """The class by which a retry after this failure is priced: a failure that no rule, dialect or list names is
+        priced as a transient one.
+        """
         cls = self.verdict.cls
         return cls if cls.retryable else _TRANSIENT

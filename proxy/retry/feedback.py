@@ -120,8 +120,8 @@ def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: floa
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
     """Report the attempt `flight`, whose answer is delivered to the app. The attempt's endpoint learns that it was
-    reached; hedging learns the time until the first byte of the answer, for its percentile. `upcoming`: the call's next
-    attempt, by which both are reached.
+    reached; hedging learns the time until the first byte of the answer, for its percentile. `state`: the attempts in
+    flight; `upcoming`: the call's next attempt, by which both are reached.
     """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":
@@ -179,7 +179,7 @@ def _is_ill(failure: Failure) -> bool:
 
 def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
     """Report to the observers that the answer to the failed attempt `flight` began a cooldown, which holds the group of
-    callers named `group`.
+    callers named `group`. `upcoming`: the call's next attempt, by which the observers are reached.
     """
     pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
     assert pushback.cooldown is not None and failure.status is not None

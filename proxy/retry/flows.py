@@ -84,7 +84,7 @@ class SequentialFlow:
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
         """Whether a 421 is followed by an attempt on a connection of its own. A call gets one such attempt, unless a
-        rule classed the 421 as fatal or as a success.
+        rule classed the 421 as fatal or as a success (`verdict`).
         """
         if verdict.cls in (Class.SUCCESS, Class.FATAL):
             return False
@@ -208,7 +208,9 @@ class SequentialFlow:
         return self.admit(call, Next(now), now)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with the outcome `no`, since the attempt that was waited for is not sent."""
+        """End the call with the outcome `no`, since the attempt that was waited for is not sent. `why`: the reason, for
+        people.
+        """
         return self.withdraw(call, no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
@@ -260,8 +262,8 @@ class SequentialFlow:
         return (WakeAt(at),)
 
     def wait(self, call: CallState, planned: Next, now: float, place: str = "backoff") -> Actions:
-        """Wait for an attempt that is due later. If no attempt is in flight, the call takes a place in the waiting
-        room; `place` is the reason, "backoff" or "held".
+        """Wait for the attempt `planned`, which is due later. If no attempt is in flight, the call takes a place in the
+        waiting room; `place` is the reason, "backoff" or "held".
         """
         if not call.flies():
             call.state = planned
@@ -272,7 +274,7 @@ class SequentialFlow:
 
     def withdraw(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no` although an attempt was granted: the attempt is not sent, and its payment
-        is given back.
+        is given back. `why`: the reason, for people.
         """
         call.upcoming.give_back(now)
         if call.attempts > call.earlier:
@@ -304,7 +306,9 @@ def explain_no(call: CallState, no: Outcome, failure: Failure, now: float, deliv
 def note_no(
     call: CallState, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False
 ) -> None:
-    """Record the last attempt, and in words why no other follows it; `no` is the outcome that refuses one."""
+    """Record the last attempt, and in words why no other follows it; `no` is the outcome that refuses one; `delivered`:
+    the attempt's answer went to the app.
+    """
     why = explain_no(call, no, failure, now, delivered)
     call.note(flight, now, no.value, failure, call.reply).why = why
 
@@ -348,8 +352,9 @@ class ObservedFlow(PassiveFlow):
     __slots__ = ()
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Find out whether a retry would have been granted, with the shadow bucket, and note that in the record.
-        Returns the outcome that refuses it, since no retry is sent in this mode.
+        """Find out whether a retry would have been granted, with the bucket that only this mode uses, and note that in
+        the record. `on`: the failure is retryable. Returns the outcome that refuses it, since no retry is sent in this
+        mode.
         """
         plan, upcoming = self.sequential(call), call.upcoming
         real = plan.after_failure(call, failure, now, on, True)

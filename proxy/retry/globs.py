@@ -40,8 +40,8 @@ def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
 
 
 def _beginning(segments: list[str], within: str, end: str) -> str:
-    """The regular expression of consecutive segments of a glob, which begin at the present place in the path; `end` is
-    the expression that follows the last one.
+    """The regular expression of consecutive segments of a glob, which begin at the present place in the path; `within`
+    is the character class that a `*` matches; `end` is the expression that follows the last one.
     """
     ends = ["/"] * (len(segments) - 1) + [end]
     return "".join(_run(each.split("*"), within, stop) for each, stop in zip(segments, ends, strict=True))
@@ -49,7 +49,8 @@ def _beginning(segments: list[str], within: str, end: str) -> str:
 
 def _anywhere(segments: list[str], within: str, end: str) -> str:
     """The regular expression of consecutive segments of a glob (those after a `**`), which may begin at this or any
-    later segment of the path: the earliest place where they fit.
+    later segment of the path: the earliest place where they fit. `within` is the character class that a `*` matches;
+    `end` is the expression that follows the last segment.
     """
     first, *rest = segments
     skipped = f"(?:{_SEGMENT}*+/)*?"

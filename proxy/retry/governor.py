@@ -227,8 +227,8 @@ class Governor:
             self._answered(caller, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
-        """Note that the attempt of a call without a `Call`, for which nothing had to be decided, was answered well.
-        `fields` hold the caller's credential.
+        """Note that the attempt of a call without a `Call`, for which nothing had to be decided, was answered well,
+        after it was sent at `sent`. `fields` hold the caller's credential.
         """
         if self.suspects or self._lost_paths or self.first.outage.is_suspected or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
@@ -277,8 +277,9 @@ class Governor:
         again: bool,
         cools: bool,
     ) -> None:
-        """Note how an attempt, sent at `sent`, failed. `again`: it could not connect, and neither could another attempt
-        of its call; `cools`: its answer asks callers to wait, so that the failure does not cut the limit as well.
+        """Note how an attempt, sent at `sent`, failed (`ending`). `again`: it could not connect, and neither could
+        another attempt of its call; `cools`: its answer asks callers to wait, so that the failure does not cut the
+        limit as well.
         """
         self._refresh(caller, now)
         if ending.lost:
@@ -361,8 +362,8 @@ class Governor:
     def _refused(
         self, attempt: object, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool
     ) -> None:
-        """Note that an attempt, sent at `sent`, was refused for want of capacity. `cools`: its answer asks callers to
-        wait, so that the refusal does not cut the limit as well.
+        """Note that an attempt, sent at `sent`, was refused for want of capacity; `ending` says how. `cools`: its
+        answer asks callers to wait, so that the refusal does not cut the limit as well.
         """
         base = self.lane(caller.endpoint)
         lane = base
@@ -384,8 +385,8 @@ class Governor:
                     other.refused(sent, now, base.traffic.flying + 1, quick=False, silent=True)
 
     def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
-        """Note that an attempt ended without an answer of its upstream's own. `again`: it could not connect, and
-        neither could another attempt of its call.
+        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `again`: it could not
+        connect, and neither could another attempt of its call.
         """
         base = self.lane(caller.endpoint)
         if ending.lost != "endpoint":
@@ -403,7 +404,7 @@ class Governor:
 
     def _route_lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane) -> None:
         """Note that an attempt ended without an answer in a way that counts for its route and method, or its path (a
-        timeout, say). `base`: the lane of its endpoint.
+        timeout, say). `ending` says how it ended; `base`: the lane of its endpoint.
         """
         lane = self.lane_of((caller.endpoint, caller.lost_route()))
         outage, share = lane.outage, base.limit.evidence.share()
@@ -672,7 +673,7 @@ class Governor:
         return lane
 
     def join(self, fleet: FleetCooldowns) -> None:
-        """Share the cooldowns with other machines from now on."""
+        """Share the cooldowns with other machines from now on, by the link `fleet`."""
         self.fleet = fleet
         for name, lane in self._lanes.items():
             fleet.adopt(name, lane)

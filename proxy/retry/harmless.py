@@ -167,7 +167,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a text of a query, decoded or not, may be or contain a key. When in doubt, the answer is yes: a
+    """Whether `value`, a text of a query, decoded or not, may be or contain a key. When in doubt, the answer is yes: a
     harmless parameter that is left out can be named in `keep`, but a key that is passed on is known to another
     upstream.
     """

@@ -165,7 +165,9 @@ class HedgedFlow(SequentialFlow):
         return (*kept, *self.wait(call, planned, now))
 
     def _send(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Pay for a hedge that is due, and send it if the gates permit; else wait, or send no more hedges."""
+        """Pay for the hedge `planned`, which is due, and send it if the gates permit; else wait, or send no more
+        hedges.
+        """
         upcoming = call.upcoming
         payment, bucket = upcoming.payable(), upcoming.bucket
         if not self._is_within_extra(call, payment, now):
@@ -176,8 +178,8 @@ class HedgedFlow(SequentialFlow):
         return self._pass_gates(call, payment, planned, False, now)
 
     def _pass_gates(self, call: CallState, payment: Payment, planned: Next, is_paid: bool, now: float) -> Actions:
-        """Send a hedge that is due if the gates permit, and pay for it unless it is paid for (`is_paid`); else wait, or
-        send no more hedges.
+        """Send the hedge `planned`, which is due, if the gates permit, and pay for it unless it is paid for
+        (`is_paid`); else wait, or send no more hedges.
         """
         upcoming, flies = call.upcoming, call.flies()
         only = upcoming.prefer(call.state, now)
@@ -235,8 +237,8 @@ class HedgedFlow(SequentialFlow):
         return () if planned is None else (WakeAt(planned.due),)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """Send no more hedges, for the reason `no`; the attempts in flight continue. Without any in flight, end the
-        call with that outcome.
+        """Send no more hedges, because of the outcome `no`; the attempts in flight continue. Without any in flight, end
+        the call with that outcome. `why`: the reason, for people.
         """
         self.hedges(call).stopped = no
         call.plan_no_more(now)
@@ -247,8 +249,8 @@ class HedgedFlow(SequentialFlow):
         return self.withdraw(call, no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """Cancel the attempts in flight and end the call with the outcome `no`; an answer that is held is delivered,
-        since it is better than none.
+        """Cancel the attempts in flight and end the call with the outcome `no`, because of the deadline or the end of
+        the process (`because` says which); an answer that is held is delivered, since it is better than none.
         """
         actions = call.cancel_all_but(0, now, no.value)
         if call.failure is not None and call.failure.status is None:

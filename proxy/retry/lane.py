@@ -243,13 +243,15 @@ class Lane:
         return False
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
-        """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: see `refused`."""
+        """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: the answer came
+        sooner than one to a request that is served.
+        """
         self.limit.asked_to_wait(sent, now, quick=quick)
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
-        is the second of its call; `of_path`: how many such attempts in a row are of its path. Returns whether an outage
-        begins (`Outage.lost`).
+        is the second attempt of its call that could not connect; `of_path`: how many such attempts in a row are of its
+        path. Returns whether an outage begins.
         """
         began = self.outage.lost(now, share, again, of_path)
         if began and self.fleet is not None:
@@ -540,7 +542,9 @@ class Lane:
             limit.pace.sent(now, len(self.queue))
 
     def _probe(self, now: float, asking: Waiter | None) -> None:
-        """Send the first call in the queue as a probe, if one is due."""
+        """Send the first call in the queue as a probe, if one is due. `asking`: the waiter that is asking, whose alarm
+        needs no setting.
+        """
         outage = self.outage
         if self.may_probe and outage.is_due(now):
             first = next(iter(self.queue))

@@ -328,8 +328,8 @@ class Limit:
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt sent at `sent` was refused by an answer that names a delay; the caller then calls
-        `halve` or `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `quick`: see
-        `refused`.
+        `halve` or `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `quick`: the
+        answer came sooner than one to a request that is served.
         """
         if not quick:
             return
@@ -364,7 +364,8 @@ class Limit:
 
     def _slow_down(self, sent: float, now: float, quick: bool) -> None:
         """Space sendings in time, or further apart, because an attempt sent at `sent` was refused. An upstream that
-        serves nothing still gets one attempt a second. `quick`: see `refused`.
+        serves nothing still gets one attempt a second. `quick`: an answer refused it, sooner than a request that is
+        served is answered.
         """
         pace = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001)
         if quick:

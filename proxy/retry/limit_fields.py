@@ -109,7 +109,7 @@ def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
 
 def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
     """The limit that the parameters of a quota, or the entries of a dictionary, report; none if they are incomplete.
-    `said`: those by name.
+    `said`: the values of these parameters or entries, by their names.
     """
     unit = said.get("qu", "requests").strip('"')
     remaining = _number(said.get("r", said.get("remaining", "")))
@@ -120,8 +120,8 @@ def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
 
 
 def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Split a RateLimit field: yield each member of a list, with its name and parameters; for a dictionary, one member
-    with all entries.
+    """Split `value`, the value of a RateLimit field: yield each member of a list, with its name and parameters; for a
+    dictionary, one member with all entries.
     """
     if len(value) > _LONGEST_LIST:
         return

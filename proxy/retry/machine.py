@@ -196,8 +196,9 @@ class Call:
         return self._flow.begin(call, now)
 
     def go_on(self, before: Call, now: float) -> Actions:
-        """Begin, in place of `start`, a call that goes on from another upstream (`FallBack`): the numbers of attempts
-        and the deadline continue, and the last answer is kept until the first attempt here is sent.
+        """Begin, in place of `start`, a call that goes on from another upstream, where it was the call `before`
+        (`FallBack`): the numbers of attempts and the deadline continue, and the last answer is kept until the first
+        attempt here is sent.
         """
         call, last = self.so_far, before.so_far
         call.attempts = call.earlier = last.attempts
@@ -519,9 +520,9 @@ class Call:
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
-        """Keep back the head of an answer below 400 if something of its body has to come first (the first byte that
-        counts, the part that a rule looks at, or all of it), and the attempt can still be made again; else deliver or
-        judge the answer at once.
+        """Keep back the head of an answer below 400 (`verdict`: its class by the head, or that the body is needed for
+        it) if something of its body has to come first (the first byte that counts, the part that a rule looks at, or
+        all of it), and the attempt can still be made again; else deliver or judge the answer at once.
         """
         call = self.so_far
         rules, policy, request = call.policy.classify, call.policy, call.request
@@ -617,8 +618,8 @@ class Call:
         return report_failure(call, call.upcoming, failure, flight, on, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
-        """Judge a gRPC answer whose status came after its messages: the call is committed, but the bucket and the app's
-        log get the failure.
+        """Judge a gRPC answer whose status came after its messages, in `trailers`: the call is committed, but the
+        bucket and the app's log get the failure.
         """
         call = self.so_far
         flight = call.delivered
@@ -644,8 +645,8 @@ class Call:
     def _break_delivery(
         self, state: Delivering, no: Outcome, now: float, why: str = "", fault: Fault | None = None
     ) -> Actions:
-        """End the call, whose answer has broken off on its way to the app. `no`: the call's outcome; `why`: the reason,
-        for people; `fault`: how the attempt ended.
+        """End the call, whose answer has broken off on its way to the app. `state`: the delivery; `no`: the call's
+        outcome; `why`: the reason, for people; `fault`: how the attempt ended.
         """
         call = self.so_far
         flight = call.delivered

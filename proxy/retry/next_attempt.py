@@ -134,7 +134,7 @@ class NextAttempt:
         self.scope = keys.lane
 
     def pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
-        """Move the call to the gates of another credential, which the attempt now carries."""
+        """Move the call to the gates of another credential, which the attempt now carries: the one that `keys` chose."""
         self.scope = keys.lane
         if self._caller is not None:
             self._caller.move(self.scope.caller(self.request))
@@ -196,8 +196,9 @@ class NextAttempt:
         self, planned: Next, state: State, now: float, deadline: float | None, *, first: bool
     ) -> tuple[float, Outcome | None, str]:
         """Ask the gates for the planned attempt. Returns the time at which it may be sent, None, and the gate that
-        holds it; or, if it may not be sent at all, a time, the outcome, and the reason. If the time is not after `now`
-        the attempt may be sent at once, and its endpoint is chosen. `first`: it is the call's first at this upstream.
+        holds it; or, if it may not be sent at all, a time that is of no use, the outcome, and the reason. If the time
+        is not after `now` the attempt may be sent at once, and its endpoint is chosen. `state`: the call's state;
+        `deadline`: that of the call (seconds), None for none; `first`: it is the call's first attempt at this upstream.
         """
         payment, keys = self.payable(), self.keys
         only = self.prefer(state, now)
@@ -386,8 +387,8 @@ class NextAttempt:
         return self.policy.limit is not None and self.admission is not None and self.admission.found_no_place
 
     def retry_after(self, no: Outcome, now: float) -> tuple[float | None, int | None]:
-        """The seconds after which an app that gets this outcome may ask again, and the status of the answer; each None
-        if it is not determined.
+        """The seconds after which an app whose call ends with the outcome `no` may ask again, and the status with which
+        the proxy answers the call; each None if it is not determined.
         """
         if no is Outcome.COOLING:
             return self.gates().cooling

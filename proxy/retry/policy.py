@@ -55,9 +55,9 @@ class Strategy:
     1) that may be hedged; None for no bound.
 
     `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
-    (standard-2026): a pushback is clamped to [d(n), d(n) + clamp]. `paced` (adaptive): the CUBIC limiter, which delays
-    first attempts too unless `delay_first` is false. `custom` is a section 7 RetryStrategy object, and `remake` makes a
-    new one like it, without any history.
+    (standard-2026): a pushback counts as at least the backoff, and as at most the backoff plus this clamp (seconds).
+    `paced` (adaptive): the CUBIC limiter, which delays first attempts too unless `delay_first` is false. `custom` is a
+    section 7 RetryStrategy object, and `remake` makes a new one like it, without any history.
     """
 
     kind: str

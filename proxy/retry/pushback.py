@@ -76,8 +76,9 @@ def read_pushback(
 
 
 def read_moment(fields: Fields, wall: float, format_: TimeFormat, value: str) -> float | None:
-    """The seconds until the moment that `value`, a text in an answer with these fields, names in this format; None if
-    it is unreadable, or the moment has passed. `wall`: when the answer came, in seconds since the epoch.
+    """The seconds until the moment that `value`, a text in an answer with these fields, names in this format
+    (`format_`, one of `ResetField`'s); None if it is unreadable, or the moment has passed. `wall`: when the answer
+    came, in seconds since the epoch.
     """
     return _PushbackReader(fields, None, 200, wall, None).moment(format_, value)
 

@@ -128,7 +128,9 @@ class Registry:
         return forgotten
 
     def _note_use(self, upstream: str, value: str, now: float) -> None:
-        """Note that a scope is in use at `now`; if too many scopes are noted, drop the oldest note."""
+        """Note that a scope (`upstream` and its scope value `value`) is in use at `now`; if too many scopes are noted,
+        drop the oldest note.
+        """
         self.last_used[upstream, value] = now
         if len(self.last_used) > _MOST_USED:
             del self.last_used[next(iter(self.last_used))]
@@ -138,11 +140,13 @@ class Registry:
         self._epoch += 1
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to observing processes that calls still use this scope."""
+        """Report to observing processes that calls still use the scope value `value` of this upstream."""
         self._factory.announce(upstream, value)
 
     def forget_scope(self, upstream: str, value: str) -> None:
-        """Note that the cooldown of this scope is forgotten."""
+        """Note that the registry has forgotten the governor of this scope, since no call has used it for long. `value`:
+        the scope value.
+        """
         self._factory.forget(upstream, value)
 
     def shared(self, now: float) -> Iterator[Shared]:
@@ -233,8 +237,8 @@ class Registry:
                 yield upstream, governor
 
     def settle(self, upstream: str, value: str, now: float) -> bool:
-        """End the limits and outages of a scope that nothing holds in force any more, which is otherwise noticed only
-        when a call comes. Returns whether any is left.
+        """End the limits and outages of a scope (`upstream` and its scope value `value`) that nothing holds in force
+        any more, which is otherwise noticed only when a call comes. Returns whether any is left.
         """
         found = self._places.get((upstream, value))
         return found is not None and found[0].settle(now)
@@ -305,9 +309,10 @@ class Registry:
     def _gated(
         self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
     ) -> ScopeState:
-        """The state that calls of a policy with one scope value share. `kept_by`: the value under which its gates are
-        kept: the scope value, with a credential's hash if the gates are that credential's own. `who`: if the state is
-        that of a credential of the policy, the fields that identify the caller by it.
+        """The state that calls of a policy with one scope value share. `bucket`: what its retries are paid from, None
+        for nothing. `kept_by`: the value under which its gates are kept: the scope value, with a credential's hash if
+        the gates are that credential's own. `who`: if the state is that of a credential of the policy, the fields that
+        identify the caller by it.
         """
         own = (policy.upstream, self._definition(policy), kept_by)
         rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)

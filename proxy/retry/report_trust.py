@@ -71,8 +71,8 @@ class ReportTrust:
                 word.tested, word.row = False, 0
 
     def takes(self, said: ReportedLimit, spent: float, since: float, now: float) -> bool:
-        """Whether to believe this report, in the answer to an attempt that succeeded and was sent at `since`. `spent`:
-        what had been spent of the limit in all when that attempt was sent.
+        """Whether to believe the report `said`, in the answer to an attempt that succeeded and was sent at `since`.
+        `spent`: what had been spent of the limit in all when that attempt was sent.
         """
         word = self._words.get(said.name)
         if word is None:

@@ -45,8 +45,8 @@ def resume(
     call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, progress: int, since: float, now: float
 ) -> Actions:
     """Plan an attempt for the rest of the answer that the attempt `flight` broke off with `fault`; no actions if the
-    rest is not asked for. `progress`: the bytes that went to the app since the last resumption; `since`: when the last
-    of them did.
+    rest is not asked for. `flow`: the call's flow; `progress`: the bytes that went to the app since the last
+    resumption; `since`: when the last of them did.
     """
     policy, upcoming = call.policy, call.upcoming
     spec = policy.resume

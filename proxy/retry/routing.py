@@ -369,8 +369,8 @@ class Router:
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
-    """(host in lower case without a trailing dot, IPv6 in its shortest form, port); None if the text is no
-    authority.
+    """The host (in lower case without a trailing dot, IPv6 in its shortest form) and the port that an authority names;
+    `default_port` if it names none. None if the text is no authority.
     """
     host, colon, port = authority.rpartition(":")
     if not colon or host.count("[") != host.count("]"):  # no port, or a colon inside [IPv6]

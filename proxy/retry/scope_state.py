@@ -53,7 +53,9 @@ class LookUp:
         self._epoch = 0
 
     def note(self, policy: Policy, authority: str, epoch: int) -> None:
-        """Note the look-up; `authority`: "" for any host."""
+        """Note for which request and policy the state was found. `authority`: the request's host, "" if any host leads
+        to the state; `epoch`: the registry's, which changes whenever states are forgotten.
+        """
         self._policy, self._epoch = policy, epoch
         self._authority = authority or None
 

@@ -39,7 +39,7 @@ class SlidingCount:
         self._total = 0
 
     def remember(self, other: SlidingCount) -> None:
-        """Take over the events that another counter has counted."""
+        """Take over the events that another counter (`other`) has counted."""
         self._slices = deque(copy(piece) for piece in other._slices)
         self._total = other._total
 

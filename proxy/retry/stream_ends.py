@@ -73,7 +73,7 @@ class EndReader:
     @property
     def error(self) -> bytes:
         """The provider's own event for an error of its server, which may be sent to the app in place of the missing
-        end.
+        end; b"" if its pack has none.
         """
         pack = self._packs[0] if self._known is None else self._known
         return pack.error

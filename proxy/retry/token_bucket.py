@@ -82,7 +82,9 @@ class TokenBucket:
         """
 
     def paid_with(self, others: Iterable[TokenBucket]) -> None:
-        """Note that attempts pay these other buckets together with this one. Does nothing in this process."""
+        """Note that attempts pay the buckets `others` together with this one. Does nothing here; a bucket that is kept
+        outside this process needs it.
+        """
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
         """Put back tokens that were not used. A negative number takes more, for what was used beyond the price."""

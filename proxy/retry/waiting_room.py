@@ -93,15 +93,16 @@ class WaitingRoom:
 
     def _sit(self, held: bool, guest: Guest | None) -> None:
         """Remember the wait `guest`, which has got a place, if a call of a higher priority may take that place: a gate
-        holds it, and apps have names.
+        holds the call (`held`), and apps have names.
         """
         if held and guest is not None and guest.app is not None:
             self._guests.setdefault(guest.app.rank, {})[guest] = None
 
     def _oust(self, upstream: str, held: bool, guest: Guest | None, waiting: int, holding: int) -> Guest | None:
         """Take its place from the newest held call of the lowest priority, if that is below the newcomer's, and if one
-        place is all that the newcomer lacks. Returns the call, None if there is none. The arguments are those of
-        `_enter`.
+        place is all that the newcomer lacks. Returns the call, None if there is none. `held`: a gate holds the
+        newcomer, whose wait is `guest`; other processes use `waiting` places of the room, `holding` of them for held
+        calls of the newcomer's upstream (`upstream`).
         """
         mine = self._held.get(upstream, 0) + holding if held else 0
         if guest is None or guest.app is None or self.waiting + waiting > self.capacity or mine > self._share:
