@@ -134,7 +134,7 @@ class NextAttempt:
         self.scope = keys.lane
 
     def pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
-        """Move the call to the gates of another credential, which the attempt now carries: the one that `keys` chose."""
+        """Move the call to the gates of the credential that `keys` chose, which the attempt now carries."""
         self.scope = keys.lane
         if self._caller is not None:
             self._caller.move(self.scope.caller(self.request))
