@@ -92,7 +92,7 @@ class Caller:
         return self._lost_path
 
     def has_path(self) -> bool:
-        """Whether `lost_path` is another group than `lost_route`, because the request has a path and is no gRPC call."""
+        """Whether `lost_path` is another group than `lost_route`, since the request has a path and is no gRPC call."""
         request = self.request
         return request.path.startswith("/") and not (request.method == "POST" and request.is_grpc)
 
