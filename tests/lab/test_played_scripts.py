@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 from support.redis_server import RedisServer, needs_redis
+from support.timed_scripts import timed
 
-import proxy.stores.redis
 from proxy.lab.fleet.budget import BudgetKey
 from proxy.lab.fleet.members import MembersKey
 from proxy.lab.fleet.rate import RateKey
@@ -25,8 +24,6 @@ from proxy.lab.fleet.tokens import TokensKey
 pytestmark = needs_redis
 
 DEAD, FORGET = 10.0, 60_000
-TIME = "redis.call('TIME')"
-PUBLISH = "redis.call('PUBLISH', channel .. each, 'part ' .. key)"
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +32,6 @@ def redis() -> Iterator[Redis]:
     with Redis.from_url(server.url) as client:
         yield client
     server.close()
-
-
-def script(name: str) -> str:
-    """The script, which takes the time from its last two arguments, and tells whom it calls in its reply."""
-    text = Path(proxy.stores.redis.__path__[0], f"{name}.lua").read_text()
-    assert text.count(TIME) == 1
-    text = text.replace(TIME, "{ARGV[#ARGV - 1], ARGV[#ARGV]}")
-    return text.replace(PUBLISH, "reply[#reply + 1] = 'call ' .. each")
 
 
 class Said:
@@ -71,7 +60,7 @@ class Fleet:
         self.key = f"{name}/{seed}"
         self.holders = {f"holder{number}": Said(self.rng) for number in range(self.rng.choice([1, 2, 5, 12]))}
         self._redis, self._make, self._played = redis, key, key()
-        self._script = script(name)
+        self._script = timed(name)
         self._seconds, self._micros = 5_000_000, 0
 
     @property
