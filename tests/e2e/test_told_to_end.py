@@ -312,3 +312,25 @@ async def test_an_orphan_ends_too(tmp_path: Path) -> None:
         running.signal(signal.SIGKILL)
         await ended(workers)
         await asyncio.wait({call})
+
+
+@WORKERS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_one_that_was_begun_in_the_background_hears_its_signals(
+    number: signal.Signals, workers: int, tmp_path: Path
+) -> None:
+    """As by `nohup redrive run &` in a script: the shell has SIGINT, SIGQUIT and SIGHUP ignored."""
+    command = ("sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh", *COMMAND)
+    async with (
+        Upstream(answer(200)) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers), command=command) as running,
+    ):
+        assert (await with_aiohttp("GET", f"{running.url}/a/x")).status == 200
+        running.signal(signal.SIGHUP)
+        line = await running.line(lambda line: line["event"] == "reload")
+        assert line is not None
+        workers_left = workers_of(running.pid)
+        running.signal(number)
+        async with asyncio.timeout(SECONDS):
+            assert await running.ended() == 0
+        await ended(workers_left)

@@ -92,6 +92,7 @@ def become(environment: dict[str, str], folder: str, out: int, errors: int) -> N
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # ignored where a shell has begun the tests in the background
 
 
 if __name__ == "__main__":
