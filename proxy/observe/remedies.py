@@ -68,7 +68,7 @@ def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
 
 def _not_retryable(why: str, policy: Policy, method: str) -> str:
     where = "this route" if policy.route else "this upstream"
-    if "may have been carried out, and is not idempotent" in why:
+    if "may have been carried out, and is not idempotent" in why or "was carried out: " in why:
         key = policy.idempotency_key.header
         return (
             f"send {_article(key)} {key}, or say unsafe_methods: always on {where} if repeating a {method} is harmless"

@@ -14,6 +14,8 @@ from proxy.retry.whole_answers import length_of
 
 #: Methods whose answers are kept without further conditions.
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Methods that change something, and are idempotent without a key.
+_REPEATED_BY_METHOD = frozenset({"PUT", "DELETE"})
 #: Media types of bodies that are read while they come.
 _STREAMING = frozenset(
     {
@@ -43,6 +45,18 @@ def may_break(policy: Policy, request: Request) -> bool:
     if request.method in _SAFE or forwarded(fields, rules.key_header):
         return True
     return request.method in broken_answers_of(rules, request, _BROKEN, verdict)
+
+
+def may_follow_head(policy: Policy, request: Request) -> bool:
+    """Whether a request may be repeated although the head of a success has come for it, which then broke or fell
+    silent: its first attempt was carried out. A PUT or DELETE that is idempotent by its method alone may not: the
+    second may say something else (a 404), or undo what others wrote meanwhile. It may under `unsafe_methods: always`,
+    with a key of the app's own, and where the provider's own client repeats it then.
+    """
+    rules = policy.classify
+    if request.method not in _REPEATED_BY_METHOD or rules.unsafe_methods == "always":
+        return True
+    return forwarded(request.fields, rules.key_header) or may_break(policy, request)
 
 
 def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:

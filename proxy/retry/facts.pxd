@@ -31,6 +31,7 @@ cdef class Failure:
     cdef public object status
     cdef public object fault
     cdef public double sent
+    cdef public bint carried_out
 
 
 cpdef first(fields, name)

@@ -370,10 +370,10 @@ NO_PUSHBACK = Pushback()
 
 class Failure:
     """A failed attempt and how it was judged. Exactly one of `status` and `fault` is set. `sent`: when it was sent
-    (seconds).
+    (seconds). `carried_out`: the head of a success had come, and the request must not be repeated for its method alone.
     """
 
-    __slots__ = ("attempt", "fault", "pushback", "sent", "status", "verdict")
+    __slots__ = ("attempt", "carried_out", "fault", "pushback", "sent", "status", "verdict")
 
     def __init__(
         self,
@@ -390,6 +390,7 @@ class Failure:
         self.status = status
         self.fault = fault
         self.sent = sent
+        self.carried_out = False
 
     @property
     def price_class(self) -> Class:

@@ -33,7 +33,7 @@ from collections.abc import Iterable
 
 from proxy.retry.actions import Actions, Cancel, Peek, WakeAt
 from proxy.retry.admission import Alarm
-from proxy.retry.broken_answers import may_be_kept, may_break
+from proxy.retry.broken_answers import may_be_kept, may_break, may_follow_head
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
@@ -329,7 +329,10 @@ class Call:
             self._transparent.note_processed()
         call.reply = None
         verdict = classify_fault(call.policy.classify, call.request, fault)
-        return self._judge(Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since), flight, now)
+        failure = Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
+        if flight.body_wait is not None:  # a success's head was kept
+            failure.carried_out = not may_follow_head(call.policy, call.request)
+        return self._judge(failure, flight, now)
 
     def broke(self, attempt: int, fault: Fault, progress: int, since: float, now: float) -> Actions:
         """Go on with the delivered answer, which broke off with `fault` and whose rest can be asked for, or end the

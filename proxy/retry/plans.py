@@ -170,7 +170,8 @@ class Sequential(WaitSeries):
             if each.attempt > call.earlier:
                 first_sent = each.started
                 break
-        until = safe_until(failure, first_sent, call.is_idempotent(), policy.classify.unsafe_methods)
+        idempotent = call.is_idempotent() and not failure.carried_out
+        until = safe_until(failure, first_sent, idempotent, policy.classify.unsafe_methods)
         no = first_no(call, failure, goes_on, disabled, now <= until + EPSILON)
         if no is not None:
             return no

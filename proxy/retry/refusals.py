@@ -114,6 +114,8 @@ def _not_retryable(failure: Failure, call: CallState, *, goes_on: bool) -> str:
         return "non_fatal does not name it"
     if not goes_on:
         return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
+    if failure.carried_out:
+        return f"{call.request.method} was carried out: the head of its answer had come"
     if failure.verdict.repeated_within is not None:
         return NO_LONGER_SAFE
     if failure.verdict.unprocessed or failure.verdict.repeated_by:

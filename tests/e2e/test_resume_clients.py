@@ -1,5 +1,5 @@
-"""Downloads that break, with clients as they come: curl, wget, requests, boto3, pip and apt (contract, section 15,
-"Resume"). Their own retries are off. What they get is the file, by its SHA-256, or an error; never a third thing.
+"""Downloads that break, with clients as they come: curl, wget, requests, boto3, pip, apt and git LFS (contract, section
+15, "Resume"). Their own retries are off. What they get is the file, by its SHA-256, or an error; never a third thing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import io
 import itertools
+import json
 import random
 import re
 import shutil
@@ -46,7 +47,8 @@ def tag(body: bytes) -> str:
 @dataclass
 class Files:
     """A server of files. Each answer of more than `small` bytes comes until the next of `cuts`, and breaks there.
-    `rest`: what it does instead of sending the rest that is asked for.
+    `rest`: what it does instead of sending the rest that is asked for; `batch`: its answer to the POST by which git LFS
+    asks where objects are.
     """
 
     files: dict[str, bytes]
@@ -55,9 +57,14 @@ class Files:
     rest: Callable[[bytes, int], bytes] | None = None
     ranges: list[str] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
+    batch: bytes = b""
 
     async def __call__(self, turn: Turn) -> None:
         path = re.sub(r"^https?://[^/]*", "", turn.request.target).partition("?")[0].replace("/./", "/")
+        if path.endswith("/objects/batch"):
+            await turn.read_body()
+            await turn.write(answer(200, self.batch, "Content-Type: application/vnd.git-lfs+json"))
+            return
         body = self.files.get(path)
         if body is None:
             await turn.write(answer(404))
@@ -337,3 +344,42 @@ async def test_apt(tmp_path: Path, changes: bool) -> None:
     else:
         assert (process.returncode, files.ranges) == (0, ["bytes=150000-", "bytes=270000-"]), out
         assert hashlib.sha256(got.read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("changes", [False, True])
+async def test_git_lfs(tmp_path: Path, changes: bool) -> None:
+    """An object of git LFS (Debian's package `git-lfs`), fetched for a pointer by the filter that a checkout runs."""
+    status, out = await run("git", "lfs", "version")
+    if status != 0:
+        pytest.skip("git-lfs is not installed")
+    body = random.Random("lfs").randbytes(SIZE)
+    oid = hashlib.sha256(body).hexdigest()
+    files = Files({"/file": body}, [150_000, 120_000])
+    there = {
+        "oid": oid,
+        "size": SIZE,
+        "authenticated": True,
+        "actions": {"download": {"href": "http://files.test/file"}},
+    }
+    files.batch = json.dumps({"transfer": "basic", "objects": [there]}).encode()
+    if changes:
+        files.rest, _ = RESTS["the file has changed, and a part of it comes"]
+    place = tmp_path / "place"
+    status, out = await run("git", "init", "-q", place)
+    assert status == 0, out
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {SIZE}\n"
+    async with served(tmp_path, files) as (_, redrive):
+        settings = {"lfs.url": "http://files.test/lfs", "lfs.transfer.maxretries": "1", "http.proxy": redrive.url}
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        process = await asyncio.create_subprocess_exec(
+            "git", *options, "lfs", "smudge", cwd=place, env=environment(HOME=str(tmp_path)),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        got, said = await process.communicate(pointer.encode())
+    if changes:
+        assert process.returncode != 0
+        assert body[:100] not in got
+    else:
+        assert process.returncode == 0, said
+        assert hashlib.sha256(got).hexdigest() == oid
+        assert files.ranges == ["bytes=150000-", "bytes=270000-"]

@@ -60,11 +60,11 @@ export function percent(part, whole) {
   return part && share < 0.1 ? "0.1 %" : `${share.toFixed(share === 0 || share === 100 ? 0 : 1)} %`;
 }
 
+/** A time, rounded to useful precision, as `redrive top` has it. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 0.0995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
-  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
-  if (value < 99.5) return `${value.toFixed(value < 9.95 ? 2 : 1)} s`;
+  if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
+  if (value < 99.5) return `${value.toFixed(value < 9.95 ? 1 : 0)} s`;
   return value < 5940 ? `${Math.round(value / 60)} min` : `${(value / 3600).toFixed(1)} h`;
 }
 

@@ -1,0 +1,104 @@
+"""Calls whose success has begun, with its head kept back (`timeouts.first_byte`, a look into it), when it fails.
+
+A success's head says that the request was carried out. So a PUT or DELETE is not made again then, though both are
+idempotent: a second DELETE would say 404, and a PUT could undo what others wrote meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.front import CLASSIFY, Answer, Front, to
+from support.played import Played, Protocol, asked, playing
+
+from proxy.retry.dialect import Dialect, Repeats
+from proxy.retry.facts import Class, FaultKind, Outcome
+from proxy.retry.policy import Timeouts
+from proxy.retry.rules import Rule
+
+SPOKEN: dict[Protocol, dict[str, Any]] = {1: {"protocol": "http/1.1"}, 2: {"protocol": "http/2"}}
+BUSY = Rule(Class.TRANSIENT, "rule 1", frozenset({200}), json=((("error", "code"), "server_busy"),))
+BODY = b'{"error": {"code": "none"}}'
+JSON = ("Content-Type: application/json",)
+#: What a policy needs to keep a success's head, and how that success then fails.
+KEPT: dict[str, tuple[dict[str, Any], Played, int]] = {
+    "silent after its head": ({"timeouts": Timeouts(first_byte=0.2)}, Played(BODY, JSON, come=0, then="stalls"), 504),
+    "broken in its first byte": (
+        {"timeouts": Timeouts(first_byte=60.0)},
+        Played(BODY, JSON, come=0, then="breaks"),
+        502,
+    ),
+    "broken in what a rule looks at": (
+        {"classify": replace(CLASSIFY, rules=(BUSY,))},
+        Played(BODY, JSON, come=9, then="breaks"),
+        502,
+    ),
+}
+#: A provider's client that reads the answers to its PUTs whole, and repeats them where they break.
+OWN = Repeats("its client", faults=frozenset(FaultKind), whole_answers=frozenset({"PUT"}))
+upstreams = pytest.mark.parametrize("spoken", [1, 2])
+kept = pytest.mark.parametrize("name", KEPT)
+
+
+async def played(
+    spoken: Protocol, name: str, method: str, *fields: str, **changes: Any
+) -> tuple[Answer, int, dict[str, Any]]:
+    """The app's answer, how many attempts came, and the call."""
+    policy, fails, _ = KEPT[name]
+    if changes:
+        policy = {**policy, "classify": replace(policy.get("classify", CLASSIFY), **changes)}
+    async with (
+        playing(spoken, fails, Played(b'{"made": true}', JSON)) as upstream,
+        Front(to("api", upstream.url, target=SPOKEN[spoken], answers=None, **policy)) as front,
+    ):
+        body = b"{}" if method in ("PUT", "POST") else b""
+        reply = await asked(front, 1, method, "/api/x", *fields, body=body)
+        assert isinstance(reply, Answer)
+        (call,) = await front.observed.until(1)
+        return reply, len(upstream.requests), call
+
+
+@upstreams
+@kept
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_put_or_delete_is_not_made_again(spoken: Protocol, name: str, method: str) -> None:
+    reply, sent, call = await played(spoken, name, method)
+    assert (reply.status, sent, call["outcome"]) == (KEPT[name][2], 1, Outcome.NOT_RETRYABLE)
+    assert call["history"][0].why == f"{method} was carried out: the head of its answer had come"
+    assert reply.one("x-should-retry") is None
+
+
+@upstreams
+@kept
+@pytest.mark.parametrize(
+    ("method", "fields", "changes"),
+    [
+        ("GET", (), {}),
+        ("PUT", ("Idempotency-Key: k1",), {}),
+        ("DELETE", (), {"unsafe_methods": "always"}),
+        ("PUT", (), {"dialects": (Dialect("own", repeats=OWN),), "own_dialects": True, "unsafe_methods": "provider"}),
+    ],
+    ids=["GET", "with a key", "unsafe_methods always", "as its client does"],
+)
+async def test_what_may_be_repeated_is(
+    spoken: Protocol, name: str, method: str, fields: tuple[str, ...], changes: dict[str, Any]
+) -> None:
+    reply, sent, call = await played(spoken, name, method, *fields, **changes)
+    assert (reply.status, reply.body, sent, call["outcome"]) == (200, b'{"made": true}', 2, Outcome.SUCCESS)
+
+
+@upstreams
+async def test_an_error_that_a_rule_finds_inside_is_a_failure_like_any_other(spoken: Protocol) -> None:
+    """The rule says that this 200 failed."""
+    busy = Played(b'{"error": {"code": "server_busy"}}', JSON)
+    async with (
+        playing(spoken, busy, Played(b"{}", JSON)) as upstream,
+        Front(
+            to("api", upstream.url, target=SPOKEN[spoken], classify=replace(CLASSIFY, rules=(BUSY,)), answers=None)
+        ) as front,
+    ):
+        reply = await asked(front, 1, "PUT", "/api/x", body=b"{}")
+        assert isinstance(reply, Answer)
+        assert (reply.status, len(upstream.requests)) == (200, 2)
