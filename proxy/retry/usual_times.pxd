@@ -31,7 +31,7 @@ cdef class UsualTimes:
     cpdef _learn_first(self, str route, double seconds, double now)
     @cython.locals(known=RouteTime)
     cpdef bint note(self, str route, double now) except -1
-    @cython.locals(first=dict, known=RouteTime)
+    @cython.locals(known=RouteTime)
     cpdef double of(self, str route) except -1
     @cython.locals(known=RouteTime)
     cpdef double last(self, str route) except? -2

@@ -5,7 +5,8 @@ method); 256 of them a scope, the rest together". A quick answer of a slow route
 not be compared with each other.
 
 (choice) A route of which no answer was measured while all was well is expected to take as long as the first answers of
-other routes did, of those with the same method where there are any. So where ids stand in a path's first segments, and
+other routes did, of those with the same method where there are enough (`KNOWN`). One quick route says nothing about
+another. So where ids stand in a path's first segments, and
 every call's route is a new one, it is still known how long answers take.
 """
 
@@ -21,7 +22,8 @@ _MOST, _MOST_FIRST = 256, 32
 _SHARE = 0.1
 #: How far one answer moves the estimate at most, as a part of it: at first, and later. So the estimate forgets.
 _STEP_FIRST, _STEP = 0.3, 0.05
-#: Answers of a route whose time is always measured; after these one in sixteen is enough.
+#: Answers of a route whose time is always measured; after these one in sixteen is enough. First answers of other routes
+#: by which a new route is judged.
 KNOWN = 20
 
 #: The key of all routes beyond the most.
@@ -99,8 +101,13 @@ class UsualTimes:
         """The usual time of this route in seconds, by that of others if its own is not known; 0 if none is known."""
         known = self._of.get(route)
         if known is None:
-            first = self._first
-            known = self._of.get(_REST) or first.get(_method_of(route)) or first.get(_REST)
+            known = self._of.get(_REST)
+        if known is None:
+            known = self._first.get(_method_of(route))
+            if known is None or known.answers < KNOWN:
+                known = self._first.get(_REST)
+            if known is not None and known.answers < KNOWN:
+                known = None
         return 0.0 if known is None else known.estimate
 
     def last(self, route: str) -> float:

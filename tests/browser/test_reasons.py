@@ -70,7 +70,7 @@ TOLD = {
         "pushback_too_long, since retry-after names 3600 s, more than pushback.max_delay, 60 s",
     ),
     "late": ("the deadline came first", "not retried: deadline", "The call ran out of time"),
-    "no-time": ("the upstream said retry-after: 20.0 s", "deadline, since the next attempt would begin in 20 s"),
+    "no-time": ("the upstream said retry-after: 20 s", "deadline, since the next attempt would begin in 20 s"),
     "broken": ("in the middle of its answer", "committed, since its answer had begun to go to the app"),
     "disabled": ("not retried: disabled, since the mode is off",),
     "paced": ("rate_limited", "the upstream's rate bucket is empty"),

@@ -64,6 +64,15 @@ def test_a_route_that_is_new_is_expected_to_take_as_long_as_others_did_at_first(
     assert usual.last("r GET /new/orders") == float("-inf"), "nothing says that the route answers"
 
 
+def test_few_routes_say_nothing_about_another() -> None:
+    usual = UsualTimes()
+    for number in range(19):
+        usual.learn(f"r GET /{number}", 0.05, 0.0)
+    assert usual.of("r GET /new") == 0.0
+    usual.learn("r GET /19", 0.05, 0.0)
+    assert usual.of("r GET /new") == pytest.approx(0.05)
+
+
 def test_what_a_route_took_itself_counts_more_than_what_others_did() -> None:
     usual = UsualTimes()
     for number in range(40):
