@@ -56,7 +56,7 @@ def may_follow_head(policy: Policy, request: Request) -> bool:
     rules = policy.classify
     if request.method not in _REPEATED_BY_METHOD or rules.unsafe_methods == "always":
         return True
-    return forwarded(request.fields, rules.key_header) or may_break(policy, request)
+    return bool(forwarded(request.fields, rules.key_header)) or may_break(policy, request)
 
 
 def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:
