@@ -9,8 +9,8 @@ A call that was given up is remembered for a few seconds. A later call is taken 
   answer to the last call was.
 
 All of this is a guess, which is only counted and reported. Some calls meet all three conditions by chance, at most
-CHANCE of them; so each app has a count to which a guess adds 1 and from which each call that is given up subtracts a
-little more than chance would add, and a retry is reported each time the count reaches 1. Each worker remembers the
+CHANCE of them; so each app has a balance to which a guess adds 1 and from which each call that is given up subtracts a
+little more than chance would add, and a retry is reported each time the balance reaches 1. Each worker remembers the
 calls that it gave up itself. If no call was given up recently, a call only checks a flag.
 """
 
@@ -45,7 +45,7 @@ _Key: TypeAlias = tuple[str, str, str, str]
 
 
 class LastCalls(Protocol):
-    """A source of the last calls."""
+    """The object that keeps the records of the last calls of this process."""
 
     def last_calls(self) -> list[CallRecord]:
         """Return the last calls of this process that are kept."""
@@ -54,9 +54,9 @@ class LastCalls(Protocol):
 
 class GivenUp:
     """A call that was given up at time `at` (seconds): its client, request, and the digest of its body. `prefix`: its
-    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent. `is_usual`: a
-    call of the same URL has come on the same connection that was late enough to be no retry, so that none that comes
-    later still is one; `is_usual_elsewhere`: the same of other connections.
+    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent. `is_usual`:
+    on the same connection so much time has passed that the app would call the URL again in any case, so that no call
+    there is taken for a retry any more; `is_usual_elsewhere`: the same of other connections.
     """
 
     __slots__ = (
@@ -90,8 +90,9 @@ class AppRepeats:
     """The calls that the proxy gave up recently, by client, method, authority and path. `last`: the source of the last
     calls, which show how often a URL is called in any case.
 
-    For some seconds after a call was given up, every call is looked up here. Most have another path, and a few equal
-    the latest call of their path, so a key is built for neither.
+    For some seconds after a call was given up, every call is looked up here. Most of them have a path that no call
+    which was given up had, or are by the same client as the latest call with their path; so the calls are kept by path
+    too, and a key of client, method, authority and path is built only for the others.
     """
 
     __slots__ = ("_counts", "_given_up", "_last", "_latest", "_until", "_usual", "_usual_at")
@@ -179,9 +180,9 @@ class AppRepeats:
         return same or first(request.fields, "user-agent") == found.agent  # the field's look-up takes longest
 
     def _count(self, record: CallRecord, request: Request, repeated: bool, given_up: bool) -> bool:
-        """Add a call to the count of its app, which is kept by upstream and User-Agent: return whether a retry is to be
-        reported, since the count has reached 1 (see the module). `repeated`: the call is taken for a retry; `given_up`:
-        it was given up.
+        """Change the balance of the call's app (the calls of one upstream with one User-Agent): a call that is taken
+        for a retry (`repeated`) adds 1, and a call that the proxy gave up (`given_up`) subtracts a little. Return
+        whether the balance has reached 1, so that a retry is to be reported.
         """
         app = record.policy.upstream, first(request.fields, "user-agent")
         count = self._counts.get(app, _FIRST) + repeated - _COST * given_up

@@ -86,8 +86,8 @@ class AttemptOwner:
         """Take more bytes of the answer that is being delivered to the app."""
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Take more bytes of the answer that is being delivered to the app, in chunks as they came (see
-        `proxy.transport.streams.Listener.on_chunks`).
+        """Take more bytes of the answer that is being delivered to the app, in chunks as they came, `size` bytes with
+        their framing. `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
         """
 
     def answer_ended(self, attempt: Attempt) -> None:
@@ -210,7 +210,9 @@ class Attempt(Listener):
             self._break_down(error)
 
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Report the final head."""
+        """Report the final head of the answer. `data`: the part of the body that came with it, all of it if `end`, with
+        its `trailers`.
+        """
         try:
             self._take_head(head, data, end, trailers)
         except Exception as error:
@@ -265,7 +267,9 @@ class Attempt(Listener):
             self.stream.pause()
 
     def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of the delivered answer, in chunks as they came."""
+        """Forward more of the delivered answer, in chunks as they came, `size` bytes with their framing. `owed`: the
+        bytes that are missing of the last chunk, 0 if it is whole.
+        """
         try:
             if size:
                 self.owner.moved = monotonic()
@@ -274,7 +278,9 @@ class Attempt(Listener):
             self._break_down(error)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Note that the answer is whole; in a tunnel, that the upstream sends no more."""
+        """Note that the answer is whole, with these trailers (None for none); in a tunnel, that the upstream sends no
+        more.
+        """
         try:
             self._take_end(trailers)
         except Exception as error:
@@ -316,8 +322,8 @@ class Attempt(Listener):
     # -- for the exchange -----------------------------------------------------------------------------------------
 
     def peek(self, limit: int, body_wait: BodyWait | None = None) -> None:
-        """Collect `limit` bytes of the answer's body, or all of it if that is less, or the beginning that `body_wait`
-        waits for; then report them to the owner.
+        """Collect `limit` bytes of the answer's body, or all of it if that is less, or, if there is a `body_wait`, as
+        much as that waits for; then report them to the owner.
         """
         self.state = PEEKING
         self.limit = limit
@@ -330,8 +336,8 @@ class Attempt(Listener):
             self._peeked()
 
     def tire(self, now: float) -> None:
-        """Report an answer whose head is kept for its body (`waits`), if it has been kept for long enough at time
-        `now`, as `body_wait` says.
+        """Report an answer whose head is kept for its body (`waits`), if the time for which `body_wait` keeps it is
+        over at `now`.
         """
         if self.waits and self.body_wait is not None and self.body_wait.tire(now):
             self._peeked()

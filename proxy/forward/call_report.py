@@ -60,8 +60,8 @@ def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKey
 
 
 def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
-    """Add to a record the course of a decided call. `bytes_in`: the bytes of the request's body; `endpoint`: where its
-    last attempt went, "" if none was made.
+    """Add to a record the course of a call that had a `Call` to decide about it. `bytes_in`: the bytes of the request's
+    body; `endpoint`: where its last attempt went, "" if none was made.
     """
     attempts, history = call.attempts, tuple(call.history)
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
@@ -90,7 +90,9 @@ def look_for_repeat(
 
 
 def agent_of(user_agent: str | None) -> str:
-    """Return the product that a User-Agent names first, with its version; "" if it names none (RFC 9110, 10.1.5)."""
+    """Return the product that the value of a User-Agent names first, with its version; "" if it names none (RFC 9110,
+    10.1.5).
+    """
     if not user_agent:
         return ""
     product = user_agent.partition(" ")[0][:AGENT]

@@ -137,7 +137,9 @@ class Delivery:
             attempt.stream.pause()
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of an answer's body, `size` bytes of it in chunks as they came (`ChunkWriter.pass_on`)."""
+        """Forward more of an answer's body, in chunks as they came, `size` bytes with their framing. `owed`: the bytes
+        that are missing of the last chunk, 0 if it is whole.
+        """
         direct = self.direct
         if direct is None or direct.chunks is None:  # the app has left
             return
@@ -163,7 +165,9 @@ class Delivery:
             self.app.reset(UNFINISHED)
 
     def note_grpc_status(self, head: ResponseHead, trailers: Trailers | None) -> None:
-        """Note the status that the app of a gRPC call derives from an answer that is whole."""
+        """Note the status that the app of a gRPC call derives from an answer that is whole, with this head and these
+        trailers (None for none).
+        """
         status = Reply(head.status, head, trailers=trailers).grpc_status
         self.grpc_status = grpc_status_of_http(head.status) if status is None else status
 

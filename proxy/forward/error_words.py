@@ -63,8 +63,8 @@ def as_xml(words: ErrorWords, request: Request, members: dict[str, Any], values:
 
 
 def _service(authorization: str) -> str:
-    """Return the service in the scope of an AWS signature (`Credential=KEY/DATE/REGION/SERVICE/aws4_request`), "" if
-    there is none.
+    """Return the service in the scope of an AWS signature, the value of the field Authorization
+    (`Credential=KEY/DATE/REGION/SERVICE/aws4_request`), "" if there is none.
     """
     if not authorization.startswith("AWS4-"):
         return ""
@@ -73,8 +73,9 @@ def _service(authorization: str) -> str:
 
 
 def with_words(words: ErrorWords, members: dict[str, Any], values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Add the members of the provider's own error format to `members`, which are those of problem+json and stay as they
-    are; return the further header fields that the format has, as (name, value). `values`: what its templates may use.
+    """Add the members of the provider's own error format, `words`, to `members`, which are those of problem+json and
+    stay as they are; return the further header fields that the format has, as (name, value). `values`: what its
+    templates may use.
     """
     for path, template in words.json:
         place = members

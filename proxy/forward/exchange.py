@@ -254,7 +254,9 @@ class Exchange(AttemptOwner):
             self._pump(self.upload)
 
     def app_ended(self, trailers: Trailers | None) -> None:
-        """Note that the request's body is whole; in a tunnel, that the app sends no more."""
+        """Note that the request's body is whole, with these trailers (None for none); in a tunnel, that the app sends
+        no more.
+        """
         if self.delivery.pipe is not None:
             self.delivery.pipe.app_ended()
             self._end_tunnel()
@@ -298,7 +300,8 @@ class Exchange(AttemptOwner):
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
         """Forward an answer for which nothing has to be decided, and return True; for any other answer do nothing and
-        return False.
+        return False. `data`: the part of the answer's body that came with its head, all of it if `end`, with its
+        `trailers`.
         """
         delivery, plan = self.delivery, self.plan
         grpc = plan.is_grpc
@@ -438,7 +441,9 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of the delivered answer, in chunks as they came."""
+        """Forward more of the delivered answer, in chunks as they came, `size` bytes with their framing. `owed`: the
+        bytes that are missing of the last chunk, 0 if it is whole.
+        """
         self.delivery.forward_chunks(attempt, chunks, size, owed)
 
     def answer_ended(self, attempt: Attempt) -> None:
@@ -496,9 +501,10 @@ class Exchange(AttemptOwner):
     def notify(
         self, now: float, event: Callable[..., Actions], facts: tuple[Any, ...], call: Call | None = None
     ) -> None:
-        """Report a rare event with its arguments `facts` to the call (to `call`, if given, which may be the former
-        one), and carry out the actions that it returns. A defect ends the call, and never hangs it. Frequent events are
-        reported in the same way without this method, which costs a tuple and a call through the interpreter.
+        """Report a rare event with its arguments `facts` to the call (to `call`, if given, which may be the one before
+        the call went on at another upstream), and carry out the actions that it returns. A defect ends the call, and
+        never hangs it. Frequent events are reported in the same way without this method, which costs a tuple and a call
+        through the interpreter.
         """
         try:
             self.carry_out(event(self.decider() if call is None else call, *facts), now)
@@ -506,7 +512,9 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def report_ended(self, attempt: int, now: float, trailers: Trailers | None) -> None:
-        """Report to the call that the delivered answer has ended well, and carry out its actions."""
+        """Report to the call that the delivered answer has ended well, with these trailers (None for none), and carry
+        out its actions.
+        """
         try:
             self.carry_out(self.decider().ended(attempt, now, trailers), now)
         except Exception as error:

@@ -59,7 +59,7 @@ class Ways:
 @dataclass(slots=True)
 class Leg:
     """Another upstream to which a call goes on, and what is sent there. `body`: the request's body with the members
-    that the fallback entry sets, None if it is sent as the app did; `left`: the fields and the parts of the path to
+    that the fallback entry sets, None if it is sent as the app sent it; `left`: the fields and the parts of the path to
     leave out; `edits`: whether the fallback entry changed the body.
     """
 
@@ -240,7 +240,9 @@ def _stays_behind(leg: Leg, name: str, trailers: Trailers) -> bool:
 
 
 def _length(head: RequestHead, body: Replay | None) -> int | None:
-    """Return the length to announce; None if it is unchanged, or if trailers keep the body in chunks."""
+    """Return the length of `body` to write into the request's head; None if the body is sent as the app sent it, or in
+    chunks, since trailers follow it.
+    """
     if body is None or (head.chunked and body.trailers is not None):
         return None
     return body.end

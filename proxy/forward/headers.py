@@ -45,7 +45,7 @@ class Changes:
     drop: set[str] = field(default_factory=set)
 
     def put(self, name: str, value: str) -> None:
-        """Replace all lines with this name by one line of ours."""
+        """Replace all lines with this name by one line of ours, with this value."""
         self.drop.add(name.lower())
         self.add.append((name, value))
 
@@ -139,7 +139,9 @@ class CallEnd:
 
 
 def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Changes:
-    """Return the changes to an answer's own `fields`; `Via` is not among them."""
+    """Return the changes to an answer's own `fields` (None if the answer is the proxy's) for a call that ends by `end`;
+    `Via` is not among them.
+    """
     attempts = end.attempts
     changes = Changes(drop={"x-attempt-count"})
     changes.add.append(("X-Attempt-Count", str(attempts)))
@@ -163,7 +165,7 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
 
 def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, grpc: bool) -> None:
     """Add to the `changes` of an answer the fields by which the app's SDK learns that the proxy has retried already, so
-    that it doesn't. `fields`: the answer's own, None if the answer is the proxy's.
+    that it doesn't. `fields`: the answer's own, None if the answer is the proxy's; `grpc`: the call is a gRPC call.
     """
     if grpc:
         changes.put("grpc-retry-pushback-ms", "-1")
@@ -286,7 +288,8 @@ def quoted(text: str) -> str:
 
 
 def _settle_retry_after(changes: Changes, fields: Fields, end: CallEnd) -> None:
-    """Reduce the delay that an answer asks for by the seconds for which the proxy held the answer.
+    """Reduce the delay that an answer asks for by the seconds for which the proxy held the answer (`end.held`), and add
+    that to its `changes`.
 
     The delay is never below what is left of the cooldown that ended the call, so that an app which comes back as told
     finds the cooldown over. Fields in milliseconds, which SDKs read first, are set likewise.

@@ -38,7 +38,8 @@ def destination_of(
     head: RequestHead, target: Target, pool: Pool, *, scheme: str, place: str, strict: bool
 ) -> Destination:
     """Return the destination of a request. `scheme` and `place` (host[:port]): the address that the request itself
-    names, which is used if the target has no endpoints; `strict`: loopback addresses are denied.
+    names, which is used if the target has no endpoints; `strict`: loopback addresses are denied; `pool`: the
+    connections, in which the endpoints are looked up.
     """
     wanted = target.protocol
     return pool.destination(
@@ -71,9 +72,10 @@ class Plan:
     without a `Call` (`proxy.forward.undecided`). `edits`: the field changes of both heads beside the attempt count and
     Via, None for none. `by_service`: its gRPC service led to the upstream.
 
-    To serve the connection's next request (`follow`): `upstream`, None if none may follow; `router`, by which the last
-    request was checked; `begins`, the upstream's prefix if no other upstream's lies below it; `routed`, whether the
-    upstream has routes; `naming`, the fields that name the app, None if none do.
+    For the connection's next request, which may use this plan too (`follow`): `upstream`, None if no other request may
+    use it; `router`, by which the last request was checked; `begins`, the upstream's prefix, if no other upstream has a
+    prefix that begins with it; `routed`, whether the upstream has routes; `naming`, the fields that name the app, None
+    if none do.
 
     For answers: `looks`, whether one with a status below 400 may be a failure; `answered`, the last head for which
     nothing had to be decided, and `answer_lines`, the lines added to it; `ends`, the trailers for which nothing had to
@@ -339,9 +341,9 @@ class Plan:
     ) -> PreparedRequest:
         """Return the request as attempt `number` of any plan sends it to this origin.
 
-        `elapsed`: seconds since the call began; `key`: the idempotency key that was made for the call, None if none
-        was. `drop`: lower-case names of fields to leave out, and `add`: lines to add, both in addition to what the
-        policy changes.
+        `via`: the name in our Via line; `elapsed`: seconds since the call began; `key`: the idempotency key that was
+        made for the call, None if none was. `drop`: lower-case names of fields to leave out, and `add`: lines to add,
+        both in addition to what the policy changes.
         """
         prepared = self.plain_request(origin, number, via)
         if is_plain(self.policy) and b"grpc-timeout" not in self.head.specials:
@@ -353,8 +355,8 @@ class Plan:
         return prepared
 
     def keyed_request(self, origin: Origin, via: str, key: int) -> PreparedRequest:
-        """Return the request as the first attempt sends it with the credential of number `key`; an earlier request's
-        object is reused, as in `first_request`. `via`: the name in our Via line.
+        """Return the request as the first attempt sends it to this origin with the credential of number `key`; an
+        earlier request's object is reused, as in `first_request`. `via`: the name in our Via line.
         """
         credentials = self.policy.credentials
         assert credentials is not None  # it has a number
@@ -393,8 +395,8 @@ class Plan:
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether two requests, of which these are the fields that decide anything, have the same ones. The body's length
-    decides nothing; the app's timeout is compared by the caller.
+    """Whether two requests have the same fields of those that decide anything, given as `some` and `others`. The body's
+    length decides nothing; the app's timeout is compared by the caller.
     """
     if len(some) != len(others):
         return False

@@ -41,8 +41,8 @@ async def send_when_open(
     opening: Callable[[], Awaitable[UpstreamStream]],
     send: Send,
 ) -> None:
-    """Open a stream for an attempt by `opening`, and call `send` with it and the time; report to the `owner` if it
-    can't be opened.
+    """Open a stream for an attempt by `opening`, and call `send` with the stream and the time; report to the `owner` if
+    it can't be opened.
     """
     try:
         try:
@@ -156,8 +156,8 @@ class Sender:
     # -- overridden for tunnels and traced calls ------------------------------------------------------------------
 
     def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
-        """Return a stream on an open connection: this app connection's own (NTLM, Negotiate), or a pooled one; None if
-        none is available.
+        """Return a stream on an open connection to this origin: this app connection's own (NTLM, Negotiate), or a
+        pooled one; None if none is available.
         """
         stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
         if stream is None:
@@ -166,8 +166,8 @@ class Sender:
         return stream
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
-        """Open a stream for an attempt for which no connection is idle. `fresh`: not on a connection that another call
-        has used; `alone`: as the first stream on its connection.
+        """Open a stream to this origin for an attempt for which no connection is idle. `fresh`: not on a connection
+        that another call has used; `alone`: as the first stream on its connection.
         """
         idempotent = None if fresh else self.call.so_far.is_idempotent()
         connect = self.plan.policy.timeouts.connect

@@ -80,8 +80,8 @@ class AppStream(Protocol):
         ...
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
-        """Write an answer of the proxy's own, whole: a status, field lines (each with its CRLF), and a body, to which
-        the stream adds length and date. The body is not sent if the request was HEAD.
+        """Write an answer of the proxy's own, whole: a status, field lines (`add`, each with its CRLF), and a body, to
+        which the stream adds length and date. The body is not sent if the request was HEAD.
         """
         ...
 
@@ -90,7 +90,7 @@ class AppStream(Protocol):
         ...
 
     def finish(self, trailers: Trailers | None) -> None:
-        """End the body; in a tunnel, end this direction."""
+        """End the body, with these trailers (None for none); in a tunnel, end this direction."""
         ...
 
     def reset(self, fault: Fault | None) -> None:
@@ -112,8 +112,8 @@ class AppStream(Protocol):
         ...
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
-        """Reserve the upstream connection of `stream`, on which the app logs in, for this app connection: it is kept
-        here when idle, and closed with it. HTTP/2 has no such connections, on either side.
+        """Reserve the upstream connection of `stream` (to `origin`), on which the app logs in, for this app connection:
+        it is kept here when idle, and closed with it. HTTP/2 has no such connections, on either side.
         """
         ...
 

@@ -119,7 +119,9 @@ class AutoTunnel(Exchange):
     def start(
         self, plan: Plan, now: float, body: bytes = b"", done: bool = True, trailers: Trailers | None = None
     ) -> None:
-        """Begin the call of a CONNECT, whose head is whole. `body`: the bytes that came with it."""
+        """Begin the call of a CONNECT, whose head is whole. `body`: the bytes that came with it; `done`: no more bytes
+        follow as its body; `trailers`: those after the body, None for none.
+        """
         self.plan = cast(TunnelPlan, plan)
         if not self.plan.at_once:
             super().start(plan, now, body, done, trailers)
@@ -148,7 +150,9 @@ class AutoTunnel(Exchange):
             self.delivery.app.pause()  # until it is dialled
 
     def app_ended(self, trailers: Trailers | None) -> None:
-        """Note that the app sends no more, so that its bytes were no request. Its end is forwarded after its bytes."""
+        """Note that the app sends no more, so that its bytes were no request. The end is forwarded to the upstream
+        after those bytes.
+        """
         if self._listens:
             self._ended = True
             self._stay_blind()
@@ -263,9 +267,10 @@ class AutoTunnel(Exchange):
 
 
 class TunnelPlan(Plan):
-    """The plan of a CONNECT. `report_blind`: called if an `auto` tunnel is blind, None for other tunnels; `at_once`:
-    the CONNECT is answered before anything is dialled; `goes_elsewhere`: the tunnel is dialled not to all of its
-    policy's endpoints, but to the one that the CONNECT names, or to another port of it.
+    """The plan of a CONNECT. `report_blind`: called if it is found that no HTTP is spoken in an `auto` tunnel, so that
+    its bytes are forwarded unread (the tunnel is blind), None for other tunnels; `at_once`: the CONNECT is answered
+    before anything is dialled; `goes_elsewhere`: the tunnel is dialled not to all of its policy's endpoints, but to the
+    one that the CONNECT names, or to another port of the same host.
     """
 
     __slots__ = ("at_once", "goes_elsewhere", "report_blind")

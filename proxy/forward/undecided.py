@@ -85,7 +85,9 @@ class Undecided:
         self.body = body
 
     def dial(self, owner: AttemptOwner, plan: Plan, context: Context, send: Send) -> None:
-        """Open a connection for the attempt that was begun, and then call `send`, which sends its request."""
+        """Open a connection for the attempt that was begun, and then call `send`, which sends its request. `owner`:
+        gets the attempt's events; `context`: what the exchanges of a worker share.
+        """
         first, pool, request = self.first, context.pool, plan.request
         assert first is not None  # it was begun
         idempotent = request.method in IDEMPOTENT_METHODS
@@ -94,7 +96,9 @@ class Undecided:
         first.task = context.loop.create_task(send_when_open(owner, pool, first, opening, send))
 
     def send_on(self, plan: Plan, stream: UpstreamStream, via: str, now: float) -> None:
-        """Send the request of the attempt that was begun on a stream that was opened for it."""
+        """Send the request of the attempt that was begun on `stream`, which was opened for it. `via`: the name in our
+        Via line.
+        """
         first = self.first
         assert first is not None  # it was begun
         first.stream, first.sent_at, first.protocol = stream, now, HTTP1
