@@ -58,8 +58,8 @@ DRIP_TICK = 1.0
 
 class Asker(AppStream, Protocol):
     """The source of a request that may become a call: an HTTP/1 connection, or a stream of an HTTP/2 connection.
-    `surplus`: whether the connection is above the limit on connections. `speaks`: the protocol. `plan`: the plan of the
-    previous request, which may fit the next one too.
+    `surplus`: whether the connection is above the limit on connections. `speaks`: the version of HTTP that the app
+    speaks there. `plan`: the plan of the previous request, which may fit the next one too.
     """
 
     surplus: bool
@@ -75,8 +75,8 @@ class Asker(AppStream, Protocol):
         """The CONNECT inside which the request came, None if it came in none."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call, with this status, field lines and body. `close`: close the
-        connection after it; `headless`: don't send the body (the request was HEAD).
+        """Answer a request that does not become a call, with this status, field lines (`add`) and body. `close`: close
+        the connection after it; `headless`: don't send the body (the request was HEAD).
         """
 
 
@@ -248,7 +248,9 @@ class Acceptor(web.Server):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def admit(self, connection: Asker, head: RequestHead) -> Plan | None:
-        """Return the plan of a request, its upstream and policy, or answer it here (None)."""
+        """Return the plan of a request, which has its upstream and policy; None if the request was answered here, with
+        a refusal say.
+        """
         if self.context.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
             self._reject(connection, head, _ENDING if self.context.refusing else _FULL, close=True)
             return None
@@ -301,7 +303,7 @@ class Acceptor(web.Server):
 
     def _known_plan(self, connection: Asker, head: RequestHead) -> Plan | None:
         """Return the plan of the connection's previous request, or that of a request of another connection to the same
-        listener, made the plan of this request; None if what was decided for neither holds for it.
+        listener, changed into the plan of this request; None if neither fits this request.
         """
         last, router = connection.plan, self.settings.router
         if last is not None and last.follow(head, router):
@@ -312,7 +314,7 @@ class Acceptor(web.Server):
         return usual[1].alike(head, router) if usual is not None and usual[0] is connection.place else None
 
     def _keep_plan(self, connection: Asker, head: RequestHead, plan: Plan) -> None:
-        """Keep a plan that other requests may follow for those of other connections to the same listener."""
+        """Keep `plan`, so that requests of other connections to the same listener may use it too."""
         if connection.inside is None:
             if len(self._usual) >= PLANS:
                 self._usual.clear()
@@ -468,8 +470,8 @@ _TOO_SLOW = Rejection(408, "the request's head did not arrive, and other clients
 
 
 def _cannot_intercept(why: CaError) -> Rejection:
-    """Return the rejection for a CA error. A name that the CA is not for is denied; without a valid CA, the proxy
-    itself is not configured for interception (RFC 9209 section 2.3.28).
+    """Return the rejection for the CA error `why`. A name that the CA is not for is denied; without a valid CA, the
+    proxy itself is not configured for interception (RFC 9209 section 2.3.28).
     """
     if isinstance(why, NotForNameError):
         return denied(str(why))

@@ -74,8 +74,8 @@ def name_of(apps: Apps, head: Fields, listener: str, user: str, connect: str) ->
 
 
 def app_of(apps: Apps, head: Fields, name: str) -> NamedApp:
-    """The app of this name, with the priority of this request: a request may ask for the low one, but not for a higher
-    one than its app has.
+    """The app of this name in the configuration `apps`, with the priority of this request: a request may ask for the
+    low one, but not for a higher one than its app has.
     """
     app = apps.named(name)
     said = head.get_all(PRIORITY_FIELD)
@@ -83,7 +83,9 @@ def app_of(apps: Apps, head: Fields, name: str) -> NamedApp:
 
 
 def naming_of(apps: Apps, head: RequestHead) -> Naming:
-    """The fields of a request that name its app, with their values: another request with these has the same app."""
+    """The fields of a request that name its app by the configuration `apps`, with their values: another request with
+    these has the same app.
+    """
     names = [PRIORITY_FIELD, *apps.fields]
     if "proxy_user" in apps.by:
         names.append("proxy-authorization")

@@ -223,7 +223,7 @@ class AppConnection(ConnectionStream):
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
         """Read requests inside the CONNECT `inside` from now on, beginning with the bytes `early`: in the clear, or in
-        TLS, for whose first bytes `secure` is called.
+        TLS: then `secure` is called with its first bytes, and begins the handshake.
         """
         self.inside = inside
         self.plan = self._plans = None
@@ -324,8 +324,9 @@ class AppConnection(ConnectionStream):
         exchange.start(plan, monotonic(), payload, done, trailers)
 
     def _plan_for(self, head: RequestHead) -> Plan | None:
-        """Return the plan of a request: that of a similar one on this connection, or a new one; None if it was
-        answered.
+        """Return what is worked out for a request before it is sent (its upstream, its policy, the fields to change):
+        the plan of an earlier request, if all of that holds for this request too, else a new plan; None if the proxy
+        has answered the request itself, with a refusal say.
         """
         last = self.plan
         if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
@@ -416,8 +417,8 @@ class AppConnection(ConnectionStream):
         self._release(_BODY)
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call; `close`: close the connection after the answer; `headless`:
-        leave the body out, since the request was HEAD.
+        """Answer a request that does not become a call, with this status, field lines (`add`) and body. `close`: close
+        the connection after the answer; `headless`: leave the body out, since the request was HEAD.
         """
         if not close:
             self.answer(status, add, body)
@@ -520,7 +521,8 @@ class AppConnection(ConnectionStream):
 
     def _render_framed(self, head: ResponseHead, drop: frozenset[bytes], add: bytes, end: bool) -> bytes:
         """Render the head of an answer that `respond` does not write at once, with the lines that frame its body on
-        this connection. Decide whether the body is sent in chunks, and whether the connection closes after it.
+        this connection. Decide whether the body is sent in chunks, and whether the connection closes after it. `drop`:
+        lower-case names of fields to leave out; `add`: lines to add; `end`: the whole body has come.
         """
         size = head.body_size(self.head.method)
         minor = self.head.minor
@@ -559,7 +561,7 @@ class AppConnection(ConnectionStream):
         return waits or head.status >= 400 or not head.keep_alive
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
-        """Write an answer of our own: with these field lines, and those that frame it."""
+        """Write an answer of our own: with the field lines `add`, and those that frame it."""
         if self._context.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # bytes after a CONNECT were meant for a tunnel, and are never a request (RFC 9931)
         line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
@@ -711,7 +713,7 @@ class AppConnection(ConnectionStream):
         socket_close.break_off(transport, self.wire or transport)
 
     def abort(self) -> None:
-        """Close at once; with a RST if something is not whole."""
+        """Close at once; with a RST if a call is in progress, or bytes of an answer are not sent yet."""
         transport = self.transport
         if transport is None:
             return

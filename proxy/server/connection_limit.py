@@ -30,7 +30,7 @@ class HasRequest(Protocol):
 class Seat(Protocol):
     """A connection of an app, as the limit counts it. `surplus`: it is above the limit, and held open only to be
     answered with 503. `since`: the time since which it is idle, or its head has been coming; 0: neither. `client`: the
-    app's address. `speaks`: the protocol.
+    app's address. `speaks`: the version of HTTP that the app speaks on it.
     """
 
     surplus: bool
@@ -62,8 +62,8 @@ class Seat(Protocol):
         """Close the connection once all written bytes were sent."""
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer with this status, field lines and body, which say why the connection is closed. `close`: close it
-        after the answer; `headless`: leave the body out, since the request was HEAD.
+        """Answer with this status, field lines (`add`) and body, which say why the connection is closed. `close`: close
+        it after the answer; `headless`: leave the body out, since the request was HEAD.
         """
 
 
@@ -71,7 +71,9 @@ class Others(Protocol):
     """The connections of other processes that share the limits with this one."""
 
     def publish(self, held: int, surplus: int) -> None:
-        """Publish how many connections this process holds, and how many of them only to be answered with 503."""
+        """Publish how many connections this process holds (`held`), and how many of them only to be answered with 503
+        (`surplus`).
+        """
 
     def count(self) -> tuple[int, int]:
         """Return the connections that other processes hold, and how many of them only to be answered with 503."""

@@ -195,7 +195,7 @@ class Fleet(Factory):
         return self._factory.roster(upstream)
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Share with the fleet which endpoints of this upstream refuse connections."""
+        """Share with the fleet which endpoints of this upstream (`group`) refuse connections."""
         self._factory.share_endpoints(upstream, group)
 
     def announce(self, upstream: str, value: str) -> None:
@@ -219,8 +219,8 @@ class Outages:
         self.count = 0
 
     def is_news(self, pid: int, state: str) -> bool:
-        """Take a worker's report (`out` if it has lost Redis); return whether this begins or ends an outage, and so is
-        worth a log line.
+        """Take the report of the worker with this process id, whose `state` is `out` if it has lost Redis; return
+        whether this begins or ends an outage, and so is worth a log line.
         """
         before = bool(self._out)
         (self._out.add if state == "out" else self._out.discard)(pid)

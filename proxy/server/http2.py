@@ -213,7 +213,9 @@ class Http2Connection(Home):
         return resting and not has_said(self._fd)
 
     def drained(self, before: float) -> None:
-        """Announce to the app that the proxy is shutting down, and close the connection once nothing is left to do."""
+        """Announce to the app that the proxy is shutting down, and close the connection once nothing is left to do.
+        `before` has no effect: HTTP/2 can announce the end to a connection that is not idle.
+        """
         self.session.drain(monotonic())
         self.send_soon()
         if self._timer is None and self.session.due < NEVER:
@@ -230,5 +232,7 @@ class Http2Connection(Home):
         self._close()
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Give the session up, because the connection is closed to make room for another."""
+        """Give the session up, because the connection is closed to make room for another. The arguments have no effect:
+        the app gets an error code of HTTP/2 instead of an answer.
+        """
         self.session.fail(ENHANCE_YOUR_CALM, "too many connections are open")

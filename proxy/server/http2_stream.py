@@ -38,7 +38,7 @@ class Home(Http2Protocol):
     watched: bool
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
-        """Return the plan of a request, or answer it on its stream (None)."""
+        """Return the plan of a request; None if the request was answered on its stream, with a refusal say."""
         raise NotImplementedError
 
     def takes_one_more(self) -> bool:
@@ -50,11 +50,13 @@ class Home(Http2Protocol):
         raise NotImplementedError
 
     def glance(self, *, closely: bool) -> None:
-        """Find out whether the app has left."""
+        """Find out whether the app has left; `closely`: even by checks that are costly."""
         raise NotImplementedError
 
     def drained(self, before: float) -> None:
-        """Accept no more requests, and close the connection after the last one."""
+        """Accept no more requests, and close the connection after the last one, because the proxy shuts down. `before`
+        has no effect on HTTP/2.
+        """
         raise NotImplementedError
 
 
@@ -111,9 +113,9 @@ class Http2AppStream(Stream):
         self._home.surplus = value
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
-        """Answer a request that does not become a call, with this status, field lines and body, which is left out if
-        `headless`. `close`: if the connection is above the limit on connections, accept no more requests on it, and
-        close it.
+        """Answer a request that does not become a call, with this status, field lines (`add`) and body, which is left
+        out if `headless`. `close`: if the connection is above the limit on connections, accept no more requests on it,
+        and close it.
         """
         self.bodiless = headless
         self.answer(status, add, body)
@@ -125,7 +127,7 @@ class Http2AppStream(Stream):
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
         """Take a request's head, with the body that came with it: make it a call, or answer the request. `end`: the
-        request is whole.
+        request is whole, with its `trailers`.
         """
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
@@ -147,7 +149,7 @@ class Http2AppStream(Stream):
             self.exchange.app_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Report to the exchange that the request is whole."""
+        """Report to the exchange that the request is whole, with these trailers (None for none)."""
         if self.exchange is not None:
             self.exchange.app_ended(trailers)
 
@@ -157,7 +159,9 @@ class Http2AppStream(Stream):
         self._home.acceptor.refuse(self, 431, detail, head)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Report to the exchange that the app has left, or broke the rules."""
+        """Report to the exchange that the app has left, or broke the rules of HTTP/2. The arguments, which say how,
+        have no effect here.
+        """
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
@@ -194,8 +198,9 @@ class Http2AppStream(Stream):
     # -- for the exchange -----------------------------------------------------------------------------------------
 
     def inform(self, head: ResponseHead, add: bytes, *, resent: bool) -> None:
-        """Forward an interim answer. If the proxy has sent the request again by itself (`resent`), a 100 is forwarded
-        only to an app that still waits for one, because it was the proxy that asked for it.
+        """Forward an interim answer, with the lines `add`. If the proxy has sent the request again by itself
+        (`resent`), a 100 is forwarded only to an app that still waits for one, because it was the proxy that asked for
+        it.
         """
         if head.status == 100:
             if resent and (self._has_continued or self.received_all):
@@ -213,7 +218,9 @@ class Http2AppStream(Stream):
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Forward an upstream's answer."""
+        """Forward an upstream's answer: its head without the fields `drop` (lower-case names) and with the lines `add`,
+        and `data`, the body so far; all of it if `end`, with its trailers.
+        """
         if b"date" not in head.specials and not (self.plan.is_grpc if self.plan is not None else is_grpc(self.head)):
             add += self._home.acceptor.date_line()
         block = answer_block(head, drop, add)
@@ -225,7 +232,7 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
-        """Write an answer of our own."""
+        """Write an answer of our own: a status, field lines (`add`) and a body."""
         if not (status == 200 and self._is_grpc):
             add += b"%bContent-Length: %d\r\n" % (self._home.acceptor.date_line(), len(body))
         alone = self.bodiless or not body
@@ -245,7 +252,9 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def reset(self, fault: Fault | int | None) -> None:
-        """Break the answer off: for a gRPC call by trailers that say why, else with the upstream's code."""
+        """Break the answer off: for a gRPC call by trailers that say why, else with the error code of HTTP/2 that the
+        upstream's fault has, or that `fault` is.
+        """
         if isinstance(fault, int):
             Stream.reset(self, fault)
         elif self._is_grpc and self.answered and not self.sent_all and not self.ending:

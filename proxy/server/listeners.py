@@ -53,7 +53,7 @@ class Opener(Protocol):
         """
 
     def sockets(self, opened: Any) -> list[socket.socket]:
-        """Return all sockets of a listener on which connections may wait."""
+        """Return all sockets, on which connections may wait, of the listener for which `open` returned `opened`."""
 
 
 #: A place to listen: the setting's name, and the address as configured.

@@ -46,8 +46,8 @@ def is_held(peer: tuple[str, int], local: tuple[str, int], family: int) -> bool 
 
 
 def is_connected(descriptor: int) -> bool:
-    """Whether the peer of a unix socket still holds its end: once the peer has closed all of it, not only one
-    direction, the kernel reports a hang-up.
+    """Whether the peer of the unix socket with this descriptor still holds its end: once the peer has closed all of it,
+    not only one direction, the kernel reports a hang-up.
     """
     asked = select.poll()
     asked.register(descriptor, 0)
@@ -55,7 +55,9 @@ def is_connected(descriptor: int) -> bool:
 
 
 def has_ended(descriptor: int) -> bool:
-    """Whether a peer whose bytes are not being read has closed its sending direction, or the connection broke."""
+    """Whether the peer of the socket with this descriptor, whose bytes are not being read, has closed its sending
+    direction, or the connection broke.
+    """
     asked = select.poll()
     asked.register(descriptor, select.POLLRDHUP)
     return bool(asked.poll(0))

@@ -158,7 +158,7 @@ def _unmatched(authority: str, settings: Settings, place: Exposure) -> Upstream:
 
 def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposure) -> tuple[str, Upstream]:
     """Return a request's target inside a CONNECT, and its upstream: the CONNECT's authority decides (contract, section
-    6).
+    6). `inside`: that CONNECT; `place`: the exposure of the listener by which the request came. Raises Rejection.
     """
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
@@ -188,7 +188,9 @@ def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settin
 
 
 def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, bytes]:
-    """Return the upstream whose prefix the path begins with, and the path after the prefix. Raises Rejection."""
+    """Return the upstream whose prefix the path begins with, and the path after the prefix. `place`: the exposure of
+    the listener by which the request came. Raises Rejection.
+    """
     try:
         found = settings.router.by_prefix(head.path)
     except ClimbsOut:
@@ -218,10 +220,10 @@ def _may_be_a_pages(head: RequestHead, upstream: str) -> Rejection | None:
 def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str], upstream: str) -> Rejection | None:
     """Return the rejection of a request for a prefix, on a loopback listener, that a web page may have sent; else None.
 
-    `authority` is its Host, `sites` and `origins` are the values of its Sec-Fetch-Site and Origin lines (contract,
-    section 3, "Which policy"). Browsers send no Sec-Fetch-Site to destinations that they hold for untrustworthy,
-    http://0.0.0.0 for one, so a foreign Origin alone is a sign of a page too; a value that no browser sends counts as a
-    missing field.
+    `authority` is the request's Host, `sites` and `origins` are the values of its Sec-Fetch-Site and Origin lines,
+    `upstream` is the name of the upstream that it asks for (contract, section 3, "Which policy"). Browsers send no
+    Sec-Fetch-Site to destinations that they hold for untrustworthy, http://0.0.0.0 for one, so a foreign Origin alone
+    is a sign of a page too; a value that no browser sends counts as a missing field.
     """
     if authority and not is_literal(authority):
         return Rejection(
@@ -242,7 +244,7 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
 
 def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
     """Return a clause that lists the first configured prefixes, to help a user on this machine who mistyped one; "" for
-    requests from other machines, or that a web page could have sent.
+    requests from other machines (by `place`, the exposure of the listener), or that a web page could have sent.
     """
     if not place.loopback or _may_be_a_pages(head, "") is not None:
         return ""

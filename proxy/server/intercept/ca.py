@@ -70,7 +70,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The files that `init` wrote, and the root certificates that its bundle contains."""
+    """The files that were written for a new CA, and the root certificates that the CA's bundle contains."""
 
     cert: Path
     key: Path
@@ -144,8 +144,8 @@ def covers(limits: x509.NameConstraints | None, name: x509.DNSName | x509.IPAddr
 
 
 def _covers_all(limits: x509.NameConstraints | None, wanted: x509.DNSName | x509.IPAddress) -> bool:
-    """Whether a CA with these constraints may issue certificates for a name and its subdomains, or for all of a
-    network.
+    """Whether a CA with the constraints `limits` may issue certificates for all of `wanted`: a name and its subdomains,
+    or a network.
     """
     if limits is None:
         return True
@@ -227,8 +227,9 @@ def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
 
 
 def export(cert: Path, folder: Path, environ: Mapping[str, str]) -> tuple[list[Path], Roots]:
-    """Write the files that apps in other containers need: the CA's certificate, the bundle, and the bundle as a Java
-    trust store. Return the files, and the roots that are in the bundle. Raises CaError if they cannot be written.
+    """Write into `folder` the files that apps in other containers need: the CA's certificate, the bundle, and the
+    bundle as a Java trust store. Return the files, and the roots that are in the bundle. Raises CaError if they cannot
+    be written.
     """
     own = load_chain(cert)
     roots = system_roots(environ, bundle_path(cert))
@@ -417,7 +418,9 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a new file. Raises FileExistsError, and changes nothing, if a file of this name exists."""
+    """Write a new file with these permissions (`mode`). Raises FileExistsError, and changes nothing, if a file of this
+    name exists.
+    """
     draft = _draft(path, data, mode)
     try:
         os.link(draft, path)  # unlike a rename, this never replaces another file
@@ -433,7 +436,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:
-    """Write a file, in place of the one that may be there."""
+    """Write a file with these permissions (`mode`), in place of the one that may be there."""
     draft = _draft(path, data, mode)
     try:
         draft.replace(path)
@@ -444,7 +447,9 @@ def replace(path: Path, data: bytes, mode: int) -> None:
 
 
 def _draft(path: Path, data: bytes, mode: int) -> Path:
-    """Write a temporary file beside `path`; its content is on the disk when this returns."""
+    """Write a temporary file with these permissions (`mode`) beside `path`; its content is on the disk when this
+    returns.
+    """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

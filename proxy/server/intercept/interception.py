@@ -64,8 +64,8 @@ class Secured(Protocol):
         """Read on as before the CONNECT, which is refused. `early` are the bytes that were read after it."""
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """Read on after the answer to the CONNECT, `early` first. If the bytes are not cleartext HTTP, they are TLS:
-        `secure` is called with them.
+        """Read on after the answer to the CONNECT (`inside`), first the bytes `early`, which had come before it. If the
+        bytes are not cleartext HTTP, they are TLS: `secure` is called with them.
         """
 
     def take_over(self, tls: asyncio.Transport, inside: Inside) -> None:
@@ -244,9 +244,9 @@ class StandIn(asyncio.Protocol):
 async def shake(
     transport: asyncio.Transport, context: ssl.SSLContext, early: bytes
 ) -> tuple[asyncio.Transport, StandIn]:
-    """Terminate TLS on this transport by `context`, and return the decrypted transport with its stand-in. `early` are
-    bytes of TLS that were read already. Raises ssl.SSLError or OSError (its timeout is an OSError) if the handshake
-    fails; the transport is closed then.
+    """Terminate TLS on this transport by `context`, and return the decrypted transport, and the protocol that keeps
+    what comes on it until the connection's own protocol takes over. `early` are bytes of TLS that were read already.
+    Raises ssl.SSLError or OSError (its timeout is an OSError) if the handshake fails; the transport is closed then.
     """
     loop = asyncio.get_running_loop()
     stand_in = StandIn()

@@ -179,9 +179,9 @@ class Leaves:
         return builder.sign(self._authority.key, hashes.SHA256())
 
     def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Present the leaf for the name that the app asks for, if the CA is for that name. OpenSSL calls this in the
-        middle of a handshake, so a leaf that was not prepared (the hello came in pieces) is made here, blocking the
-        loop.
+        """Present, in the handshake `tls`, the leaf for the `name` that the app asks for (None for none), if the CA is
+        for that name. OpenSSL calls this in the middle of a handshake, so a leaf that was not prepared (the hello came
+        in pieces) is made here, blocking the loop.
         """
         if name is None or name.lower() == cast(LeafContext, context).host:
             return
