@@ -262,7 +262,9 @@ def _in_the_foreground() -> bool:
 
 
 def _ended(status: int) -> int:
-    """Return the exit status for that of a command; end this process by the signal that ended the command."""
+    """Return the exit status of this process for `status`, the command's (below 0: the signal that ended the command);
+    in that case end this process by the same signal.
+    """
     if status >= 0:
         return status
     number = -status

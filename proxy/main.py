@@ -262,8 +262,8 @@ class ServerProcess:
         self._notices.notify("limits", [line], **facts)
 
     def _loaded(self, result: LoadResult, why: str) -> None:
-        """Put a configuration that was loaded again in force, or report its errors and keep the old one. `why` names
-        the cause of the reload in logs.
+        """Put the configuration in `result`, which was loaded again, in force; or report its errors and keep the old
+        one. `why` names the cause of the reload in logs.
         """
         if self._succession.defers(result, why):
             return
@@ -428,7 +428,9 @@ class ServerProcess:
         sender.send(await gauge_view.copied(self._metrics), gauges, wall())
 
     async def _exposition(self, accept: str) -> tuple[bytes, str]:
-        """The metrics as they are now, and their content type; the text is made in a thread, from a copy."""
+        """The metrics as they are now, in the format that `accept` (a request's Accept field) asks for, and their
+        content type; the text is made in a thread, from a copy.
+        """
         gauges = await self._gauges()
         return await asyncio.to_thread(render, await gauge_view.copied(self._metrics), gauges, accept)
 
@@ -466,8 +468,9 @@ def _say(line: str) -> None:
 
 
 def banner(file: str | None, settings: Settings, listening: Mapping[str, Sequence[Address]]) -> list[str]:
-    """The first lines of a process, for people: where it listens, its upstreams, and one thing to try. They are a few
-    lines, however long the configuration is, and contain nothing secret.
+    """The first lines of a process, for people: where it listens (`listening`: the addresses by setting), its
+    upstreams, and one thing to try. They are a few lines, however long the configuration is, and contain nothing
+    secret.
     """
     lines = [f"redrive {__version__}, configured by {file or 'the defaults alone'}"]
     lines.append(f"listening on {_urls(listening['listen'])}")
@@ -496,8 +499,8 @@ def _line(upstream: Upstream) -> str:
 
 
 def _try(settings: Settings, listening: Sequence[Address]) -> str:
-    """A curl command for people to try: it reaches an upstream by its prefix, one on this machine if there is one,
-    since that needs no internet.
+    """A curl command for people to try at one of the addresses in `listening`: it reaches an upstream by its prefix,
+    one on this machine if there is one, since that needs no internet.
     """
     address = next((address for address in listening if address.unix is None), None)
     reachable = [u for u in settings.router.upstreams if u.prefix is not None and u.target.endpoints]

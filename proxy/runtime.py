@@ -281,11 +281,13 @@ class DataPath:
     # -- listeners ------------------------------------------------------------------------------------------------
 
     async def open(self, address: Address, sockets: Sequence[socket.socket]) -> list[web.SockSite]:
-        """Serve on sockets that all listen at this address."""
+        """Serve on sockets that all listen at this address; return a site for each, by which `shut` stops serving
+        there.
+        """
         return [await self.listen(address, sock) for sock in sockets]
 
     async def listen(self, address: Address, sock: socket.socket) -> web.SockSite:
-        """Serve on a socket that listens at this address."""
+        """Serve on a socket that listens at this address; return the site, by which `leave` stops serving there."""
         if self._runner.server is None:
             await self._runner.setup()
         self.acceptor.listening[address] += 1
@@ -379,7 +381,9 @@ class DataPath:
         await self.fleet.refresh()
 
     def redis(self) -> tuple[bool | None, int]:
-        """Whether Redis is available, and how many times it has become unavailable."""
+        """Whether Redis is available (None if the configuration does not use it), and how many times it has become
+        unavailable.
+        """
         return self.fleet.is_up, self.fleet.outages
 
     def workers(self) -> list[tuple[str, float]]:

@@ -8,7 +8,7 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 
 def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
     """Find a module of the package by its source (`importlib.abc.MetaPathFinder`); None for modules of other packages.
-    Raises ModuleNotFoundError if a module of the package has no source.
+    `target` is not used. Raises ModuleNotFoundError if a module of the package has no source.
     """
     if not name.startswith("proxy."):
         return None

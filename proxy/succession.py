@@ -66,8 +66,8 @@ class Succession:
             self._notify("failed", [line], error=line)
 
     def defers(self, loaded: LoadResult, why: str) -> bool:
-        """Whether a configuration that was loaded again has to wait, because a successor starts: that has been given
-        the addresses in force. Once it serves, it has the new configuration too; if it ends before that, the
+        """Whether a configuration that was loaded again has to wait, because a successor starts, which has been given
+        the addresses in force. Once the successor serves, it has the new configuration too; if it ends before that, the
         configuration is loaded then. `why`: the cause of the reload.
         """
         if self._offer.is_asked:

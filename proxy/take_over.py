@@ -117,8 +117,8 @@ class Predecessor:
 
 
 def predecessor(of: Sequence[str]) -> Predecessor | None:
-    """Ask the process that offers its listeners on one of these names for them; None if none does. Raises
-    TakeOverError.
+    """Ask a running redrive for its listeners, to take them over; None if no process offers its listeners. `of`: the
+    names of the unix sockets on which that process may offer them. Raises TakeOverError.
     """
     for name in of:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -249,7 +249,7 @@ class Offer:
             sock.close()
 
     async def _give(self, peer: _Peer) -> str:
-        """Send the listeners to a successor that asks for them; return its release."""
+        """Send the listeners to the successor `peer`, which asks for them; return the successor's release."""
         asked = await asyncio.to_thread(peer.hear)
         if asked["take_over"] != _CONVERSATION:
             peer.say({"refused": f"redrive {__version__} does not know this way to take over"})

@@ -108,7 +108,7 @@ class Channel:
         self.close()
 
     def _receive(self) -> bool:
-        """Read from the socket once, and take the messages that are whole; whether there may be more to read."""
+        """Read from the socket once, and take the messages that are whole; return whether there may be more to read."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._sock, _PIECE, _MOST_DESCRIPTORS)
         except BlockingIOError:
@@ -128,7 +128,7 @@ class Channel:
         return True
 
     def _take(self) -> bool:
-        """Take one message, if a whole one has arrived; whether one was taken."""
+        """Take one message, if a whole one has arrived; return whether a message was taken."""
         if len(self._in) < _HEADER.size:
             return False
         size, count = _HEADER.unpack_from(self._in)

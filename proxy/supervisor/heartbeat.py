@@ -131,8 +131,8 @@ W = TypeVar("W", bound=Beating)
 
 class HeartbeatWatch(Generic[W]):
     """The thread that watches the workers' heartbeats. `workers` returns the workers to watch, `beat` the heartbeat
-    counter of a row; `changed` is called, in the thread, with a worker and True if its heartbeat has stopped, False if
-    it goes on again.
+    counter of a worker, given the number of the worker's row in shared memory; `changed` is called, in the thread, with
+    a worker and True if its heartbeat has stopped, False if it goes on again.
     """
 
     def __init__(
@@ -198,8 +198,8 @@ class HeartbeatWatch(Generic[W]):
 
 
 def times_of(pid: int) -> Times:
-    """The times of a process so far; zeros if it has ended, or if the system says nothing of it. If the system does not
-    count the times of threads (gVisor), those of the whole process may be taken.
+    """The times of the process with this id so far; zeros if it has ended, or if the system says nothing of it. If the
+    system does not count the times of threads (gVisor), those of the whole process may be taken.
     """
     process = Path(f"/proc/{pid}")
     try:

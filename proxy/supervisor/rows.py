@@ -66,7 +66,7 @@ class Rows:
             words[at + _FILES] = files
 
     def beat(self, row: int) -> None:
-        """Increase this worker's heartbeat by one."""
+        """Increase the heartbeat of the worker with this row by one."""
         self._memory.words[self._memory.row(row) + _BEAT] += 1
 
     def beats_no_more(self, row: int) -> None:
@@ -74,7 +74,7 @@ class Rows:
         self._memory.words[self._memory.row(row) + _BEAT] = ENDS
 
     def heartbeat(self, row: int) -> int:
-        """The number of heartbeats of a worker so far: NOT_BEGUN before the first, ENDS at its end."""
+        """The number of heartbeats so far of the worker with this row: NOT_BEGUN before the first, ENDS at its end."""
         return self._memory.words[self._memory.row(row) + _BEAT]
 
     def total(self, *, but: int = 0) -> Usage:

@@ -268,7 +268,7 @@ class Slots:
         return numbers
 
     def sockets(self, opened: Collection[int]) -> list[socket.socket]:
-        """Return the sockets of these numbers, which `open` returned."""
+        """Return the sockets whose numbers are in `opened`, as `open` returned them."""
         return [sock for slot in self.every for number, (_, sock) in slot.sockets.items() if number in opened]
 
     def _give(self, slot: Slot, address: Address, sock: socket.socket, number: int = 0) -> int:

@@ -65,9 +65,10 @@ _SELDOM = 10
 
 
 def main(channel: int, memory: int, release: str) -> None:
-    """Serve as a worker, with these inherited descriptors, until the parent ends it. `release` is the parent's:
-    messages and shared memory belong to one release, so a worker of another release ends at once. A parent starts
-    whatever release is installed by now: these arguments stay in this order in every release.
+    """Serve as a worker until the parent ends it. `channel` and `memory` are the inherited descriptors of the channel
+    to the parent and of the shared memory. `release` is the parent's: messages and shared memory belong to one release,
+    so a worker of another release ends at once. A parent starts whatever release is installed by now: these arguments
+    stay in this order in every release.
     """
     if release != __version__:
         leave(OTHER_RELEASE)
@@ -219,8 +220,8 @@ class Worker:
         return Counted(number, self._factory.generation, report, made, cooldowns, news, lanes, held)
 
     def _look(self) -> None:
-        """Publish what this worker uses of the limits, and lower its own share by what the other workers use. A
-        retiring worker ends here once nothing is under way.
+        """Publish what this worker uses of the limits, and lower its own limit on kept bytes by what the other workers
+        keep. A retiring worker ends here once nothing is under way.
         """
         self._looks += 1
         files = open_files() if self._looks % _SELDOM == 1 else None
