@@ -79,3 +79,12 @@ def test_what_a_route_took_itself_counts_more_than_what_others_did() -> None:
         usual.learn(f"r GET /{number}", 0.05, 0.0)
     usual.learn("r GET /report", 8.0, 0.0)
     assert usual.of("r GET /report") == 8.0
+
+
+def test_a_few_routes_say_nothing_of_a_new_one() -> None:
+    usual = UsualTimes()
+    for number in range(19):
+        usual.learn(f"r GET /{number}", 0.05, 0.0)
+    assert usual.of("r GET /new") == 0.0
+    usual.learn("r POST /a", 0.05, 0.0)
+    assert usual.of("r GET /new") == pytest.approx(0.05), "twenty of any method"
