@@ -7,7 +7,7 @@ payment, since it may take a breaker's probe, and is given back with the payment
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from proxy.retry.admission import Payment
 from proxy.retry.concurrency import Places
@@ -26,7 +26,7 @@ class EndpointPicker:
     rest of an answer that it began; None for any.
     """
 
-    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_upstream", "endpoints", "only")
+    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_turn", "_upstream", "endpoints", "only")
 
     def __init__(self, endpoints: Endpoints, policy: Policy, circuit_changed: CircuitChanged) -> None:
         self.endpoints = endpoints
@@ -35,13 +35,18 @@ class EndpointPicker:
         self._circuit_changed = circuit_changed
         self.only: int | None = None
         self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
+        self._turn: Sequence[int] = ()  # the endpoints among which the one that was preferred last takes its turn
 
     def choose(self, payment: Payment, state: State, now: float, only: int | None = None) -> bool:
         """Choose the endpoint of the next attempt (`only`, if that is given); False if every circuit breaker is open.
         `state`: the call's state.
         """
         only = only if self.only is None else self.only
-        return payment.choose(self.endpoints, self._avoided(state), now, only, least=self._least)
+        avoid = self._avoided(state)
+        chosen = payment.choose(self.endpoints, avoid, now, only, least=self._least)
+        if only in self._turn and not avoid and payment.choice is not None:
+            payment.choice.turn = self._turn
+        return chosen
 
     def load(self, index: int) -> Places | None:
         """The count of the attempts under way to the endpoint with the number `index`; None if they are not counted."""
@@ -61,6 +66,7 @@ class EndpointPicker:
         is free first. `waits`: the seconds for which the endpoint with a given label would hold the call. None if every
         breaker is open.
         """
+        self._turn = ()
         if self.only is not None:
             return self.only
         able = self.endpoints.able(now)
@@ -69,7 +75,8 @@ class EndpointPicker:
         held = {index: waits(self.label(index)) for index in able}
         free = [index for index in able if held[index] <= 0]
         if free:
-            return self.endpoints.best(free, self._avoided(state), now, least=self._least)
+            best, self._turn = self.endpoints.best(free, self._avoided(state), now, least=self._least)
+            return best
         return min(able, key=lambda index: held[index])
 
     def is_left(self, now: float, waits: Callable[[str], float]) -> bool:
@@ -106,7 +113,7 @@ class EndpointPicker:
             choice: Choice | None = endpoints.choose_any(avoid, now, least=self._least)
         else:
             free = [index for index in endpoints.able(now) if waits(self.label(index)) <= 0] if self.several else ()
-            only = endpoints.best(free, avoid, now, least=self._least) if free else None
+            only = endpoints.best(free, avoid, now, least=self._least)[0] if free else None
             choice = endpoints.choose(avoid, now, only, least=self._least)
         if choice is None or (choice.index == flight.endpoint and not choice.probe):
             return flight.endpoint

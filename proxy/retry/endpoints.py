@@ -104,7 +104,7 @@ class Endpoints:
             return None if probe is None else Choice(0, self.shares[0].label, breaker, probe)
         able = self.able(now) if only is None else [only]
         while able:
-            index, here = self._best(able, avoid, now, least)
+            index, here = self.best(able, avoid, now, least)
             breaker = self.breakers[index]
             probe = 0 if breaker is None else breaker.enter(now)
             if probe is not None:
@@ -116,17 +116,11 @@ class Endpoints:
         """The endpoints whose circuit breakers let a call pass."""
         return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
 
-    def best(self, able: Sequence[int], avoid: Collection[int], now: float, *, least: bool = False) -> int:
-        """The endpoint to use, of those in `able`. `avoid`: endpoints to use only if no other is left; `least`: prefer
-        those with the fewest attempts under way.
-        """
-        return self._best(able, avoid, now, least)[0]
-
     def choose_any(self, avoid: Collection[int], now: float, *, least: bool = False) -> Choice:
         """Choose the endpoint of an attempt without asking the circuit breakers (`mode: observe` and `off`). `avoid`:
         the endpoints to use only if no other is left; `least`: choose the one with the fewest attempts under way.
         """
-        index, here = self._best(range(len(self.shares)), avoid, now, least)
+        index, here = self.best(range(len(self.shares)), avoid, now, least)
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
 
     def took(self, choice: Choice) -> None:
@@ -164,7 +158,7 @@ class Endpoints:
             if share.label == label:
                 self._elsewhere[index] = now + min(seconds, FIRST) if seconds > 0 else 0.0
 
-    def _best(self, able: Sequence[int], avoid: Collection[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
+    def best(self, able: Sequence[int], avoid: Collection[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
         """The endpoint to use, of those in `able` (whose breakers let a call pass), and the endpoints among which it
         takes a turn. `avoid`: endpoints to use only if no other is left; `least`: those with the fewest attempts under
         way are taken.

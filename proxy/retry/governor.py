@@ -45,6 +45,9 @@ _LEAST_WAIT = 1e-3
 #: A call that would wait elsewhere for longer (seconds) probes an endpoint that is out, if no other call does: as long
 #: as the first probe of an outage waits.
 _PROBED_AFTER = 0.1
+#: The wait (seconds) for the end of an outage, which is not known: longer than any other, and by one second for each
+#: call that waits already, so that calls are spread over endpoints that are out together.
+_OUT = 1e9
 
 
 class Governor:
@@ -161,12 +164,14 @@ class Governor:
         before, caller.endpoint = caller.endpoint, endpoint
         for _, lane in self._lanes_of(caller):
             holds = lane.holds(now)
+            if not holds and lane in self._holding:  # its limit has just ended, since no call came for a while
+                self._look((lane,), now)
             if holds and self._applies(holds, caller) and not lane.admits(waiter) and not lane.passes(now):
                 if holds != "outage":
                     wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
                 else:
                     is_probe = lane.may_probe and not lane.queue and now >= lane.until and lane.outage.is_due(now)
-                    wait = max(wait, _PROBED_AFTER if is_probe else _NEVER)
+                    wait = max(wait, _PROBED_AFTER if is_probe else _OUT + lane.ahead_of(waiter))
         if self.ahead is not None and caller.ahead:
             wait = max(wait, self.ahead.wait((endpoint, caller.credential()), waiter, now))
         caller.endpoint = before

@@ -66,7 +66,7 @@ cdef class Lane:
     cpdef leave(self, waiter, double now)
     cpdef double wait_of(self, waiter, double now, double hold=*) except -1
     cpdef double _wait_without(self, waiter, double wait, double gap, double now, double hold) except -1
-    cpdef long _ahead_of(self, waiter) except -1
+    cpdef long ahead_of(self, waiter) except -1
     cpdef long in_use(self) except -1
     cpdef long own_in_use(self) except -1
     cpdef double free(self, double now) except? -1

@@ -462,7 +462,7 @@ class Lane:
         idle = now - self._well if self.begun > self._well else 0.0
         if idle < _IN_VAIN:
             idle = 0.0
-        ahead = self._ahead_of(waiter)
+        ahead = self.ahead_of(waiter)
         if not ahead:
             return left
         wait = left + self.limit.wait_for(ahead, now, self._own_share)
@@ -481,7 +481,8 @@ class Lane:
                 wait += gap
         return wait
 
-    def _ahead_of(self, waiter: Waiter) -> int:
+    def ahead_of(self, waiter: Waiter) -> int:
+        """The number of calls that are sent before the waiter, which is last if it does not wait here yet."""
         if waiter is next(iter(self.queue), None):
             return 0
         if waiter is next(reversed(self.queue), None):

@@ -157,7 +157,7 @@ class Limit:
 
     def end(self, now: float) -> None:
         """End the limit."""
-        self.most, self.part = _NEVER, 1.0
+        self.most, self.part, self._spaced = _NEVER, 1.0, 0.0
         self.pace.end()
         self._ended_at = now
         self._trial.end()

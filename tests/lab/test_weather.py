@@ -29,7 +29,7 @@ NOT_YET = {
     "no_queue_503": {2},
     "one_among_fifty": {2},
     "overload": {1},
-    "restart_of_two": {2, 6},
+    "restart_of_two": {2},
 }
 
 

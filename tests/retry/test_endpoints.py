@@ -12,12 +12,13 @@ from playbook import ANY, Event, FixedDraws, Playbook, app_gone, ended, fault, r
 
 from proxy.retry.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.caller import Caller
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.dialect import Classify
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.environment import Env
-from proxy.retry.facts import Class, FaultKind, Outcome, Request
+from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Strategy
 from proxy.retry.registry import Registry
@@ -79,6 +80,16 @@ def test_each_has_its_weight_of_every_round_of_turns(weights: list[int]) -> None
 def test_a_retry_takes_no_turn() -> None:
     endpoints = Endpoints(shares((1, 0), (1, 0)))
     assert [next_of(endpoints), next_of(endpoints, avoid=(0,)), next_of(endpoints)] == [0, 1, 1]
+
+
+def test_endpoints_take_turns_while_calls_with_another_credential_are_held() -> None:
+    registry, made = Registry(), policy((3, 0), (1, 0))
+    governor = Playbook(made, registry=registry).scope.governor
+    held = Caller(Request("GET", "u.test", "/"), MappingFields([("authorization", "other")]), "")
+    governor.requests_wait(held, 429, 60.0, sent=0.0, now=0.0, whole=True)
+    for index in (0, 0, 1, 0) * 2:
+        assert governor.holds(1.0)
+        assert Playbook(made, registry=registry) >> start(at=1.0) << Launch(1, endpoint=index)
 
 
 def happens(call: Call, event: Event) -> Actions:

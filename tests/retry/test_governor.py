@@ -106,13 +106,45 @@ def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_el
     caller = Caller(request, request.fields, "")
     caller.limits = caller.outages = True
     governor.lane("out:80").begin_outage(1.0, 0.9, 5, 0.5)
-    assert governor.wait_at(waiter, caller, "out:80", 1.05) == float("inf")  # the first probe waits for 100 ms
+    assert governor.wait_at(waiter, caller, "out:80", 1.05) >= 1e9  # the first probe waits for 100 ms
     assert governor.wait_at(waiter, caller, "out:80", 1.1) == 0.1
     governor.move(waiter, caller, "out:80", 1.1)
     assert governor.ask(waiter, caller, 1.1) == (1.1, "")
     governor.sent(waiter, attempt, 1.1)
     assert governor.is_probe(attempt)
-    assert governor.wait_at(Waiting(), caller, "out:80", 1.2) == float("inf")  # one probe at a time
+    assert governor.wait_at(Waiting(), caller, "out:80", 1.2) >= 1e9  # one probe at a time
     assert governor.probe_lost(attempt, 1.3)
-    assert governor.wait_at(Waiting(), caller, "out:80", 1.4) == float("inf")
+    assert governor.wait_at(Waiting(), caller, "out:80", 1.4) >= 1e9
     assert governor.wait_at(Waiting(), caller, "out:80", 1.5) == 0.1
+
+
+def test_calls_are_spread_over_endpoints_that_are_out_together() -> None:
+    governor, waiters = Governor(), [Waiting() for _ in range(9)]
+    request = Request("GET", "u.example", "/")
+    for endpoint in ("a:80", "b:80"):
+        governor.lane(endpoint).begin_outage(1.0, 0.9, 5, 0.5)
+    for waiter in waiters:
+        caller = Caller(request, request.fields, "")
+        caller.limits = caller.outages = True
+        endpoint = min(("a:80", "b:80"), key=lambda each: governor.wait_at(waiter, caller, each, 1.05))
+        governor.move(waiter, caller, endpoint, 1.05)
+        assert governor.ask(waiter, caller, 1.05)[1] == "outage"
+        assert min(("a:80", "b:80"), key=lambda each: governor.wait_at(waiter, caller, each, 1.06)) == endpoint, (
+            "a call that waits keeps its place"
+        )
+    assert [len(governor.lane(endpoint).queue) for endpoint in ("a:80", "b:80")] == [5, 4]
+
+
+def test_a_limit_that_ends_while_another_endpoint_is_chosen_holds_nothing_any_more() -> None:
+    governor, waiter = Governor(), Waiting()
+    request = Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = True
+    lane = governor.lane("a:80")
+    lane.lasts = True
+    lane.limit.begin_elsewhere(10.0, 10.0, 1.0)
+    governor.move(waiter, caller, "a:80", 1.0)
+    assert governor.ask(waiter, caller, 1.0) == (1.0, "") and governor.holds(1.0)
+    governor.leave(waiter, 1.1)
+    assert governor.wait_at(waiter, caller, "a:80", 100.0) == 0.0
+    assert not governor.holds(100.0)

@@ -238,6 +238,14 @@ def test_a_pace_ends_where_one_place_is_the_smaller_limit() -> None:
     assert limit.threshold == limit.most == 1.0  # from there on it grows by one a round trip
 
 
+def test_an_answer_that_comes_once_a_limit_with_a_pace_is_over_changes_nothing() -> None:
+    limit = returning()
+    assert limit.pace.rate > 0
+    limit.end(100.2)
+    limit.served(100.3, 100.4, 1.0)
+    assert not limit.is_on and not limit.pace.rate
+
+
 events = st.lists(
     st.tuples(st.sampled_from(["served", "refused", "waits", "sent", "halve"]), st.floats(0.001, 3.0), st.booleans()),
     max_size=80,
