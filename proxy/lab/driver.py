@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import proxy.retry.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.upstream import FAULTS, Sending
+from proxy.retry.bucket_specs import TokenRules
 from proxy.retry.buckets import Bucket
 from proxy.retry.content_coding import coding_of, decoded
 from proxy.retry.environment import Env
@@ -26,7 +27,7 @@ from proxy.retry.policy import Fallback, Policy
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.stream_ends import UNFINISHED, EndReader
 from proxy.retry.token_estimate import estimate
-from proxy.retry.token_usage import UsageReader
+from proxy.retry.token_usage import TokenUsage, UsageReader
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.
@@ -346,10 +347,15 @@ class Driver:
             return
         rules = self.call.so_far.policy.tokens
         if rules is not None:
-            reader = UsageReader(rules, sending.reply)
-            reader.feed(sending.body)
-            self.call.used(reader.ended(whole=True), self.clock.now)
+            self.call.used(self.usage(rules, sending), self.clock.now)
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
+
+    def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
+        """The tokens that a delivered answer says it cost."""
+        assert sending.reply is not None
+        reader = UsageReader(rules, sending.reply)
+        reader.feed(sending.body)
+        return reader.ended(whole=True)
 
     def _is_unfinished(self, sending: Sending) -> bool:
         """Whether an answer is a stream of events that ends without its last event."""

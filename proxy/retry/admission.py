@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from proxy.retry.ahead import Price, price_of
 from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.caller import Caller, Name
@@ -26,6 +25,7 @@ from proxy.retry.facts import Outcome, Request
 from proxy.retry.fair_order import newest_below
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
+from proxy.retry.limit_account import Price, price_of
 from proxy.retry.policy import AutoLimit, Concurrency, Policy
 from proxy.retry.rates import Rates
 from proxy.retry.reasons import GAVE_UP_ITS_PLACE, TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place

@@ -48,7 +48,7 @@ def report_failure(
         if failure.pushback.delay is None:
             report_limits(upcoming, flight, call.reply, now)
         else:
-            ahead.forget(flight.note.whose, now)
+            ahead.forget(flight.note.whose, flight.since, now)
     if upcoming.bucket is not None and (on or failure.pushback.stop):
         upcoming.bucket.failed(now)
     began = None
@@ -85,7 +85,7 @@ def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: floa
         return
     wall = now + upcoming.env.wall_offset
     said = read_limits(reply.fields, policy.classify.dialects, wall, policy.pushback.max_delay)
-    if said:
+    if said or note.account.reports:
         ahead.heard(note, said, flight.since, reply.status < 400, now)
 
 

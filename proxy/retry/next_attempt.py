@@ -7,7 +7,7 @@ Whatever is taken here is sent with the attempt (`take`), or given back (`give_b
 from __future__ import annotations
 
 from proxy.retry.admission import Admission, Alarm, Payment
-from proxy.retry.ahead import SentNote, price_of
+from proxy.retry.ahead import SentNote
 from proxy.retry.buckets import Bucket
 from proxy.retry.caller import Caller
 from proxy.retry.cooldown import credential_of
@@ -16,6 +16,7 @@ from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
 from proxy.retry.instants import EPSILON
+from proxy.retry.limit_account import price_of
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.scope_state import ScopeState
@@ -281,7 +282,7 @@ class NextAttempt:
         ahead = self.scope.governor.ahead
         if ahead is not None and self.policy.pushback.ahead:
             whose = self.endpoint_of(flight), self.caller().credential()
-            flight.note = SentNote(whose, ahead.account(whose), price_of(self.estimate))
+            flight.note = SentNote(whose, ahead.account(whose), price_of(self.estimate), now)
         if self.governs:
             picker, scope = self.picker, self.scope
             several = picker is not None and picker.several

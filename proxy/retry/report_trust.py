@@ -29,10 +29,10 @@ _PART, _CLOCKS = 0.25, 0.1
 
 @dataclass(slots=True)
 class _Word:
-    """The reports of one limit, as far as they have been tested. `empty`: the last report that nothing is left, which
-    came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such reports came in a
-    row, each after the reset of the one before. `tested`: the last one is put aside, to see whether it is right.
-    `doubted_until`, `proven_until`: the times until which the reports count as wrong, or as right.
+    """The reports of one limit, as far as they have been tested. `empty`: the first report that nothing is left since
+    the last reset, which came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such
+    reports came in a row, each after the reset of the one before. `tested`: the last one is put aside, to see whether
+    it is right. `doubted_until`, `proven_until`: the times until which the reports count as wrong, or as right.
     """
 
     empty: ReportedLimit | None = None
@@ -61,12 +61,12 @@ class ReportTrust:
         """Forget the limit with this name."""
         self._words.pop(name, None)
 
-    def refused(self, now: float) -> None:
-        """Note that an attempt was refused because a limit was exceeded: the reports that nothing was left are
-        right.
+    def refused(self, since: float, now: float) -> None:
+        """Note that an attempt, sent at `since`, was refused because a limit was exceeded: the reports that nothing was
+        left by then, of limits that were not to be whole yet, are right.
         """
         for word in self._words.values():
-            if word.empty is not None:
+            if word.empty is not None and word.came <= since < word.came + word.empty.reset * (1 - _CLOCKS):
                 word.proven_until = now + LASTS
                 word.tested, word.row = False, 0
 
@@ -80,8 +80,8 @@ class ReportTrust:
                 return True
             word = self._words[said.name] = _Word()
         before = word.empty
+        is_late = before is not None and since >= word.came + before.reset * (1 - _CLOCKS)
         if before is not None and since >= word.came:
-            is_late = since >= word.came + before.reset * (1 - _CLOCKS)
             if not is_late and self._is_wrong(before, said, spent - word.spent, since - word.came):
                 word.doubted_until = now + LASTS
             word.row = word.row + 1 if is_late else word.row
@@ -89,7 +89,8 @@ class ReportTrust:
         if said.remaining >= 1:
             word.empty, word.row = None, 0
             return True
-        word.empty, word.came, word.spent = said, now, spent
+        if before is None or is_late:
+            word.empty, word.came, word.spent = said, now, spent
         if word.row >= _IN_A_ROW and now >= max(word.proven_until, word.doubted_until):
             word.tested, word.row = True, 0
         return not word.tested
@@ -100,4 +101,4 @@ class ReportTrust:
         seconds later, when `spent` had been spent of the limit since. `said`: the report in that attempt's answer.
         """
         filled = 0.0 if before.limit is None else before.limit / before.reset * seconds
-        return filled < 1 or said.remaining < _PART * (filled - spent)
+        return said.remaining < 1 if filled < 1 else said.remaining < _PART * (filled - spent)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from typing import Any, Self
 
 from aiohttp import web
@@ -20,12 +21,23 @@ from aiohttp import web
 
 class TokenCounter:
     """See the module. `seconds`: how long an answer takes; `output`: the tokens of its output. `reports`: answers say
-    what is left. `most`: the most tokens that were counted in any window.
+    what is left. `sliding`: what was counted within the last `window` counts, not what was since a window began; the
+    reset is when all of it is older ("whole"), or the first of it ("next"). `most`: the most tokens that were counted
+    in any window.
     """
 
     def __init__(
-        self, limit: float, window: float, *, seconds: float = 0.05, output: int = 40, reports: bool = True
+        self,
+        limit: float,
+        window: float,
+        *,
+        seconds: float = 0.05,
+        output: int = 40,
+        reports: bool = True,
+        sliding: str = "",
     ) -> None:
+        self.sliding = sliding
+        self._taken: deque[tuple[float, float]] = deque()  # of a sliding window: when, and how much
         self.limit, self.window, self.seconds, self.output, self.reports = limit, window, seconds, output, reports
         self.refused = self.served = 0
         self.most = 0.0
@@ -49,7 +61,11 @@ class TokenCounter:
     def left(self) -> float:
         """What the window has left."""
         now = time.monotonic()
-        if now >= self._began + self.window:
+        if self.sliding:
+            while self._taken and now >= self._taken[0][0] + self.window:
+                self._counted -= self._taken.popleft()[1]
+            self._began = self._taken[0 if self.sliding == "next" else -1][0] if self._taken else now - self.window
+        elif now >= self._began + self.window:
             self._began, self._counted = now, 0.0
         return self.limit - self._counted
 
@@ -62,6 +78,7 @@ class TokenCounter:
             self.refused += 1
             return web.json_response(_error(request.path), status=429, headers=self._fields(request.path, left))
         self._counted += cost
+        self._taken.append((time.monotonic(), cost))
         self.served += 1
         self.most = max(self.most, self.limit - self.left())
         await asyncio.sleep(self.seconds)

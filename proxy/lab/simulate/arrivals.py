@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ _new = tuple.__new__
 
 class Arrival(NamedTuple):
     """The beginning of a call at the time `at`, in seconds. Sidecar, key and route are numbers from 0; `size` is how
-    much the call counts against the limit of its key.
+    much the call counts against the limit of its key; `app` is the number of its app.
     """
 
     at: float
@@ -32,6 +32,7 @@ class Arrival(NamedTuple):
     key: int
     route: int
     size: int
+    app: int = 0
 
 
 def arrivals(scenario: Scenario) -> Iterator[Arrival]:
@@ -42,7 +43,9 @@ def arrivals(scenario: Scenario) -> Iterator[Arrival]:
     steps = list(accumulate(route.share for route in scenario.routes))
     sidecars, keys, middle, rate = scenario.sidecars, scenario.keys, scenario.tokens, scenario.calls
     is_steady, pauses, until = scenario.arrivals == "steady", scenario.pauses, scenario.duration
-    are_alike = not pauses and keys == 1 and len(steps) < 2 and middle is None
+    apps = random.Random(f"{scenario.seed}/apps")  # noqa: S311, TID251 - the same
+    parts = list(accumulate(app.share for app in scenario.apps))
+    are_alike = not pauses and keys == 1 and len(steps) < 2 and middle is None and not parts
     number, now = 0, 1.0 / rate if is_steady else chance.expovariate(rate)
     while now < until:
         # the next call's time is drawn first, and so are all others after it: the order decides the figures
@@ -50,13 +53,18 @@ def arrivals(scenario: Scenario) -> Iterator[Arrival]:
         sidecar = int(chance.random() * sidecars)
         number += 1
         if are_alike:  # most scenarios, a hundred thousand times
-            yield _new(Arrival, (now, sidecar, 0, 0, 1))
+            yield _new(Arrival, (now, sidecar, 0, 0, 1, 0))
         elif not any(pause.at <= now < pause.until for pause in pauses):
             key = int(chance.random() * keys) if keys > 1 else 0
-            route = min(bisect_right(steps, routes.random() * steps[-1]), len(steps) - 1) if len(steps) > 1 else 0
+            route = _drawn(steps, routes.random())
             size = 1 if middle is None else max(1, round(middle * math.exp(SIGMA * sizes.gauss(0.0, 1.0))))
-            yield Arrival(now, sidecar, key, route, size)
+            yield Arrival(now, sidecar, key, route, size, _drawn(parts, apps.random()))
         now = later
+
+
+def _drawn(steps: Sequence[float], draw: float) -> int:
+    """The number of the part that is drawn by its share; `steps` are the shares, added up, and `draw` is below 1."""
+    return min(bisect_right(steps, draw * steps[-1]), len(steps) - 1) if len(steps) > 1 else 0
 
 
 def visits(scenario: Scenario) -> Iterator[float]:

@@ -17,6 +17,7 @@ from proxy.config.yaml_tree import Map, Text, adopt
 from proxy.lab.routing import AppRequest, RefusedCall, choose
 from proxy.lab.simulate.possible import Terms
 from proxy.lab.simulate.weather import OnOutage, Scenario
+from proxy.retry.apps import NamedApp
 from proxy.retry.facts import IDEMPOTENT_METHODS, Request
 from proxy.retry.policy import Backoff, EndpointShare, Policy
 from proxy.retry.presets import BUILT_IN
@@ -30,6 +31,8 @@ _PLACE = "http://upstream.example"
 
 #: The name of the column whose policy holds no calls for want of capacity.
 WITHOUT_HOLDING = "without holding"
+#: The name of the column in which no call has an app.
+WITHOUT_APPS = "without apps"
 #: The fields of a policy that holds no calls, as far as policies have them.
 _HOLDS_NONE: dict[str, Any] = {"concurrency": None, "limit": None, "outage": "fail"}
 
@@ -46,7 +49,7 @@ class RedisTerms:
 class Column:
     """A way to retry that is compared with others, and is a column of the result. `deaf`: it ignores the upstream's
     pushback. `others`: the request and the policy for each of the scenario's other upstreams, by name. `redis`: the
-    terms on which it uses a Redis.
+    terms on which it uses a Redis; `apps`: the scenario's apps as the configuration knows them, none if it names none.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Column:
     deaf: bool = False
     others: Mapping[str, tuple[Request, Policy]] = field(default_factory=dict)
     redis: RedisTerms = RedisTerms()
+    apps: tuple[NamedApp, ...] = ()
 
 
 def terms(column: Column) -> Terms:
@@ -107,13 +111,14 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
     policies = {name: _fitted(scenario, policy) for name, policy in policies.items()}
     further = [replace(chosen, name=name, policy=policy) for name, policy in policies.items()]
     held = without_holding(chosen)
+    unnamed = [replace(chosen, name=WITHOUT_APPS, apps=())] if chosen.apps else []
     without = [
         replace(each, name=f"{each.name}, {word}", redis=replace(redis, on_outage=word))
         for each in (chosen, *further)
         if _uses_redis(each.policy)
         for word in on_outage[1:]
     ]
-    return [chosen, *further, *without, *([] if held is chosen else [held]), *_plain(chosen)], []
+    return [chosen, *further, *without, *unnamed, *([] if held is chosen else [held]), *_plain(chosen)], []
 
 
 def _uses_redis(policy: Policy) -> bool:
@@ -149,7 +154,7 @@ def _plain(chosen: Column) -> list[Column]:
     paid from no bucket.
     """
     policy = chosen.policy
-    alone = replace(policy.pushback, cooldown="off")
+    alone = replace(policy.pushback, cooldown="off", ahead=False)
     none = replace(
         policy,
         strategy=BUILT_IN["none"],
@@ -187,7 +192,7 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
     request = Request(scenario.method, chosen.request.authority, chosen.request.path, plain=True)
     where = "defaults" if chosen.policy.upstream == _UNMATCHED else chosen.policy.upstream
     name, others = f"{where}: {chosen.policy.strategy.name}", _others(settings, scenario)
-    return _column(settings, name, request, chosen.policy, others)
+    return replace(_column(settings, name, request, chosen.policy, others), apps=_named(settings, scenario))
 
 
 def _column(
@@ -195,6 +200,11 @@ def _column(
 ) -> Column:
     redis = RedisTerms(settings.redis.timeout, settings.redis.on_outage)
     return Column(name, request, policy, settings.limits.waiting, others=others, redis=redis)
+
+
+def _named(settings: Settings, scenario: Scenario) -> tuple[NamedApp, ...]:
+    """The scenario's apps, as the configuration knows them; none if it names none."""
+    return () if settings.apps is None else tuple(settings.apps.named(app.name) for app in scenario.apps)
 
 
 def _others(settings: Settings, scenario: Scenario) -> dict[str, tuple[Request, Policy]]:
@@ -214,7 +224,7 @@ def _of(settings: Settings, upstream: Upstream, scenario: Scenario) -> Column:
     request = Request(scenario.method, authority, "/", plain=True)
     policy = upstream.policy_for(scenario.method, b"/", request.fields)
     name, others = f"{upstream.name}: {policy.strategy.name}", _others(settings, scenario)
-    return _column(settings, name, request, policy, others)
+    return replace(_column(settings, name, request, policy, others), apps=_named(settings, scenario))
 
 
 def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:
@@ -236,6 +246,9 @@ def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, 
         upstreams.put(other, beside, at, at)
     tree = Map(at)
     tree.put("upstreams", upstreams, at, at)
+    if scenario.apps:
+        known = {each.name: {"weight": each.weight, "priority": each.priority} for each in scenario.apps}
+        tree.put("apps", adopt({"by": [{"header": "x-app"}], "known": known}, at), at, at)
     result = load_tree(tree, scenario.file, environ)
     if result.settings is None:
         inside = f"upstreams.{name}"

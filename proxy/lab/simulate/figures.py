@@ -14,11 +14,26 @@ USUAL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class AppFigures:
+    """The figures of one app's calls. `latency`: of those that succeeded."""
+
+    name: str
+    calls: int
+    succeeded: int
+    latency: dict[str, float]
+
+    @property
+    def success_rate(self) -> float:
+        """The share of the app's calls that succeeded, 0 to 1."""
+        return self.succeeded / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of one column. `recoveries`: for each outage the seconds from its end to the end of the last bad
     second, one in which fewer than 95 % of the usual share of calls succeed; None if the recovery did not end before
     the next outage, or the end. `series`: for each second the calls begun, the calls that succeeded, and the requests
-    at the upstream. `scripts`: those that Redis ran.
+    at the upstream. `scripts`: those that Redis ran; `refused`: the requests that a limit refused.
     """
 
     name: str
@@ -36,6 +51,8 @@ class Figures:
     cooled_until: float = 0.0
     longest_pushback: int = 0
     scripts: int = 0
+    refused: int = 0
+    apps: tuple[AppFigures, ...] = ()
 
     @property
     def success_rate(self) -> float:
@@ -78,14 +95,23 @@ def figures(scenario: Scenario, played: Played) -> Figures:
         peak=peak,
         amplification=amplification,
         recoveries=tuple(_recovery(scenario, outage, series) for outage in scenario.outages),
-        latency={name: _quantile(ordered, share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
+        latency=_latency(ordered),
         outcomes={outcome.value: count for outcome, count in sorted(played.outcomes.items())},
         series=series,
         hedges=played.hedges,
         cooled_until=played.cooled_until,
         longest_pushback=played.longest_pushback,
         scripts=played.scripts,
+        refused=played.refused,
+        apps=tuple(
+            AppFigures(app.name, each.begun, len(each.seconds), _latency(sorted(each.seconds)))
+            for app, each in zip(scenario.apps, played.by_app, strict=True)
+        ),
     )
+
+
+def _latency(ordered: list[float]) -> dict[str, float]:
+    return {name: _quantile(ordered, share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
 
 
 def _load(scenario: Scenario, series: tuple[tuple[int, int, int], ...]) -> tuple[float, float]:

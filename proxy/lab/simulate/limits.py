@@ -24,6 +24,12 @@ class RequestLimit(Protocol):
     def take(self, now: float, size: int, most: int) -> None:
         """Count a request that fits."""
 
+    def left(self, now: float, most: int) -> float:
+        """The rest of the limit."""
+
+    def more_in(self, now: float, most: int, *, whole: bool) -> float:
+        """The seconds until the limit is whole, or else until more of it is left; 0 if it is whole."""
+
 
 class FixedWindow:
     """A limit that is counted in windows of `window` seconds, which begin at 0."""
@@ -44,6 +50,14 @@ class FixedWindow:
         """Count the request in the window of `now`."""
         number = int(now // self._window)
         self._had[number] = self._had.get(number, 0) + size
+
+    def left(self, now: float, most: int) -> float:
+        """The rest of the window that `now` is in."""
+        return most - self._had.get(int(now // self._window), 0)
+
+    def more_in(self, now: float, most: int, *, whole: bool) -> float:
+        """The seconds until the next window begins."""
+        return self._window - now % self._window
 
 
 class SlidingWindow:
@@ -77,6 +91,15 @@ class SlidingWindow:
         taken.append((now, size))
         self._total += size
 
+    def left(self, now: float, most: int) -> float:
+        """The rest, less what is within the window."""
+        return most - sum(size for when, size in self._taken if when + self._window > now)
+
+    def more_in(self, now: float, most: int, *, whole: bool) -> float:
+        """The seconds until the last that was taken is older than the window, or the first."""
+        within = [when for when, _ in self._taken if when + self._window > now]
+        return within[-1 if whole else 0] + self._window - now if within else 0.0
+
 
 class BurstLimit:
     """A token bucket, full at first. It fills by the limit in each `window` seconds."""
@@ -101,6 +124,15 @@ class BurstLimit:
         """Take the request's size out of the bucket."""
         self._level = self._level_at(now, most) - size
         self._last = max(now, self._last)
+
+    def left(self, now: float, most: int) -> float:
+        """The level of the bucket."""
+        return self._level_at(now, most)
+
+    def more_in(self, now: float, most: int, *, whole: bool) -> float:
+        """The seconds until the bucket is full, or has one more."""
+        missing = self._burst - self._level_at(now, most)
+        return (missing if whole else min(1.0, missing)) * self._window / most
 
 
 #: The rounding error of sums of decimal seconds.

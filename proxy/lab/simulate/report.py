@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from proxy.lab.simulate.columns import Column
-from proxy.lab.simulate.figures import Figures
+from proxy.lab.simulate.figures import AppFigures, Figures
 from proxy.lab.simulate.possible import Possible
 from proxy.lab.simulate.side_by_side import Watch
 from proxy.lab.simulate.weather import Scenario
@@ -40,6 +41,8 @@ def as_json(scenario: Scenario, done: Sequence[Figures], best: Possible) -> str:
             "latency": {name: round(value, 6) for name, value in each.latency.items()},
             "outcomes": each.outcomes,
             "redis_scripts": each.scripts,
+            **({} if scenario.reports == "off" else {"refused": each.refused}),
+            **({"apps": {app.name: _app_as_data(app) for app in each.apps}} if each.apps else {}),
         }
         for each in done
     ]
@@ -58,6 +61,16 @@ def as_json(scenario: Scenario, done: Sequence[Figures], best: Possible) -> str:
         },
     }
     return json.dumps(report, indent=2)
+
+
+def _app_as_data(app: AppFigures) -> dict[str, Any]:
+    """The figures of one app for JSON."""
+    return {
+        "calls": app.calls,
+        "succeeded": app.succeeded,
+        "success_rate": round(app.success_rate, 6),
+        "latency": {name: round(value, 6) for name, value in app.latency.items()},
+    }
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, console: Console) -> None:
@@ -85,6 +98,12 @@ def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, con
     if any(each.scripts for each in done):
         seconds = scenario.duration * scenario.sidecars
         table.add_row("scripts in Redis, a second and sidecar", *(f"{each.scripts / seconds:.2f}" for each in done))
+    if scenario.reports != "off":
+        table.add_row("refused by the limit", *(f"{each.refused:,}" for each in done))
+    for place, app in enumerate(scenario.apps):
+        table.add_row(f"{app.name}: calls", *(f"{each.apps[place].calls:,}" for each in done))
+        table.add_row("  succeeded", *(f"{each.apps[place].success_rate:.2%}" for each in done))
+        table.add_row("  99 % of these within", *(_time(each.apps[place].latency["p99"]) for each in done))
     for outcome in sorted({outcome for each in done for outcome in each.outcomes} - {"success"}):
         table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
     console.print(table)

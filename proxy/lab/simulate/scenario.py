@@ -17,6 +17,7 @@ from proxy.config.units import is_off
 from proxy.config.units import positive_duration as read_duration
 from proxy.config.units import rate as read_rate
 from proxy.config.yaml_tree import Map, parse, read_text
+from proxy.lab.simulate.reports import REPORTS
 from proxy.lab.simulate.weather import (
     STALL,
     Kind,
@@ -24,6 +25,7 @@ from proxy.lab.simulate.weather import (
     Pause,
     RedisOutage,
     Scenario,
+    ScenarioApp,
     ScenarioOutage,
     ScenarioRoute,
     SimulatedRedis,
@@ -73,6 +75,11 @@ UPSTREAM = Section(
             "windows one after the other, or what came within the last `window` counts, or a token bucket",
         ),
         "burst": Key(whole(1), doc="how much the token bucket holds; without it, what it gets in a `window`"),
+        "reports": Key(
+            one_word(*REPORTS),
+            "off",
+            "what answers say is left of `limit`, and whether that is right",
+        ),
         "keys": Key(
             whole(1, 1000),
             1,
@@ -112,6 +119,16 @@ ROUTE = Section(
         "method": Key(token, doc="of its requests; without it, that of `request`"),
         "share": Key(share, doc="its share of the calls; without it, what the others leave, evenly"),
         "latency": Key(positive_duration, doc="the median of its answers; without it, the upstream's"),
+    },
+)
+
+APP = Section(
+    "app",
+    "An app, which makes a part of the calls.",
+    {
+        "share": Key(share, doc="its share of the calls; without it, what the others leave, evenly"),
+        "weight": Key(whole(1, 1000), 1, "as in `apps.known`, where the policies stand in the scenario"),
+        "priority": Key(one_word("high", "normal", "low"), "normal", "the same"),
     },
 )
 
@@ -178,10 +195,13 @@ SCENARIO = Section(
                 {
                     "method": Key(token, "GET"),
                     "url": Key(word, doc="without it, the first upstream of the configuration"),
+                    "prompt": Key(share, "50%", "the share of a call's `tokens` that are its prompt"),
+                    "max_tokens": Key(whole(1), doc="the most output tokens that it asks for; it says none without"),
                 },
             )
         ),
         "routes": Key(ListOf(ROUTE), [], "parts of the calls that differ in path, method or latency"),
+        "apps": Key(MapOf(APP, key=addresses.app_name), doc="the apps that call, by name"),
         "pauses": Key(ListOf(PAUSE), [], "times in which no call begins"),
         "patience": Key(_PATIENCE, "off", "how long an app waits before it goes away"),
         "neighbours": Key(_CAPACITY, "off", "requests of other clients, without redrive, that send each once"),
@@ -229,6 +249,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     full = SCENARIO.filled(found)
     upstream, request = full.pop("upstream"), full.pop("request")
     full["routes"] = _routes(full["routes"], request["method"], upstream["latency"])
+    full["apps"] = _apps(full.get("apps") or {})
     full["pauses"] = tuple(Pause(each["at"], each["at"] + each["lasts"]) for each in full["pauses"])
     full["outages"] = tuple(_outage(each, upstream) for each in full["outages"])
     full |= {"policy": tree.get("policy"), "compare": tree.get("compare") or Map()}
@@ -243,6 +264,9 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     if scenario.overload in (FaultKind.ATTEMPT_TIMEOUT, STALL):
         at = tree["upstream"].values_at["overload"]
         problems.add(at, "upstream.overload", "must be a refusal, which is immediate")
+    if scenario.reports == "window" and scenario.tokens is not None:
+        at = tree["upstream"].values_at["reports"]
+        problems.add(at, "upstream.reports", "no field names the window of a limit of tokens")
     return scenario
 
 
@@ -284,6 +308,17 @@ def _redis(found: dict[str, Any]) -> SimulatedRedis:
             RedisOutage(each["at"], each["at"] + each["lasts"], each["kind"], each["share"], each["empty"])
             for each in outages
         ),
+    )
+
+
+def _apps(found: dict[str, dict[str, Any]]) -> tuple[ScenarioApp, ...]:
+    """The apps of a scenario; those without a share have what the others leave."""
+    full = {name: APP.filled(each) for name, each in found.items()}
+    left = 1.0 - sum(each.get("share", 0.0) for each in full.values())
+    without = sum("share" not in each for each in full.values())
+    return tuple(
+        ScenarioApp(name, each.get("share", max(0.0, left) / (without or 1)), each["weight"], each["priority"])
+        for name, each in full.items()
     )
 
 

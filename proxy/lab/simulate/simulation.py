@@ -12,6 +12,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from proxy.lab.clock import BEGIN, DEADLINE, Clock
 from proxy.lab.driver import Driver, Fresh
@@ -23,6 +24,8 @@ from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.weather import Other, Scenario
 from proxy.lab.simulate.world import World
 from proxy.lab.upstream import Sending
+from proxy.retry.apps import NamedApp
+from proxy.retry.bucket_specs import TokenRules
 from proxy.retry.environment import Env
 from proxy.retry.facts import Fields, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
@@ -30,6 +33,8 @@ from proxy.retry.policy import Fallback, Policy
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flying
+from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_usage import TokenUsage
 from proxy.retry.waiting_room import WaitingRoom
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
@@ -39,11 +44,20 @@ _NUMBER = "{call}"
 
 
 @dataclass(slots=True)
+class PlayedApp:
+    """The results of one app's calls; `seconds` are those of the calls that succeeded."""
+
+    begun: int = 0
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass(slots=True)
 class Played:
     """The results of a column's calls. Calls are counted by the second in which they began, `requests` by the second in
     which they reached the upstream. `hedges` are attempts that were sent while another attempt of their call was in
     flight. `cooled_until` is the last time at which a cooldown held a call, `longest_pushback` the longest delay that
-    the upstream named; both in seconds. `scripts`: those that Redis ran.
+    the upstream named; both in seconds. `refused`: requests that a limit of the upstream's refused; `by_app`: the
+    results of each app of the scenario; `scripts`: those that Redis ran.
     """
 
     name: str
@@ -57,6 +71,8 @@ class Played:
     cooled_until: float = 0.0
     longest_pushback: int = 0
     scripts: int = 0
+    refused: int = 0
+    by_app: tuple[PlayedApp, ...] = ()
 
 
 class _Sidecar:
@@ -99,7 +115,7 @@ class _Simulated(Driver):
         if self._other is not None:
             return self._other.fate(now, 0, 0)
         count, world, sidecar = self._run.endpoints, self._run.world, self._sidecar
-        _, _, key, route, size = self._arrival
+        _, _, key, route, size, _ = self._arrival
         if self.key is not None:
             key = self.key
         if self.endpoint is not None:
@@ -116,7 +132,27 @@ class _Simulated(Driver):
         request, policy, scope = self._sidecar.others[entry.to]
         self._other = self._run.others[entry.to]
         self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        return Call(request, policy, scope, self._sidecar.env, self.set_alarm)
+        call = Call(request, policy, scope, self._sidecar.env, self.set_alarm)
+        self.expect(call, policy, scope)
+        return call
+
+    def expect(self, call: Call, policy: Policy, scope: ScopeState) -> None:
+        """Estimate what the call costs in tokens, as the proxy does from the request's body, where its policy counts
+        them.
+        """
+        rules = policy.tokens
+        if rules is not None:
+            prompt, most = self._run.scenario.prompt * self._arrival.size, self._run.scenario.max_tokens
+            if most is not None:
+                call.expects(Estimate(prompt, min(most, rules.burst)))
+                return
+            known = None if scope.outputs is None else scope.outputs.expected("", self.clock.now)
+            call.expects(Estimate(prompt, rules.output if known is None else known))
+
+    def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
+        """The tokens that the call really cost: as many as it took of the upstream's limit."""
+        prompt = self._run.scenario.prompt * self._arrival.size
+        return TokenUsage(prompt, self._arrival.size - prompt)
 
     def watch(self, deadline: float) -> None:
         """Schedule the end of the call's time. A distant deadline is scheduled only by a later sweep, if the call still
@@ -126,6 +162,11 @@ class _Simulated(Driver):
             super().watch(deadline)
         else:
             self._run.watched.append((deadline, self))
+
+    @property
+    def app(self) -> int:
+        """The number of the app that calls."""
+        return self._arrival.app
 
     def launched(self, attempt: int) -> None:
         call = self.call
@@ -174,8 +215,8 @@ class _Run:
         self._requests = _requests(column, scenario)
         self._numbered = [_NUMBER in route.path for route in scenario.routes]
         self._calls = 0
-        self.played = Played(column.name)
-        self._scenario = scenario
+        self.played = Played(column.name, by_app=tuple(PlayedApp() for _ in scenario.apps))
+        self.scenario = scenario
         self._arrivals = arrivals(scenario)
         self._patience = scenario.patience
         self._visits = visits(scenario)
@@ -205,6 +246,7 @@ class _Run:
         self.clock.run()
         self.played.requests, self.played.longest_pushback = self.world.requests, self.world.longest_pushback
         self.played.scripts = self._fleet.redis.scripts
+        self.played.refused = self.world.refused
         return self.played
 
     def _await_next(self) -> None:
@@ -224,14 +266,17 @@ class _Run:
         now = self.clock.now
         self._open += 1
         self._await_next()
-        _, number, key, route, _ = arrival
+        _, number, key, route, _, app = arrival
         sidecar = self._sidecars[number]
         self.played.begun[int(now)] += 1
+        if self.played.by_app:
+            self.played.by_app[app].begun += 1
         driver = self._driver(self, sidecar, arrival)
-        request = self._requests[route][key]
+        request = self._requests[app][route][key]
         if self._numbered and self._numbered[route]:
             request = self._number(request)
         call = Call(request, sidecar.policy, sidecar.scope, sidecar.env, driver.set_alarm, sidecar.why_not)
+        driver.expect(call, sidecar.policy, sidecar.scope)
         driver.begin(call)
         if self._patience is not None:
             self.clock.at(now + self._patience, DEADLINE, driver.go_away)
@@ -240,7 +285,9 @@ class _Run:
         """The request with the number of its call in its path."""
         self._calls += 1
         path = request.path.replace(_NUMBER, str(self._calls))
-        return Request(request.method, request.authority, path, request.fields, request.plain, request.timed)
+        made = Request(request.method, request.authority, path, request.fields, request.plain, request.timed)
+        made.app = request.app
+        return made
 
     def _await_visit(self) -> None:
         at = next(self._visits, None)
@@ -258,7 +305,7 @@ class _Run:
                 Driver.watch(driver, deadline)
         self.watched.clear()
         self._report(self.clock.now)
-        if self.clock.now < self._scenario.duration:
+        if self.clock.now < self.scenario.duration:
             self.clock.at(self.clock.now + _SWEEP, BEGIN, self._sweep)
 
     def over(self, driver: _Simulated) -> None:
@@ -272,6 +319,8 @@ class _Run:
             played.cooled_until = max(played.cooled_until, self.clock.now)
         if driver.outcome is Outcome.SUCCESS:
             played.succeeded[int(began)] += 1
+            if played.by_app:
+                played.by_app[driver.app].seconds.append(self.clock.now - began)
         driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
         del driver.call
         self._open -= 1
@@ -284,17 +333,25 @@ def _alone(scenario: Scenario, said: Other) -> Scenario:
     return replace(scenario, **can, slow=0.0, breaking=0.0, limit=None, tokens=None, endpoints=1, outages=(), routes=())
 
 
-def _requests(column: Column, scenario: Scenario) -> list[list[Request]]:
-    """The scenario's request for each of its routes, once with each of the apps' API keys."""
+def _requests(column: Column, scenario: Scenario) -> list[list[list[Request]]]:
+    """The scenario's requests: of each app, for each route, one with each of the apps' API keys."""
+    apps: list[NamedApp | None] = [*column.apps] or [None] * max(1, len(scenario.apps))
+    return [_requests_of(app, column, scenario) for app in apps]
+
+
+def _requests_of(app: NamedApp | None, column: Column, scenario: Scenario) -> list[list[Request]]:
     asked = column.request
     places = [(route.method, route.path) for route in scenario.routes] or [(asked.method, asked.path)]
     fields: list[Fields] = [asked.fields]
     if scenario.keys > 1:
         fields = [MappingFields([("authorization", f"Bearer {key}")]) for key in range(scenario.keys)]
-    return [
+    found = [
         [Request(method, asked.authority, path, each, asked.plain, asked.timed) for each in fields]
         for method, path in places
     ]
+    for request in chain(*found):
+        request.app = app
+    return found
 
 
 def play(

@@ -12,6 +12,7 @@ from typing import Literal
 
 from proxy.config.yaml_tree import Map
 from proxy.lab.simulate.limits import LimitKind, RequestLimit, limit_of
+from proxy.lab.simulate.reports import Reports
 
 #: A failure that is no status and no fault: the head of a stream comes, and nothing after it.
 STALL = "stall"
@@ -59,6 +60,18 @@ class ScenarioRoute:
     path: str
     share: float
     slower: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioApp:
+    """An app, with its share of the calls (0 to 1). `weight` and `priority` are those of its name under `known`, if the
+    policies stand in the scenario.
+    """
+
+    name: str
+    share: float
+    weight: int
+    priority: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +160,10 @@ class Scenario:
     compare: Map
     others: Mapping[str, Other] = field(default_factory=dict)
     redis: SimulatedRedis = SimulatedRedis()
+    reports: Reports = "off"
+    prompt: float = 0.5
+    max_tokens: int | None = None
+    apps: tuple[ScenarioApp, ...] = ()
 
     @property
     def edges(self) -> list[float]:

@@ -7,6 +7,7 @@ import random
 
 from proxy.lab.simulate.arrivals import SIGMA
 from proxy.lab.simulate.limits import RequestLimit
+from proxy.lab.simulate.reports import reported
 from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Reply
@@ -34,13 +35,13 @@ class World:
 
     Neighbours are other clients of the upstream, without redrive, which send a request once and give up.
 
-    `requests` are counted by the second in which they came; `longest_pushback` is the longest delay that was named
-    (seconds).
+    `requests` are counted by the second in which they came, and those that a limit `refused`; `longest_pushback` is the
+    longest delay that was named (seconds).
     """
 
     def __init__(self, scenario: Scenario, seed: str, *, deaf: bool) -> None:
         self.requests: dict[int, int] = {}
-        self.longest_pushback = 0
+        self.longest_pushback = self.refused = 0
         self._scenario = scenario
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
         self._deaf = deaf
@@ -73,6 +74,7 @@ class World:
         if limit is not None:
             refused = self._over(limit, key, now, size)
             if refused is not None:
+                self.refused += 1
                 return refused
         capacity = scenario.capacity if outage is None else outage.capacity
         if self._recovering is not None and outage is None:
@@ -92,13 +94,31 @@ class World:
         takes = wait + latency * math.exp(SIGMA * rng.gauss(0.0, 1.0))
         if scenario.breaking and rng.random() < scenario.breaking:
             return Sending(takes, Reply(200, NoFields()), cut=0.0)
+        if scenario.reports != "off" and limit is not None:
+            return Sending(takes, Reply(200, MappingFields(self._report(limit, key, now, takes))))
         return Sending(takes, _FINE)
+
+    def _report(self, most: int, key: int, now: float, takes: float) -> list[tuple[str, str]]:
+        """The fields in which an answer, which `takes` so many seconds, says what is left of the limit of this key."""
+        scenario, limit, how = self._scenario, self._limits[key], self._scenario.reports
+        reset = max(0.001, limit.more_in(now, most, whole=how != "next") - takes)
+        return reported(
+            how,
+            left=limit.left(now, most),
+            most=most,
+            reset=reset,
+            now=now + takes,
+            window=scenario.window,
+            tokens=scenario.tokens is not None,
+        )
 
     def neighbour(self, now: float) -> None:
         """Take a request of another client, at any endpoint, and do not count it."""
         endpoints = self._scenario.endpoints
+        refused = self.refused
         self.fate(now, 0, int(self._rng.random() * endpoints) if endpoints > 1 else 0)
         self.requests[int(now)] -= 1
+        self.refused = refused
 
     def _look_up(self, now: float) -> None:
         """Find the outages that are in force `now`, and the past outage from which the capacity is still recovering."""
@@ -115,7 +135,12 @@ class World:
             limit = self._limits[key] = self._scenario.new_limit(most)
         wait = limit.wait(now, size, most)
         if wait > 0:
-            return self._failing(self._scenario.overload, _REFUSAL, math.ceil(wait))
+            refusal = self._failing(self._scenario.overload, _REFUSAL, math.ceil(wait))
+            if self._scenario.reports != "off" and refusal.reply is not None:
+                said = [("retry-after", str(math.ceil(wait)))] if not self._deaf else []
+                fields = MappingFields([*said, *self._report(most, key, now, _REFUSAL)])
+                refusal.reply = Reply(refusal.reply.status, fields, end=True)
+            return refusal
         limit.take(now, size, most)
         return None
 

@@ -1,0 +1,102 @@
+"""`redrive simulate` with limits that answers report, whether right or wrong, with limits of tokens, and with apps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.scenarios import scenario
+
+from proxy.lab.simulate.columns import WITHOUT_APPS, columns
+from proxy.lab.simulate.figures import figures
+from proxy.lab.simulate.limits import LimitKind, limit_of
+from proxy.lab.simulate.possible import Possible
+from proxy.lab.simulate.report import as_json
+from proxy.lab.simulate.scenario import read_scenario
+from proxy.lab.simulate.simulation import play
+
+ROOT = Path(__file__).parent.parent.parent
+AHEAD = sorted((ROOT / "config/examples/scenarios/ahead").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", AHEAD, ids=lambda file: file.stem)
+def test_waiting_for_what_answers_say_is_left_is_never_worse_than_not_waiting(file: Path) -> None:
+    """Whether it is right, or wrong in one of the ways in which providers get it wrong."""
+    found, problems = read_scenario(str(file))
+    assert found is not None, problems
+    played = {column.name: column for column in columns(None, found, {})[0]}
+    ahead, off = (figures(found, play(found, played[name])) for name in ("policy: standard", "off"))
+    assert ahead.success_rate >= off.success_rate
+    assert ahead.latency["p50"] <= 2 * off.latency["p50"] + 1.5
+    if file.stem in ("zero", "other_key"):  # until the limit is found out to be another
+        assert ahead.refused <= off.refused + 2
+    elif file.stem in ("minus_one", "past"):  # as if the fields were not there
+        assert replace(ahead, name="") == replace(off, name="")
+    else:
+        assert ahead.refused <= 0.05 * off.refused
+
+
+def test_a_rate_of_tokens_pays_what_is_expected_and_settles_what_it_was(tmp_path: Path) -> None:
+    """Of an estimate that is far too high the rest comes back, so that as many calls go as really fit."""
+    text = """\
+duration: 1m
+calls: 4/s
+sidecars: 1
+request: {prompt: 50%, max_tokens: 4000}
+upstream: {latency: 50ms, limit: 60000, tokens: 1000, window: 10s}
+policy: {dialects: [http, openai], rate: {kind: rate, rate: 5000/s, burst: 9000, unit: tokens}}
+"""
+    found = scenario(tmp_path, text)
+    settled = figures(found, play(found, columns(None, found, {})[0][0]))
+    assert (settled.success_rate, settled.refused) == (1.0, 0)
+    assert settled.latency["p50"] < 1
+
+
+def test_apps_fare_by_their_priority_and_their_weight(tmp_path: Path) -> None:
+    found, problems = read_scenario(str(ROOT / "config/examples/scenarios/apps/batch_beside_web.yaml"))
+    assert found is not None, problems
+    played = {column.name: column for column in columns(None, found, {})[0]}
+    with_apps, without = (figures(found, play(found, played[name])) for name in ("policy: standard", WITHOUT_APPS))
+    web, batch = with_apps.apps
+    assert (web.name, batch.name) == ("web", "batch")
+    assert web.calls + batch.calls == with_apps.calls == without.calls
+    assert web.calls == pytest.approx(0.09 * with_apps.calls, rel=0.2)
+    assert web.succeeded + batch.succeeded == with_apps.succeeded
+    assert web.latency["p99"] < 1.2 < without.apps[0].latency["p99"]
+    shown = json.loads(as_json(found, [with_apps], Possible(0, 0, 0.0, 0.0, ())))["columns"][0]["apps"]
+    assert shown["web"]["success_rate"] == 1.0
+    assert set(shown["batch"]) == {"calls", "succeeded", "success_rate", "latency"}
+
+
+def test_apps_that_the_configuration_does_not_know_are_others(tmp_path: Path) -> None:
+    config = tmp_path / "redrive.yaml"
+    config.write_text("apps: {known: {web: {priority: high}}}\nupstreams: {a: {url: http://a.example}}\n")
+    found = scenario(tmp_path, "duration: 5s\napps: {web: {}, sk-secret: {share: 25%}}\n")
+    assert [app.share for app in found.apps] == [0.75, 0.25]
+    (first, *_), _ = columns(str(config), found, {})
+    assert [app.name for app in first.apps] == ["web", "others"]
+    config.write_text("upstreams: {a: {url: http://a.example}}\n")
+    (first, *_), _ = columns(str(config), found, {})
+    assert first.apps == ()
+
+
+def test_no_field_names_the_window_of_a_limit_of_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text("upstream: {limit: 10, tokens: 2, reports: window}\n")
+    found, problems = read_scenario(str(file))
+    assert found is None
+    assert [problem.path for problem in problems] == ["upstream.reports"]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "sliding", "bucket"])
+def test_what_is_left_is_what_is_taken(kind: LimitKind) -> None:
+    """A request that is as large as the rest fits, and one more does not; the limit is whole when it says so."""
+    limit = limit_of(kind, 10.0, 10.0)
+    for at in (0.0, 1.0, 4.0):
+        limit.take(at, 2, 10)
+    left = int(limit.left(4.0, 10))
+    assert limit.wait(4.0, left, 10) == 0 < limit.wait(4.0, left + 1, 10)
+    assert 0 < limit.more_in(4.0, 10, whole=False) <= limit.more_in(4.0, 10, whole=True) <= 10
+    assert limit.left(4.0 + limit.more_in(4.0, 10, whole=True), 10) == pytest.approx(10)

@@ -1,0 +1,203 @@
+"""The lane of calls that wait for what is left of limits, and the limits of a scope that are known."""
+
+from __future__ import annotations
+
+from proxy.retry.ahead import MOST_LIMITS, Ahead, AheadLane, SentNote
+from proxy.retry.caller import Caller
+from proxy.retry.facts import NoFields, Request
+from proxy.retry.limit_account import ONE, Price
+from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.traffic import Traffic
+
+NEVER = float("inf")
+
+
+class Call:
+    """A waiter; `rang`: the last time that it was retimed to."""
+
+    def __init__(self, price: Price = ONE) -> None:
+        self.price = price
+        self.rang: float | None = None
+
+    def retime(self, at: float) -> None:
+        self.rang = at
+
+
+def whose(number: int = 0) -> tuple[str, bytes]:
+    return "", b"key %d" % number
+
+
+def said(remaining: float, reset: float = 10, name: str = "l", limit: float = 10) -> ReportedLimit:
+    return ReportedLimit(name, "attempts", remaining, limit, reset)
+
+
+def note(ahead: Ahead, number: int = 0, now: float = 0.0) -> SentNote:
+    return SentNote(whose(number), ahead.account(whose(number)), ONE, now)
+
+
+def heard(
+    ahead: Ahead,
+    *reports: ReportedLimit,
+    of: SentNote | None = None,
+    at: float = 0.0,
+    since: float | None = None,
+    well: bool = True,
+) -> None:
+    """Take in an answer to an attempt that was sent at `since`; at once, if that is not said."""
+    ahead.heard(of or note(ahead), reports, at if since is None else since, well, at)
+
+
+def lane_of(ahead: Ahead) -> AheadLane:
+    (lane,) = ahead.lanes()
+    return lane
+
+
+def sent(lane: AheadLane, ahead: Ahead, call: Call, now: float) -> SentNote:
+    """The call's attempt is sent; it answers with no word of the limit yet."""
+    assert lane.admits(call)
+    lane.sent(call, call, now)
+    return note(ahead, now=now)
+
+
+def test_a_call_that_fits_is_sent_at_once_and_others_wait_for_the_reset() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(1))
+    lane, first, second = lane_of(ahead), Call(), Call()
+    assert lane.holds(0) == ""
+    assert lane.ask(first, 1) == 1
+    note(ahead, now=1)
+    assert lane.ask(second, 1) == 10
+    assert lane.holds(1) == "ahead"
+    assert lane.ask(Call(), 1) == NEVER  # it is retimed when it is the first
+    assert lane.left(1) == (("l", 0.0),)
+
+
+def test_a_call_that_may_be_sent_counts_until_it_is() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), [Call() for _ in range(3)]
+    for call in calls:
+        lane.ask(call, 1)
+    heard(ahead, said(2), at=2)
+    assert [lane.admits(call) for call in calls] == [True, False, False]  # a slow start
+    assert calls[0].rang == 2
+    assert lane.ask(calls[0], 2) == 2
+    assert lane.wait_of(calls[1], 2) == 0  # of the two that are left one is promised
+    assert lane.wait_of(calls[2], 2) == 10
+
+
+def test_every_reset_begins_the_slow_start_anew() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), [Call() for _ in range(9)]
+    for call in calls:
+        lane.ask(call, 1)
+    lane.release(10)
+    assert [lane.admits(call) for call in calls].count(True) == 1
+    first = sent(lane, ahead, calls[0], 10)
+    heard(ahead, said(3), of=first, at=11, since=10)
+    lane.landed(calls[0], 10, 11, True)
+    assert [lane.admits(call) for call in calls].count(True) == 2
+    notes = [sent(lane, ahead, call, 11) for call in calls[1:3]]
+    for call, each in zip(calls[1:3], notes, strict=True):
+        heard(ahead, said(0, 9), of=each, at=12, since=11)
+        lane.landed(call, 11, 12, True)
+    assert lane.ask(calls[3], 12) == 21
+    lane.release(21)
+    assert [lane.admits(call) for call in calls].count(True) == 1  # not the four places that there were
+
+
+def test_a_report_that_is_put_aside_lets_one_call_go_as_a_test() -> None:
+    ahead = Ahead(Traffic())
+    for number in range(3):
+        heard(ahead, said(0, 1), at=2 * number)
+    lane = lane_of(ahead)
+    calls = [Call() for _ in range(3)]
+    for call in calls:
+        lane.ask(call, 4)
+    heard(ahead, said(0, 1), at=6)
+    assert [lane.admits(call) for call in calls] == [True, False, False]
+
+
+def test_of_a_credential_that_never_succeeded_nothing_is_kept() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0), well=False)
+    assert ahead.lanes() == []
+    heard(ahead, said(0), well=True)
+    heard(ahead, said(3), well=False)
+    assert lane_of(ahead).left(0) == (("l", 3.0),)
+
+
+def test_a_429_with_a_delay_of_its_own_ends_what_is_known_and_wakes_the_first_that_waits() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, call = lane_of(ahead), Call()
+    lane.ask(call, 1)
+    ahead.forget(whose(1), 1, 1)
+    assert not lane.admits(call)
+    ahead.forget(whose(), 1, 1)
+    assert lane.admits(call)
+    assert lane.left(1) == ()
+
+
+def test_an_answer_that_does_not_name_the_limit_any_more_ends_what_is_assumed() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane = lane_of(ahead)
+    assert lane.left(10) == (("l", 10.0),)
+    failed = note(ahead, now=10)
+    heard(ahead, of=failed, at=11, well=False)
+    assert lane.left(11) == (("l", 9.0),)
+    heard(ahead, of=failed, at=11)
+    assert lane.left(11) == ()
+
+
+def test_answers_to_earlier_requests_say_nothing() -> None:
+    ahead = Ahead(Traffic())
+    first, second = note(ahead), note(ahead)
+    heard(ahead, said(5), of=second)
+    heard(ahead, said(0), of=first)
+    assert lane_of(ahead).left(0) == (("l", 5.0),)
+
+
+def test_the_longest_unused_of_many_limits_goes() -> None:
+    ahead = Ahead(Traffic())
+    for number in range(MOST_LIMITS):
+        heard(ahead, said(1, name=f"l{number}"))
+    heard(ahead, said(1, name="l0"))
+    heard(ahead, said(1, name="new"))
+    names = {name for name, _ in lane_of(ahead).left(0)}
+    assert len(names) == MOST_LIMITS
+    assert {"l0", "l2", "new"} <= names and "l1" not in names
+
+
+def test_accounts_without_a_limit_make_room_for_others() -> None:
+    ahead = Ahead(Traffic())
+    with_limit, silent = note(ahead, 0), note(ahead, 1)
+    heard(ahead, said(1), of=with_limit)
+    for number in range(2, 65):
+        ahead.account(whose(number))
+    assert ahead.account(whose(0)) is with_limit.account
+    assert ahead.account(whose(1)) is not silent.account  # 64 are kept
+    heard(ahead, said(1), of=silent)  # its account is another one by now
+    assert len(ahead.lanes()) == 1
+
+
+def test_another_endpoints_or_credentials_lane_is_left() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, call = lane_of(ahead), Call()
+    lane.ask(call, 1)
+    caller = Caller(Request("GET", "a", "/"), NoFields(), "")
+    caller.ahead = True
+    assert ahead.line(call, caller, (lane,), 1, cools=False) is None  # of no credential nothing is known
+    assert not lane.has(call)
+    own = caller.endpoint, caller.credential()
+    ahead.heard(SentNote(own, ahead.account(own), ONE, 1), [said(0)], 1, True, 1)
+    line = ahead.line(call, caller, (), 1, cools=False)
+    assert line is not None and line.name == own
+    assert ahead.line(call, caller, (), 1, cools=True) is None
+    caller.ahead = False
+    assert ahead.line(call, caller, (), 1, cools=False) is None
+    assert ahead.wait(own, call, 1) == 10
+    assert ahead.wait(whose(7), call, 1) == 0

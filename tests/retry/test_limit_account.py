@@ -1,0 +1,189 @@
+"""What is left of the limits that answers report: the remainder, what came back, and what was sent since."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.limit_account import ONE, Account, Price, price_of
+from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.token_estimate import Estimate
+
+TOKENS: Price = (1.0, 100.0, 60.0, 40.0)
+
+
+def said(
+    remaining: float, limit: float | None = 10, reset: float = 10, *, window: float = 0.0, counts: str = "attempts"
+) -> ReportedLimit:
+    return ReportedLimit("l", counts, remaining, limit, reset, window)
+
+
+def told(report: ReportedLimit, *, at: float = 0.0, price: Price = ONE, account: Account | None = None) -> Account:
+    """An account with one attempt of this price, whose answer said this."""
+    account = account or Account()
+    account.heard(report, account.sent(price, at), at)
+    return account
+
+
+def left(account: Account, now: float) -> float | None:
+    return dict(account.left(now)).get("l")
+
+
+def test_what_attempts_sent_since_cost_is_taken_off() -> None:
+    account = told(said(3))
+    assert left(account, 1) == 3
+    account.sent(ONE, 1)
+    account.sent(ONE, 1)
+    assert left(account, 1) == 1
+    assert account.wait(ONE, 1) == 0
+    assert account.wait(ONE, 1, promised=ONE) == 9
+    account.sent(ONE, 1)
+    account.sent(ONE, 1)
+    assert left(account, 1) == 0  # never less
+    assert account.wait(ONE, 1) == 9
+
+
+@pytest.mark.parametrize(("counts", "cost"), [("attempts", 1), ("tokens", 100), ("prompt", 60), ("output", 40)])
+def test_each_limit_takes_off_what_it_counts(counts: str, cost: float) -> None:
+    account = told(said(1000, 2000, counts=counts), price=TOKENS)
+    account.sent(TOKENS, 1)
+    assert left(account, 1) == 1000 - cost
+    assert price_of(Estimate(60, 40)) == TOKENS
+    assert price_of(None) == ONE
+
+
+def test_an_attempt_that_costs_nothing_of_a_limit_does_not_wait_for_it() -> None:
+    account = told(said(0, 2000, counts="tokens"))
+    assert account.wait(ONE, 1) == 0
+    assert account.wait(TOKENS, 1) == 9
+
+
+def test_a_call_larger_than_the_limit_fits_when_all_of_it_is_left() -> None:
+    assert told(said(50, 50, counts="tokens")).wait(TOKENS, 1) == 0
+    assert told(said(49, 50, counts="tokens")).wait(TOKENS, 1) == 9
+    assert told(said(50, None, counts="tokens")).wait(TOKENS, 1) == 9
+
+
+def test_a_window_that_is_named_refills() -> None:
+    account = told(said(0, 10, 10, window=10))
+    assert account.wait(ONE, 0) == 1
+    assert account.wait(ONE, 0.5) == 0.5
+    assert account.wait(ONE, 1) == 0
+    assert left(account, 4) == 4
+    assert left(told(said(9, 10, 10, window=10)), 5) == 10  # never above the limit
+
+
+def test_the_time_until_it_is_whole_tells_the_refill_if_it_goes_with_the_use() -> None:
+    account = told(said(9, 10, 1))
+    assert left(account, 0.5) == 9
+    told(said(8, 10, 2.1), account=account)
+    assert left(account, 1) == pytest.approx(8 + 2 / 2.1)
+    told(said(7.5, 10, 9), account=account)  # too little more was used to tell
+    assert left(account, 1) == pytest.approx(7.5 + 2 / 2.1)
+    told(said(2, 10, 20), account=account)  # it does not depend on the use
+    assert left(account, 1) == 2
+
+
+@pytest.mark.parametrize("second", [said(8.6, 10, 1.4), said(8, 10, 2.3), said(10, 10, 5), said(8, None, 2)])
+def test_other_reports_tell_no_refill(second: ReportedLimit) -> None:
+    """A use that is hardly another, rates that differ by more than a tenth, a limit that is whole or has no size."""
+    account = told(second, account=told(said(9, 10, 1)))
+    assert left(account, 0.5) == second.remaining
+
+
+def test_of_answers_out_of_order_the_later_sent_requests_counts() -> None:
+    account = Account()
+    first, second = account.sent(ONE, 0), account.sent(ONE, 0)
+    account.heard(said(5), second, 1)
+    assert account.is_old("l", first[0], 2)
+    assert not account.is_old("l", second[0], 2)  # another limit of the same answer may have the same name
+    assert not account.is_old("other", first[0], 2)
+    assert not account.is_old("l", first[0], 11)  # what the later one said is over
+
+
+def test_after_its_reset_a_limit_is_whole_less_what_was_sent_since() -> None:
+    account = told(said(0))
+    assert account.wait(ONE, 9) == 1
+    assert left(account, 10) == 10
+    for _ in range(10):
+        account.sent(ONE, 12)
+    assert account.wait(ONE, 12) == 8  # as long as it took before
+    assert left(account, 20) is None  # no answer came meanwhile: nothing is known
+    assert account.wait(ONE, 20) == 0
+
+
+def test_what_was_sent_before_the_reset_is_not_taken_off_the_new_window() -> None:
+    account = told(said(2))
+    account.sent(ONE, 9)
+    account.sent(ONE, 10)
+    assert left(account, 10) == 9
+
+
+def test_an_answer_from_before_the_reset_says_nothing_of_the_time_after_it() -> None:
+    account = Account()
+    before = account.sent(ONE, 0)
+    account.heard(said(0), before, 0)
+    late, after = account.sent(ONE, 9), account.sent(ONE, 10)
+    assert account.is_old("l", before[0], 10)
+    assert account.is_old("l", late[0], 10)
+    assert not account.is_old("l", after[0], 10)
+
+
+def test_a_limit_without_a_size_is_not_known_after_its_reset() -> None:
+    account = told(said(0, None))
+    assert account.wait(ONE, 9) == 1
+    assert account.wait(ONE, 10) == 0
+    assert left(account, 10) is None
+
+
+def test_an_answer_that_does_not_name_a_limit_ends_what_is_assumed_of_it() -> None:
+    account = told(said(0))
+    before = account.sent(ONE, 9)
+    assert left(account, 10) == 10
+    after = account.sent(ONE, 10)
+    assert account.assumed(before[0]) == []
+    assert account.assumed(after[0]) == ["l"]
+    account.forget("l")
+    assert account.wait(ONE, 10) == 0
+
+
+def test_where_a_part_comes_back_one_attempt_finds_out_how_much() -> None:
+    """A sliding window that names the time of its next part: at its reset it is not whole."""
+    account = told(said(0, 10, 2))
+    told(said(0, 10, 2), account=account, at=2)  # ten were to be back
+    assert account.wait(ONE, 3) == 1
+    assert account.wait(ONE, 4) == 0
+    assert account.wait(ONE, 4, promised=ONE) == 2
+    account.sent(ONE, 4)
+    assert account.wait(ONE, 4) == 2
+    told(said(4, 10, 2), account=account, at=4)
+    assert account.wait(ONE, 4) == 0
+
+
+def test_where_half_or_more_of_it_came_back_a_limit_counts_as_whole_at_its_next_reset() -> None:
+    account = told(said(0, 10, 2))
+    told(said(4.5, 10, 2), account=account, at=2)  # of the nine that the attempt left
+    assert left(account, 4) == 10
+    told(said(4, 10, 2), account=account, at=4)
+    assert left(account, 6) == 4  # it did not, this time, and what was left of it is
+
+
+def test_what_is_forgotten_and_what_stays() -> None:
+    account = told(said(8, 10, 2), account=told(said(9, 10, 1)))
+    account.forget("l")
+    assert left(account, 0) is None
+    assert left(told(said(0, 10, 10), account=account), 1) == 1  # how it refills
+    account.drop("l")
+    assert left(told(said(0, 10, 10), account=account), 1) == 0
+
+
+def test_the_time_of_a_reset_is_known() -> None:
+    account = told(said(0))
+    assert account.resets(10)
+    assert not account.resets(9)
+
+
+def test_of_several_limits_the_longest_wait_counts() -> None:
+    account = told(said(0))
+    account.heard(ReportedLimit("other", "attempts", 0, 10, 20), account.sent(ONE, 0), 0)
+    assert account.wait(ONE, 0) == 20
+    assert [name for name, _ in account.left(0)] == ["l", "other"]

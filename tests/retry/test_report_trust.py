@@ -1,0 +1,97 @@
+"""Whether what an upstream says of a limit is believed: a success that could not have been shows that it is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.report_trust import LASTS, ReportTrust
+
+
+def said(remaining: float, reset: float = 10, limit: float | None = None) -> ReportedLimit:
+    return ReportedLimit("l", "attempts", remaining, limit, reset)
+
+
+def test_a_success_where_nothing_was_left_shows_that_a_report_is_wrong() -> None:
+    trust = ReportTrust()
+    assert trust.takes(said(0), spent=1, since=0, now=1)
+    assert trust.takes(said(0), spent=2, since=0.5, now=2)  # sent before the report came
+    assert not trust.doubts("l", 2)
+    trust.takes(said(0), spent=3, since=1, now=3)
+    assert trust.doubts("l", 3)
+    assert not trust.doubts("other", 3)
+    assert trust.doubts("l", 3 + LASTS - 1)
+    assert not trust.doubts("l", 3 + LASTS)
+
+
+def test_all_that_says_so_since_the_first_report_counts_as_one() -> None:
+    """Answers that say it again do not put off what was sent meanwhile."""
+    trust = ReportTrust()
+    trust.takes(said(0), spent=1, since=0, now=1)
+    trust.takes(said(0), spent=2, since=0, now=4)
+    trust.takes(said(0), spent=3, since=2, now=5)
+    assert trust.doubts("l", 5)
+
+
+def test_a_success_about_the_time_of_the_reset_shows_nothing() -> None:
+    trust = ReportTrust()
+    trust.takes(said(0), spent=1, since=0, now=1)
+    trust.takes(said(0), spent=2, since=1 + 9, now=11)
+    assert not trust.doubts("l", 11)
+    trust.takes(said(0), spent=2, since=12, now=13)  # of the second, which came at 11
+    assert trust.doubts("l", 13)
+
+
+@pytest.mark.parametrize(("remaining", "wrong"), [(0, True), (2.4, True), (2.5, False), (9, False)])
+def test_a_limit_that_fills_up_all_the_time_shows_that_with_the_next_report(remaining: float, wrong: bool) -> None:
+    """Of the eleven that came back within 1.1 s, one was used; a quarter of the rest is enough."""
+    trust = ReportTrust()
+    trust.takes(said(0, limit=100), spent=0, since=0, now=0)
+    trust.takes(said(remaining, limit=100), spent=1, since=1.1, now=2)
+    assert trust.doubts("l", 2) is wrong
+
+
+@pytest.mark.parametrize(("remaining", "wrong"), [(0, True), (1, False)])
+def test_where_too_little_came_back_to_tell_the_next_report_counts(remaining: float, wrong: bool) -> None:
+    trust = ReportTrust()
+    trust.takes(said(0, limit=9), spent=0, since=0, now=0)
+    trust.takes(said(remaining, limit=9), spent=1, since=1, now=2)
+    assert trust.doubts("l", 2) is wrong
+
+
+def test_after_three_reports_in_a_row_the_next_one_is_put_aside_and_tested() -> None:
+    trust = ReportTrust()
+    assert [trust.takes(said(0, 1), spent=n, since=2 * n, now=2 * n + 1) for n in range(4)] == [True] * 3 + [False]
+    trust.takes(said(0, 1), spent=5, since=7, now=8)
+    assert trust.doubts("l", 8)
+    assert [trust.takes(said(0, 1), spent=n, since=2 * n, now=2 * n + 1) for n in range(9, 13)] == [True] * 4
+
+
+def test_a_report_that_something_is_left_begins_the_row_anew() -> None:
+    trust = ReportTrust()
+    for number in range(3):
+        assert trust.takes(said(0, 1), spent=number, since=2 * number, now=2 * number + 1)
+    assert trust.takes(said(1, 1), spent=4, since=7, now=8)
+    assert [trust.takes(said(0, 1), spent=n, since=2 * n, now=2 * n + 1) for n in range(5, 9)] == [True] * 3 + [False]
+
+
+def test_a_refusal_where_nothing_was_left_proves_a_report_for_ten_minutes() -> None:
+    for since, proven in ((0.5, False), (1, True), (1.8, True), (1.9, False)):
+        trust = ReportTrust()
+        trust.takes(said(0, 1), spent=0, since=0, now=1)
+        trust.refused(since, 2)
+        rows = [trust.takes(said(0, 1), spent=n, since=2 * n, now=2 * n + 1) for n in range(1, 6)]
+        assert all(rows) is proven
+    trust = ReportTrust()
+    trust.takes(said(0, 1), spent=0, since=0, now=1)
+    trust.refused(1, 2)
+    later = int(LASTS)
+    assert not all(trust.takes(said(0, 1), spent=n, since=2 * n, now=2 * n + 1) for n in range(later, later + 5))
+
+
+def test_what_is_forgotten_is_believed() -> None:
+    trust = ReportTrust()
+    trust.takes(said(0), spent=1, since=0, now=1)
+    trust.takes(said(0), spent=2, since=1, now=2)
+    trust.forget("l")
+    assert not trust.doubts("l", 2)
