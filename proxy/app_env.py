@@ -53,7 +53,7 @@ _POWERSHELL_QUOTES = re.compile("(['\u2018\u2019\u201a\u201b])")
 
 
 class NotWritableError(Exception):
-    """The lines cannot be written; the text is one line for people."""
+    """Raised if the lines that set an app's variables cannot be written; the text is one line for people."""
 
 
 def variables(
@@ -184,8 +184,8 @@ def lines(values: Mapping[str, str | None], shell: str) -> Iterator[str]:
 
 
 def _dotenv(name: str, value: str) -> str:
-    """A value as a .env file has it. There is no standard for such files, and readers differ about escapes, so a value
-    that would need one raises NotWritableError.
+    """The value of the variable `name` as a .env file has it, in quotes if need be. There is no standard for such
+    files, and readers differ about escapes, so a value that would need one raises NotWritableError.
     """
     if _PLAIN.fullmatch(value):
         return value

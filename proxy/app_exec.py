@@ -53,7 +53,9 @@ serve(sys.argv[1] or None, sys.argv[2])
 
 
 class ExecError(Exception):
-    """A command that could not be begun; the text is one line for people. `status`: the exit status."""
+    """Raised if the command could not be begun; the text is one line for people. `status`: the exit status of this
+    process.
+    """
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -187,7 +189,7 @@ class _Sidecar:
             count(json.loads(line), self.calls)
 
     def close(self) -> None:
-        """End the process, and wait until its last line has been read."""
+        """End the process of the command's redrive, and wait until its last line has been read."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

@@ -77,7 +77,7 @@ PROVIDERS = {
 
 
 class InitError(Exception):
-    """A file that is not written; the text is one line for people."""
+    """Raised if the configuration file is not written; the text is one line for people."""
 
 
 def write(file: Path, providers: Iterable[str]) -> Iterator[str]:

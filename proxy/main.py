@@ -68,7 +68,7 @@ def serve(
     file: str | None, loaded: Callable[[], LoadResult], edit: Edit | None = None, listeners: Handover | None = None
 ) -> NoReturn:
     """Run a process until a signal ends it, and end it with its exit status. `loaded` is called once, and returns a
-    result that has settings; `edit` changes the file again whenever it is loaded again (see `proxy.config.load.load`).
+    result that has settings; `edit` changes the file again whenever it is loaded again (None: leave it as it is).
     `listeners`: the sockets that the process inherits, and the names on which it offers its own to a successor; None:
     it neither inherits nor offers any.
     """
@@ -190,7 +190,9 @@ class ServerProcess:
         return False
 
     async def open(self) -> None:
-        """Bind everything, then serve and report that. Raises CannotListenError, with nothing left open."""
+        """Bind all addresses, then serve and report that this process serves. Raises CannotListenError, with nothing
+        left open.
+        """
         plan = self._listeners.plan(self.settings)
         await self._listeners.take(plan)
         await self._serving.start()

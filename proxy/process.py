@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerFailedError(Exception):
-    """A worker ended before any was ready; the text is one line for people."""
+    """Raised if a worker ended before any worker was ready; the text is one line for people."""
 
 
 def end_early() -> None:

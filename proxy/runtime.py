@@ -265,8 +265,8 @@ class DataPath:
         self._notify("credential_aside", [line], upstream=upstream, key=key)
 
     def settle_weather(self) -> None:
-        """End the limits and outages that are over without an event of a call: because no call has come for so long, or
-        because another worker has ended them.
+        """End the limits and outages that are over without an event of a call: because no call has come for long
+        enough, or because another worker has ended them.
         """
         now, troubled = monotonic(), self.weather.troubled
         for scope in list(troubled):

@@ -59,7 +59,7 @@ class Delivery:
         self.serve(app)
 
     def serve(self, app: AppStream) -> None:
-        """Write to this app's stream from now on."""
+        """Write the answer to this stream of the app from now on."""
         self.app = app
         self.direct = app if isinstance(app, ConnectionStream) else None
         self.client = app.client
@@ -124,7 +124,7 @@ class Delivery:
             self.note_grpc_status(head, attempt.trailers)
 
     def forward(self, attempt: Attempt, data: bytes, policy: Policy) -> None:
-        """Forward more of an answer's body."""
+        """Forward more of an answer's body. `policy`: that of the upstream that answered."""
         self.bytes_out += len(data)
         direct = self.direct
         if direct is not None:

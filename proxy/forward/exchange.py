@@ -245,7 +245,7 @@ class Exchange(AttemptOwner):
         return call
 
     def app_data(self, data: bytes) -> None:
-        """Take more of the request's body; in a tunnel, bytes."""
+        """Take more of the request's body or, in a tunnel, of the bytes that the app sends."""
         self.moved = monotonic()
         if self.delivery.pipe is not None:
             self.delivery.pipe.write(data)
@@ -810,7 +810,7 @@ def _hold(exchange: Exchange, action: Hold, now: float) -> None:
 
 
 def _drop(exchange: Exchange, action: Discard | Cancel, now: float) -> None:
-    """End an attempt, whether or not it is answered."""
+    """End an attempt, whether its answer is held or it is still in flight."""
     attempt = exchange.flights.pop(action.attempt, None)
     if attempt is not None:
         attempt.drop()

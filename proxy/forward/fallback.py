@@ -205,7 +205,7 @@ class Journey:
 
     def dropped(self, attempt: int) -> frozenset[bytes]:
         """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded: cookies, if
-        another upstream than the one that the app asked has sent it.
+        the answer comes from another upstream than the one that the app asked.
         """
         return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
 

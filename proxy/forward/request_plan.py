@@ -169,7 +169,7 @@ class Plan:
 
     def follow(self, head: RequestHead, router: Router) -> bool:
         """Use this plan for another request of the same connection, which has this head, if all that was decided for
-        its present request holds for that one too; return whether it does.
+        its present request holds for the other one too; return whether it does.
 
         All of it holds if method, form, authority and every field that decides anything are the same, and the path
         leads to the same policy: most apps ask one upstream for one thing after the other. If it does not hold, the
@@ -237,7 +237,7 @@ class Plan:
 
     def alike(self, head: RequestHead, router: Router) -> Plan | None:
         """Return a plan for another request that came on the connection while this plan's request is in progress; None
-        if what was decided for this request does not hold for that one (see `follow`).
+        if what was decided for this request does not hold for the other one (see `follow`).
         """
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination

@@ -86,7 +86,7 @@ class AppStream(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Write more of the body; in a tunnel, bytes."""
+        """Write more of the answer's body or, in a tunnel, of the upstream's bytes."""
         ...
 
     def finish(self, trailers: Trailers | None) -> None:

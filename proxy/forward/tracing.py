@@ -46,7 +46,9 @@ class TracedSender(Sender):
         return attempt
 
     def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
-        """Return the attempt's `traceparent`, which replaces what the app sent."""
+        """Return the names of the fields to leave out of an attempt's head, and the lines to add: the attempt's
+        `traceparent` replaces what the app sent.
+        """
         return self._dropped, f"traceparent: {self._trace.field(attempt.number)}\r\n".encode("ascii")
 
     def call_ended(self, record: CallRecord) -> None:

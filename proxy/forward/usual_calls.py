@@ -77,7 +77,7 @@ class UsualCalls:
             pace.sort()
 
     def _add_all(self, latest: list[CallRecord]) -> None:
-        """Add these calls, the latest first."""
+        """Add the calls in `latest`, which are in order from the latest to the oldest."""
         opened = {call.client: call for call in latest}  # the first call of each connection
         own: dict[tuple[_Key, str], float] = {}  # when the next call of a URL began on a connection
         others: dict[_Key, float] = {}  # and when on a new connection

@@ -33,7 +33,7 @@ def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: 
 
 
 def has_parts(spec: QuotaSpec) -> bool:
-    """Whether apps have parts of this quota; one without bounds has none."""
+    """Whether apps have parts of this quota; a quota without bounds has no parts."""
     return bool(spec.apps) and not math.isinf(spec.capacity)
 
 
@@ -59,11 +59,11 @@ class PartedQuota(QuotaBucket):
         return app_view(self._views, self, app)
 
     def state(self) -> tuple[float, ...]:
-        """The bucket's state as numbers, those of its parts after its own."""
+        """The state as numbers: first that of the whole bucket, then that of its parts."""
         return (*super().state(), *self.parts.state())
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state, as `state` returns it."""
+        """Take over a state that was read by `state` before, of another object say."""
         super().restore(state[:3])
         self.parts.restore(state[3:])
 
@@ -125,8 +125,8 @@ class PartedQuota(QuotaBucket):
 
 
 class SpentByApps(Protocol):
-    """The methods of a quota that one app's view of it (`AppQuota`) needs; the quota may be kept outside this process.
-    `place`, in all methods, is the number of an app among the parts.
+    """The methods of a quota that an `AppQuota`, which is one app's view of the quota, needs; the quota may be kept
+    outside this process. `place`, in all methods, is the number of an app among the parts.
     """
 
     spec: QuotaSpec
@@ -140,7 +140,7 @@ class SpentByApps(Protocol):
         """The price of a retry after a failure of this class."""
 
     def share(self, now: float) -> float | None:
-        """The level as a share of the capacity."""
+        """The level as a share of the capacity (0 to 1); None if the quota can't name such a share."""
 
     def withheld(self) -> str:
         """Why no retry is granted at the moment, whatever the level; "" if the level alone decides."""

@@ -25,8 +25,8 @@ class AttemptRecord:
     are set only in a call that fell back to another upstream; else they are "", and the call's policy has them.
     `first_byte` is the time (seconds) from the request's last byte to the first byte of the answer that counts, if a
     timeout waited for it. `key` is the number of the credential that the attempt carried, from 0, or None; `key_why`
-    says why that one was chosen; `aside` is whether the end of this attempt put that credential aside. `range` is
-    the Range that it asked for, to go on with an answer that broke; else "".
+    says why that credential was chosen; `aside` is whether the end of this attempt put that credential aside. `range`
+    is the Range that it asked for, to go on with an answer that broke; else "".
     """
 
     __slots__ = (

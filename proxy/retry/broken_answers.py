@@ -32,9 +32,9 @@ _BROKEN = Fault(FaultKind.RESET, Progress.ANSWERED)
 
 def may_break(policy: Policy, request: Request) -> bool:
     """Whether another attempt may follow if the answer to this request breaks before it is whole, and the contract lets
-    such an answer be kept: a GET, HEAD or OPTIONS, a call with an idempotency key of the app's own, or one that the
-    provider's own client repeats then. A write under a condition is none of these: its first attempt may be what
-    makes the condition fail.
+    such an answer be kept: a GET, HEAD or OPTIONS, a call with an idempotency key of the app's own, or a call that the
+    provider's own client repeats after a break. A write under a condition (If-Match, say) is not such a call: its first
+    attempt may be what makes the condition fail.
     """
     fields, rules = request.fields, policy.classify
     if fields.get_all("if-match") or fields.get_all("if-unmodified-since") or "*" in fields.get_all("if-none-match"):

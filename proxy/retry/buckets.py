@@ -154,7 +154,7 @@ class QuotaBucket(Bucket):
         return self._level, self._at, self._refill
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state, as `state` returns it."""
+        """Take over a state that was read by `state` before, of another object say."""
         self._level, self._at, _ = state
 
     def level(self, now: float) -> float:
@@ -354,8 +354,8 @@ class RateBucket(TokenBucket):
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:
-    """The level in tokens that a new bucket starts with: the capacity share that the bucket `instead_of` had, if there
-    is one; else `initial`; else the full capacity.
+    """The level in tokens that a new bucket starts with: the share of the capacity that the bucket `instead_of` had, if
+    it replaces one; else `initial`; else the full capacity.
     """
     share = instead_of.share(now) if instead_of is not None else None
     if share is not None:

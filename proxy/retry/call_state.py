@@ -184,7 +184,7 @@ class CallState:
 
     def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
         """Cancel all attempts in flight but this one, and record `decision` for each. A cancelled attempt counts
-        neither as success nor as failure. Returns the actions for it.
+        neither as success nor as failure. Returns the actions that cancel them.
         """
         state = self.state
         assert type(state) is Flying

@@ -107,7 +107,9 @@ class CircuitBreaker:
         return self._is_out and probe == self._probe and now <= self.until + _EPSILON
 
     def _judge(self, now: float) -> bool | None:
-        """Open the breaker if enough attempts have ended, and enough of them were ill; True if it did, else None."""
+        """Open the breaker if enough attempts have ended, and enough of them were signs of an ill endpoint; return True
+        if that opened the breaker, else None.
+        """
         spec, ended = self.spec, self._ended.count(now)
         if ended < spec.minimum_attempts or self._ill.count(now) < spec.failure_ratio * ended - _EPSILON:
             return None

@@ -112,7 +112,7 @@ class Places:
 
     def _oust(self, waiter: Waiter, now: float) -> bool:
         """Refuse the newest waiting call of the lowest priority, if that is below this call's, because the queue is
-        full. Returns whether there was one.
+        full. Returns whether there was such a call.
         """
         app = app_of(waiter)
         if app is None or not self.queue:
@@ -188,8 +188,8 @@ class Places:
         return self.in_use < self.share and now < self._share_until
 
     def _room(self, rules: Concurrency) -> int:
-        """The number of calls that may wait: as many as the rules say, or the number of all places if that is more and
-        other machines may give some of theirs.
+        """The number of calls that may wait: as many as the rules say; or, if other machines may give some of their
+        places to this one, as many as there are places in all, if that is more.
         """
         if self._fleet is None or rules.queue < 0 or not self._fleet.may_give:
             return max(0, rules.queue)

@@ -73,8 +73,8 @@ class Roster:
 
 
 class KeyRing(Generic[L]):
-    """The credentials of one policy and scope value, to choose from. `make` makes a credential's lane when it is first
-    used.
+    """The credentials of one policy and scope value, to choose from. `make` makes the state of a credential (its lane:
+    rate, limiter and cooldown) when the credential is first used.
     """
 
     __slots__ = ("_lanes", "_make", "definition", "roster")
@@ -94,7 +94,9 @@ class KeyRing(Generic[L]):
 
     @property
     def lanes(self) -> list[L | None]:
-        """Each credential's lane (its own rate, limiter and cooldown), by number; None for one that was not used."""
+        """The state of each credential (its own rate, limiter and cooldown), by the credential's number; None for one
+        that was not used.
+        """
         return self._lanes
 
     def usable(self, now: float) -> list[int]:

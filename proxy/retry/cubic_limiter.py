@@ -48,7 +48,7 @@ class CubicLimiter(TokenBucket):
         return (*known, self._count, self._last_bucket, self._last_max_rate, self._last_throttle)
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state, as `state` returns it."""
+        """Take over a state that was read by `state` before, of another object say."""
         enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate = state[:6]
         self._count, self._last_bucket, self._last_max_rate, self._last_throttle = state[6:]
         self.enabled = bool(enabled)
@@ -63,7 +63,9 @@ class CubicLimiter(TokenBucket):
         return super().wait(now, tokens) if self.enabled else 0.0
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take one token for a send; False if there is none. Free while the limiter is off."""
+        """Take one token for a send; False if there is none. While the limiter is off, a send takes no token, and True
+        is returned.
+        """
         return super().take(now, price) if self.enabled else True
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:

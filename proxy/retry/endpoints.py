@@ -38,7 +38,7 @@ LoadOf = Callable[[str], Places | None]
 class Choice:
     """The endpoint that one attempt is sent to. `label`: the endpoint's label; `probe`: the number of the probe of the
     endpoint's circuit breaker that the attempt is, 0 for none; `turn`: the endpoints among which the chosen one takes
-    its turn, empty if it takes none.
+    turns, empty if this choice counts as no turn.
     """
 
     index: int

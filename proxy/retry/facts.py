@@ -69,7 +69,9 @@ _TRANSIENT = Class.TRANSIENT
 
 
 class FaultKind(StrEnum):
-    """The four ways in which an attempt can end without an answer."""
+    """The four ways in which an attempt can end without an answer: no connection, a refused stream, a reset, or a
+    timeout.
+    """
 
     CONNECT_FAILURE = "connect_failure"
     REFUSED_STREAM = "refused_stream"
@@ -143,7 +145,7 @@ class NoFields:
     """An empty set of header fields."""
 
     def get_all(self, name: str) -> Sequence[str]:
-        """No values."""
+        """Return no values, whatever the name."""
         return ()
 
 

@@ -148,8 +148,8 @@ def take_place(
 ) -> FairOrder | None:
     """Move the call that has just come, the last of `queue`, to its place in the queue, by priority and weight. Returns
     the order of this queue, which is made when it is first needed. `priced`: the queue's values are what the calls
-    cost; `keep_first`: the first call stays first. `wait_of`: the seconds that a call waits which has so many calls
-    before it; calls that are overtaken, and would now wait for longer than they may, ask again at `now`.
+    cost; `keep_first`: the first call stays first. `wait_of`: gives the seconds that a call waits, from the number of
+    calls before it; calls that are overtaken, and would now wait for longer than they may, ask again at `now`.
     """
     newcomer = next(reversed(list(queue)))
     calls = list(queue.items())

@@ -68,8 +68,9 @@ class BodyWait:
     """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte that
     counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
     `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
-    of which all has to come; `root`: the look for an error in the body's XML, None if there is none. `looks`: whether
-    the beginning is waited for at all. `kept`: the keeping of the answer until it is whole, None if it is not kept.
+    of which all has to come; `root`: the search for an error in the body's XML, None if there is no such search.
+    `looks`: whether the beginning is waited for at all. `kept`: the keeping of the answer until it is whole, None if it
+    is not kept.
     """
 
     __slots__ = (

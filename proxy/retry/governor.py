@@ -119,7 +119,7 @@ class Governor:
         """Return `now` and "" if the call may be sent; else the time at which it asks again, and what holds it:
         "cooldown", "ahead" (limits that answers reported), "limit" or "outage". The time is infinity if the call's
         alarm will be moved when its turn comes. `own`: the ends (seconds) of the delays that answers to this call's own
-        attempts asked for; these do not hold it, since the call itself waits for them.
+        attempts asked for; these delays do not hold the call here, since it waits for them anyway.
         """
         lanes = self._lanes_of(caller)
         at, why = now, ""
@@ -610,7 +610,7 @@ class Governor:
 
     def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
         """The seconds that are left of the longest delay of this group of callers, at the upstream as a whole or at one
-        of these endpoints; 0 if none are.
+        of these endpoints; 0 if no such delay is left.
         """
         lanes = [self._find((endpoint, group)) for endpoint in ("", *endpoints)]
         return max([0.0] + [lane.until - now for lane in lanes if lane is not None])

@@ -208,8 +208,8 @@ class Lane:
 
     @property
     def outlasts(self) -> bool:
-        """Whether the limit stays in force while no call waits; not one that the fleet shares after a cooldown, which
-        only lets held calls return.
+        """Whether the limit stays in force while no call waits; False for a limit that the fleet shares after a
+        cooldown, which only lets held calls return.
         """
         return self.lasts and not (self.limit.returns and self.share < _NEVER)
 

@@ -156,7 +156,7 @@ class Limit:
         self._begin(most, threshold, now)
 
     def end(self, now: float) -> None:
-        """End the limit."""
+        """End the limit: the number of attempts under way is not bounded any more."""
         self.most, self.part, self._spaced = _NEVER, 1.0, 0.0
         self.pace.end()
         self._ended_at = now
@@ -273,7 +273,7 @@ class Limit:
     def _is_slow(self, fastest: float, now: float) -> bool:
         """Whether the fastest of the latest answers (`fastest`, as a multiple of its usual time) is so slow that calls
         must be waiting in the upstream's queue. Answers that stay as slow at half the limit are slow for another
-        reason; they then count as the usual ones.
+        reason; the time of such answers then counts as the usual one.
         """
         if fastest < self._base:
             self._base = max(1.0, fastest)

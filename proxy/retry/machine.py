@@ -281,7 +281,7 @@ class Call:
         return self._answered(flight, reply, verdict, now)
 
     def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
-        """Judge an answer now that as much of its body has come as `Peek` asked for, or all of it."""
+        """Judge an answer by `body`, which is as much of its body as `Peek` asked for, or all of it."""
         call = self.so_far
         flight = call.in_flight(attempt)
         if flight is None or flight.reply is None:
@@ -336,8 +336,8 @@ class Call:
 
     def broke(self, attempt: int, fault: Fault, progress: int, since: float, now: float) -> Actions:
         """Go on with the delivered answer, which broke off with `fault` and whose rest can be asked for, or end the
-        call. `progress`: the bytes of it that went to the app since the last resumption; `since`: when the last of them
-        did.
+        call. `progress`: the bytes of it that went to the app since the last resumption; `since`: when the last of
+        these bytes went to the app.
         """
         call = self.so_far
         state, flight = call.state, call.delivered

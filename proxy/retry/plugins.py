@@ -70,7 +70,7 @@ class RetryBackoffStrategy(Protocol):
     """A computation of waits, which keeps no state of any call.
 
     A strategy may also take the keywords `previous` (the backoff computed before, in seconds, None at first) and
-    `throttling` (whether the last error was one); they are passed only if its signature has them.
+    `throttling` (whether the last error was a throttling); they are passed only if its signature has them.
     """
 
     def compute_next_backoff_delay(self, retry_attempt: int) -> float:

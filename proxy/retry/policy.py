@@ -115,8 +115,8 @@ class AutoLimit:
 @dataclass(frozen=True, slots=True)
 class Concurrency:
     """The limit on the attempts of a scope that are under way: at most `max`; others wait, at most `queue` of them, for
-    at most `wait` seconds. `group` names the limit, since an upstream may have several: a route that sets a limit of
-    its own has its own name.
+    at most `wait` seconds. `group` names the limit, since an upstream may have several limits: the limit that a route
+    sets for itself has a name of its own.
     """
 
     max: int

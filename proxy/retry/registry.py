@@ -74,7 +74,7 @@ class Registry:
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
         """The shared state for this policy and the scope value of this request. `now`: the time from which new objects
-        count; `last`: the state that another call got, which is tried first, since it is often the right one.
+        count; `last`: the state that another call got last, which is returned if it is this call's too, as it often is.
         """
         if last is not None and last.looked_up.finds(policy, request, self._epoch):
             last.marked = True

@@ -23,7 +23,9 @@ PROGRESS, MOST = 64 * 1024, 100
 
 
 class Resumption:
-    """The resumptions of one call so far: how many (`count`), and how many of them `without` progress."""
+    """The resumptions of one call so far: how many (`count`), and how many of them came `without` progress: the app had
+    got hardly any bytes since the one before.
+    """
 
     __slots__ = ("count", "without")
 
@@ -46,7 +48,7 @@ def resume(
 ) -> Actions:
     """Plan an attempt for the rest of the answer that the attempt `flight` broke off with `fault`; no actions if the
     rest is not asked for. `flow`: the call's flow; `progress`: the bytes that went to the app since the last
-    resumption; `since`: when the last of them did.
+    resumption; `since`: when the last of these bytes went to the app.
     """
     policy, upcoming = call.policy, call.upcoming
     spec = policy.resume

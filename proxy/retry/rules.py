@@ -145,7 +145,9 @@ def is_named(rule: EventRule, event: Event) -> bool:
 
 
 def _resolved(text: str) -> str:
-    """The XML text with its entities resolved; the table of thousands of them is loaded only if the text has any."""
+    """The XML text with its entities resolved; the table of the thousands of known entities is loaded only if the text
+    has any.
+    """
     if "&" not in text:
         return text
     from html import unescape

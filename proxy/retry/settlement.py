@@ -19,9 +19,9 @@ _FREE = frozenset({401, 429})
 
 
 def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
-    """Settle the price, in a language model's tokens, of an attempt that failed: all of it comes back if the attempt
-    was not processed, the part for the output if it was answered with an error, and nothing after any other end, since
-    the upstream may have worked.
+    """Settle the price, in a language model's tokens, of an attempt that failed: all of the price comes back if the
+    attempt was not processed, the part for the output if it was answered with an error, and nothing after any other
+    end, since the upstream may have worked.
     """
     estimate, fault, status = payment.estimate, failure.fault, failure.status
     if estimate is None:

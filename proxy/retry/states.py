@@ -13,10 +13,10 @@ from proxy.retry.traffic import Traffic
 
 
 class Next:
-    """The attempt that comes next, if no gate holds it; also the state of a call that waits for it, with no attempt in
-    flight (the last answer, if any, is held). `due`: when (seconds); `price`: what it costs, in tokens of the bucket;
-    `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a gate, which
-    may have changed it since.
+    """The attempt that comes next, once no gate holds it; also the state of a call that waits for it, with no attempt
+    in flight (the last answer, if any, is held). `due`: when (seconds); `price`: what it costs, in tokens of the
+    bucket; `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a
+    gate, which may have changed it since.
     """
 
     __slots__ = ("due", "gated", "price", "until")

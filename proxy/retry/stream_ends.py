@@ -47,7 +47,7 @@ def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
 
 class EndReader:
     """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event that ends such
-    a stream has come. `texts`: each event that ends such a stream has one of them.
+    a stream has come. `texts`: byte strings of which each event that ends such a stream contains at least one.
     """
 
     __slots__ = ("_any", "_ends", "_known", "_packs", "ended", "texts")

@@ -118,8 +118,8 @@ def _plain_name(rule: EventRule) -> str | None:
 
 
 def _text(name: str) -> bytes:
-    """The bytes that an event of this name must contain; b"" if there are none: it may lack a name, or have another
-    that is read as this one.
+    """The bytes that an event of this name must contain; b"" if there are no such bytes, because an event without a
+    name, or with bytes that are no valid text, is read as one of this name too.
     """
     return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
 

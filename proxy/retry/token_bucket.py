@@ -47,7 +47,7 @@ class TokenBucket:
         return self._level, self._at
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state, as `state` returns it."""
+        """Take over a state that was read by `state` before, of another object say."""
         self._level, self._at = state
 
     def level(self, now: float) -> float:
@@ -120,7 +120,7 @@ class TokenGate:
         return self.join(waiter, now, price)
 
     def pass_at_once(self, app: NamedApp | None, now: float) -> bool:
-        """Take one token for a call of this app that has not waited; False if others wait, or there is none."""
+        """Take one token for a call of this app that has not waited; False if others wait, or there is no token."""
         if self.queue or not self.bucket.take(now):
             return False
         if self.order is not None and app is not None:

@@ -74,8 +74,8 @@ class Cohort:
 class Trial:
     """The trial of one limit, which shows whether sending less helps. `is_on`: the trial is under way, since the limit
     began with refusals, which may have been chance. `first`: the attempts that were under way when the limit began;
-    `second`: the latest of those sent since; `pace`: attempts a second before the limit. Times are seconds on the
-    callers' clock.
+    `second`: the latest attempts that were sent since then; `pace`: attempts a second before the limit. Times are
+    seconds on the callers' clock.
     """
 
     __slots__ = ("_fastest", "_is_first", "_share", "_since", "first", "is_on", "pace", "second")

@@ -99,7 +99,7 @@ class WaitingRoom:
             self._guests.setdefault(guest.app.rank, {})[guest] = None
 
     def _oust(self, upstream: str, held: bool, guest: Guest | None, waiting: int, holding: int) -> Guest | None:
-        """Take its place from the newest held call of the lowest priority, if that is below the newcomer's, and if one
+        """Take the place of the newest held call of the lowest priority, if that is below the newcomer's, and if one
         place is all that the newcomer lacks. Returns the call, None if there is none. `held`: a gate holds the
         newcomer, whose wait is `guest`; other processes use `waiting` places of the room, `holding` of them for held
         calls of the newcomer's upstream (`upstream`).

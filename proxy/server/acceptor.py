@@ -248,8 +248,8 @@ class Acceptor(web.Server):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def admit(self, connection: Asker, head: RequestHead) -> Plan | None:
-        """Return the plan of a request, which has its upstream and policy; None if the request was answered here, with
-        a refusal say.
+        """Return the plan of a request, which has the request's upstream and policy; None if the request was answered
+        here, with a refusal say.
         """
         if self.context.refusing or (connection.surplus and not self.connection_limit.admit(connection)):
             self._reject(connection, head, _ENDING if self.context.refusing else _FULL, close=True)

@@ -134,7 +134,7 @@ class ConnectionLimit:
         return False
 
     def give_back(self, places: int) -> None:
-        """Count this number of HTTP/2 streams, which are over, no longer."""
+        """Count so many (`places`) HTTP/2 streams, which are over, no longer."""
         self._streams -= places
         if self.others is not None:
             self._publish()

@@ -108,7 +108,7 @@ class Http2Connection(Home):
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 
     def accept(self) -> Http2AppStream:
-        """Return a stream for a request."""
+        """Return a new stream, for a request that the app begins."""
         self.since = 0.0
         return Http2AppStream(self)
 

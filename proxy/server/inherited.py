@@ -18,8 +18,8 @@ _FIRST = 3
 
 
 class InheritedSocket(NamedTuple):
-    """A listening socket with the address that it was configured by, as the configuration writes it. `what` is the name
-    of its setting (`listen`, `admin`, `probe`); "" if any setting may have it.
+    """A listening socket that this process got from another, with its address as the configuration writes it. `what` is
+    the name of its setting (`listen`, `admin`, `probe`); "" if any setting may have it.
     """
 
     what: str

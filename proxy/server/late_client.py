@@ -28,7 +28,9 @@ class LatePackage(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        """Return a name that the package does not have yet."""
+        """Return the value of a name that the package does not have yet: that of a module, or of a name that the
+        package's own code defines, which runs now.
+        """
         path = f"{self.__name__}.{name}"
         if importlib.util.find_spec(path) is not None:
             return importlib.import_module(path)

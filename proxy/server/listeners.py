@@ -64,7 +64,9 @@ _Listener = tuple[Address, Any]
 
 @dataclass(eq=False, slots=True)
 class ListenPlan:
-    """The places at which a configuration listens (`wanted`), and the listening sockets of those that are new."""
+    """The addresses at which a configuration listens, with their settings (`wanted`), and the listening sockets of the
+    new addresses.
+    """
 
     wanted: list[_Place]
     bound: dict[_Place, list[socket.socket]]

@@ -161,21 +161,21 @@ class Begin(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A new configuration to use; its settings are packed."""
+    """A message to a worker: a new configuration to use, whose settings are packed (`proxy.config.settings`)."""
 
     generation: int
     settings: bytes
 
 
 class Listen(NamedTuple):
-    """More sockets on which the worker is to accept connections; they come with the message."""
+    """A message to a worker: more sockets on which it is to accept connections. The sockets come with the message."""
 
     places: Sequence[PassedSocket]
 
 
 class Leave(NamedTuple):
-    """Sockets to stop accepting on. If they are `gone`, no worker will accept there any more: the worker keeps them
-    until Shut.
+    """A message to a worker: the sockets on which it is to stop accepting. If they are `gone`, no worker will accept
+    there any more, and this one keeps them until the message Shut.
     """
 
     numbers: Sequence[int]
@@ -183,14 +183,16 @@ class Leave(NamedTuple):
 
 
 class Shut(NamedTuple):
-    """Sockets that the parent has closed: accept the connections that still wait there, then close them too."""
+    """A message to a worker: the sockets that the parent has closed. The worker accepts the connections that still wait
+    there, then closes the sockets too.
+    """
 
     numbers: Sequence[int]
 
 
 class Own(NamedTuple):
-    """An address where the parent's admin or probe port listens now (with `gone`: no longer listens); calls must not be
-    sent there.
+    """A message to a worker: at this address the parent's admin or probe port listens, so calls must not be sent there;
+    with `gone`, it listens there no longer.
     """
 
     address: Address
@@ -198,8 +200,8 @@ class Own(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """A request for what the worker has counted. `since` asks also for the calls with larger numbers than that; None
-    asks for no calls.
+    """A request for what the worker has counted. `since`: also for the worker's calls with a larger number than this;
+    None: for no calls.
     """
 
     number: int

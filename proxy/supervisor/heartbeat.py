@@ -57,7 +57,7 @@ class Times(NamedTuple):
 
 
 class Beating(Protocol):
-    """The interface of a worker that the watch uses."""
+    """A worker as the watch over heartbeats sees it."""
 
     @property
     def number(self) -> int:

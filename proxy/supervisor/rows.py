@@ -34,7 +34,9 @@ class Neighbours(Others):
         self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
 
     def count(self) -> tuple[int, int]:
-        """The two counts that workers publish, summed over all other workers."""
+        """The numbers of app connections that are open in all other workers, and of those that are open only to be
+        refused.
+        """
         held = surplus = 0
         words = self._words
         for row in range(words[self._count]):

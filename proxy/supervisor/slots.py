@@ -1,8 +1,7 @@
-"""Worker processes as their parent sees them, and their places: the sockets of each, and which worker accepts for
-which.
+"""Worker processes as their parent sees them, and their slots: the sockets of each, and which worker accepts for which.
 
-The parent knows of a worker what it reported, and that it lives. The sockets of a place live as long as the parent; the
-processes in it change. While the process in a place is not ready, another worker accepts on its sockets, so that no
+The parent knows of a worker what it reported, and that it lives. The sockets of a slot live as long as the parent; the
+processes in it change. While the process in a slot is not ready, another worker accepts on its sockets, so that no
 connection waits for a process that may never be ready.
 """
 
@@ -126,7 +125,7 @@ class WorkerProcess:
     async def leave(self, numbers: Iterable[int], *, gone: bool = False) -> None:
         """Have the worker stop accepting on the sockets of these numbers, and wait until it has, for at most PATIENCE
         seconds, because it may be stopped or get no processor. `gone`: no worker will accept there any more. The worker
-        handles messages in order, so this one comes before any later one.
+        handles messages in order, so this message is handled before any later one.
         """
         mine = self.listening.intersection(numbers)
         self.listening -= mine
@@ -144,8 +143,8 @@ class WorkerProcess:
         await self.until(lambda: self._answered >= number or not self.is_ready, PATIENCE)
 
     async def until(self, reached: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `reached()` is true or the process has ended, at most so many seconds; the value of `reached()`
-        then.
+        """Wait until `reached()` is true or the process has ended, at most so many seconds; return the value of
+        `reached()` then.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -210,9 +209,9 @@ class WorkerProcess:
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """The place of one worker: its sockets, and the process that is in it. `adopter` is another worker that accepts on
-    its sockets while that process is not ready; `started` is when the process was started, `failures` how many
-    processes in a row ended soon after their start.
+    """The slot of one worker: the listening sockets, which outlive the worker, and the process that serves them now.
+    `adopter` is another worker that accepts on its sockets while that process is not ready; `started` is when the
+    process was started, `failures` how many processes in a row ended soon after their start.
     """
 
     sockets: dict[int, tuple[Address, socket.socket]] = field(default_factory=dict)  # by number
@@ -223,7 +222,7 @@ class Slot:
 
     @property
     def is_served(self) -> bool:
-        """Whether the worker in the place is ready and its heartbeat goes on."""
+        """Whether the worker in the slot is ready and its heartbeat goes on."""
         return self.worker is not None and self.worker.is_able
 
     @property
@@ -233,7 +232,7 @@ class Slot:
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors of the sockets that `places` names."""
+        """The descriptors of the slot's sockets, in the order of `places`."""
         return [sock.fileno() for _, sock in self.sockets.values()]
 
     def failed(self, now: float) -> float:
@@ -245,7 +244,7 @@ class Slot:
 
 
 class Slots:
-    """The places of all workers. `every` lists those that should have a worker."""
+    """The slots of all workers. `every` lists the slots that should have a worker."""
 
     def __init__(self, count: int) -> None:
         self.every = [Slot() for _ in range(count)]
@@ -253,12 +252,12 @@ class Slots:
         self._number = 0
 
     def of(self, worker: WorkerProcess) -> Slot | None:
-        """The place of a worker; None if it has none."""
+        """The slot of a worker; None if the worker has none."""
         return next((slot for slot in self.every if slot.worker is worker), None)
 
     def open(self, address: Address, sockets: Sequence[socket.socket]) -> list[int]:
-        """Give each place a socket that listens at an address, and return the sockets' numbers. The places get
-        `sockets` in turn; if there are fewer, the further places get new ones.
+        """Give each slot a socket that listens at an address, and return the sockets' numbers. The slots get `sockets`
+        in turn; if there are fewer sockets than slots, new sockets are opened for the rest.
         """
         numbers: list[int] = []
         first, places = sockets[0], len(self.every)
@@ -281,9 +280,9 @@ class Slots:
         return number
 
     async def shut(self, opened: Sequence[int], workers: Iterable[WorkerProcess]) -> None:
-        """Close the sockets of the numbers in `opened`, once none of the workers accepts on them. A worker closes them
-        last, after it has accepted the connections that arrived meanwhile; another socket may still listen at the
-        address.
+        """Close the sockets of the numbers in `opened`, once none of the workers accepts on them. Each worker closes
+        its own copies of them last, after it has accepted the connections that arrived meanwhile; another socket may
+        still listen at the address.
         """
         self._open = [entry for entry in self._open if entry[2] is not opened]
         workers = list(workers)
@@ -295,8 +294,8 @@ class Slots:
             worker.send(Shut(tuple(opened)))
 
     def resize(self, count: int) -> tuple[list[Slot], list[Slot]]:
-        """Change the number of places to `count`; return the new places and the removed ones. New places get sockets of
-        their own; the sockets of removed places go to the first place that stays. Places whose worker is ready are kept
+        """Change the number of slots to `count`; return the new slots and the removed slots. New slots get sockets of
+        their own; the sockets of removed slots go to the first slot that stays. Slots whose worker is ready are kept
         before others. Raises OSError if no more sockets are available; nothing has changed then.
         """
         new = [Slot() for _ in range(count - len(self.every))]
@@ -321,13 +320,13 @@ class Slots:
         return new, surplus
 
     def close(self) -> None:
-        """Close the listening sockets of all workers' places."""
+        """Close the listening sockets of all workers' slots."""
         for slot in self.every:
             for _, sock in slot.sockets.values():
                 sock.close()
 
     def adopt(self) -> None:
-        """Have another worker accept on the sockets of every place whose worker is not ready."""
+        """Have another worker accept on the sockets of every slot whose worker is not ready."""
         able = [slot.worker for slot in self.every if slot.worker is not None and slot.worker.is_able]
         waiting = [slot for slot in self.every if not slot.is_served and slot.adopter is None]
         if able:
@@ -345,16 +344,14 @@ class Slots:
             await adopter.leave(slot.sockets)
 
     def forget(self, worker: WorkerProcess) -> None:
-        """Note that a worker accepts for no other place any more, because it has ended or hangs."""
+        """Note that a worker accepts on the sockets of no other slot any more, because it has ended or hangs."""
         for slot in self.every:
             if slot.adopter is worker:
                 slot.adopter = None
 
 
 def pause_after(failures: int) -> float:
-    """The seconds to wait before a worker is started again in a place in which `failures` workers in a row have
-    failed.
-    """
+    """Seconds to wait before a worker is started again in a slot in which `failures` workers in a row have failed."""
     if failures <= 1:
         return 0.0
     return min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 2, 30))

@@ -241,7 +241,7 @@ class Workers:
             self._beside.begin(self._slots.take_back(worker))
 
     async def _restart(self, slot: Slot, pause: float) -> None:
-        """Start a worker in a place after `pause` seconds, and try again until that succeeds."""
+        """Start a worker in this slot after `pause` seconds, and try again until that succeeds."""
         while True:
             await asyncio.sleep(pause)  # noqa: TID251  no call waits for it
             if self._ending or slot not in self._slots.every:
@@ -281,9 +281,8 @@ class Workers:
             await self._until_over(worker, 0.0)
 
     def _resize(self, count: int) -> None:
-        """Change the number of workers to `count`: start workers in the new places, and retire those of the removed
-        ones. New places get sockets of their own; the first place that stays gets the sockets of those that are
-        removed.
+        """Change the number of workers to `count`: start workers in the new slots, and retire those of the removed
+        slots. New slots get sockets of their own; the first slot that stays gets the sockets of the removed slots.
         """
         try:
             new, surplus = self._slots.resize(count)

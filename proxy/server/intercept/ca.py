@@ -212,7 +212,8 @@ def init(cert: Path, key: Path, hosts: list[str], now: datetime, environ: Mappin
 
 def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
     """Whether the files `cert` and `key` are a CA that can sign for all of `hosts` (for any host if the list is empty);
-    False if neither exists. Raises CaError if there is one that cannot, or only a part of one. `now` has a time zone.
+    False if neither file exists. Raises CaError if the CA in them cannot, or if only one of the files exists. `now` has
+    a time zone.
     """
     if not any(path.exists() or path.is_symlink() for path in (cert, key)):
         return False
