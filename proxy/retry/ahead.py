@@ -117,9 +117,9 @@ class AheadLane(Lane):
 
 
 class SentNote:
-    """The note of an attempt that was sent, for the limits that its answer may report. `whose`: its endpoint and
-    credential; `account`: their attempts and limits; `spent`: the sum of the prices of these attempts, up to and with
-    this one.
+    """A note that is made when an attempt is sent, and by which the limits that its answer may report are understood.
+    `whose`: its endpoint and credential; `account`: their attempts and limits; `spent`: the sum of the prices of these
+    attempts, up to and with this one.
     """
 
     __slots__ = ("account", "spent", "whose")
