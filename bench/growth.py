@@ -68,11 +68,48 @@ def cost(place: Place, running: Running, seconds: int, work: Workload = VARIED) 
     return (cpu_seconds(running.pid) - before) / load.requests * 1e6
 
 
-def with_upstreams(place: Place, count: int, seconds: int) -> float:
+def with_upstreams(place: Place, count: int, seconds: int, *, routes: bool = True) -> float:
     """The cost with so many upstreams."""
     place.port = 0
-    with serving(place, configuration(place, count)) as (running, _):
+    with serving(place, configuration(place, count, routes=routes)) as (running, _):
         return cost(place, running, seconds)
+
+
+def with_hosts(place: Place, count: int, seconds: int) -> float:
+    """The cost beside an upstream of so many hosts."""
+    place.port = 0
+    hosts = ", ".join(f"h{n}.example" for n in range(count))
+    more = f"  many: {{url: http://127.0.0.1:{place.upstream}, hosts: [{hosts}]}}\n"
+    with serving(place, configuration(place, 1, more=more)) as (running, _):
+        return cost(place, running, seconds)
+
+
+def with_fields(place: Place, count: int, seconds: int) -> float:
+    """The cost of a request with so many fields."""
+    place.port = 0
+    with serving(place, configuration(place, 1)) as (running, _):
+        return cost(place, running, seconds, replace(VARIED, fields=count))
+
+
+def with_scrapes(place: Place, seconds: int) -> float:
+    """The cost while /metrics is read ten times a second."""
+    place.port, admin, stop = 0, free_port(), threading.Event()
+
+    def scrape() -> None:
+        while not stop.wait(0.1):
+            asked = http.client.HTTPConnection("127.0.0.1", admin, timeout=10)
+            asked.request("GET", "/metrics")
+            assert asked.getresponse().read()
+            asked.close()
+
+    with serving(place, configuration(place, 1, admin=f"127.0.0.1:{admin}")) as (running, _):
+        scraping = threading.Thread(target=scrape)
+        scraping.start()
+        try:
+            return cost(place, running, seconds)
+        finally:
+            stop.set()
+            scraping.join()
 
 
 def with_idle(place: Place, count: int, seconds: int) -> float:
@@ -198,6 +235,9 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=int, default=2)
     options.add_argument("--reloads", action="store_true", help="measure reloads alone, and print them only")
+    options.add_argument(
+        "--only", default="", help="only rows whose name contains one of these words; they are printed only"
+    )
     chosen = options.parse_args()
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
@@ -212,6 +252,11 @@ def main() -> int:
             "1 upstream, us/call": lambda: with_upstreams(place, 1, seconds),
             "100 upstreams, us/call": lambda: with_upstreams(place, 100, seconds),
             "1,000 upstreams, us/call": lambda: with_upstreams(place, 1000, seconds),
+            "10,000 upstreams without routes, us/call": lambda: with_upstreams(place, 10_000, seconds, routes=False),
+            "100,000 hosts, us/call": lambda: with_hosts(place, 100_000, seconds),
+            "30 fields, us/call": lambda: with_fields(place, 30, seconds),
+            "100 fields, us/call": lambda: with_fields(place, 100, seconds),
+            "ten scrapes a second, us/call": lambda: with_scrapes(place, seconds),
             f"{idle:,} idle connections, us/call": lambda: with_idle(place, idle, seconds),
             "1,000 parked calls, us/call": lambda: with_parked(place, 1000, seconds),
             "two workers, one bucket, us/call": lambda: two_workers(place, seconds),
@@ -219,13 +264,15 @@ def main() -> int:
             "redrive check, CPU seconds": lambda: check_seconds(place),
         }
     )
+    if chosen.only:
+        rows = {name: row for name, row in rows.items() if any(word in name for word in chosen.only.split(","))}
     figures: dict[str, list[float]] = {}
     try:
         for number in range(chosen.rounds):
             for name, measure in rows.items():
                 figures.setdefault(name, []).append(measure())
                 print(f"round {number + 1}: {name}: {figures[name][-1]:.2f}", flush=True)
-            for workers, routes in ((1, False), (1, True), (2, False), (2, True)):
+            for workers, routes in () if chosen.only else ((1, False), (1, True), (2, False), (2, True)):
                 kind = f"1,000 upstreams{' of ten routes' if routes else ''}, {workers} worker{'s' * (workers > 1)}"
                 for what, value in reloads(place, workers, routes).items():
                     figures.setdefault(f"{kind}: {what}", []).append(value)
@@ -236,7 +283,7 @@ def main() -> int:
     for name, values in figures.items():
         lines.append(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} |")
     text = "\n".join(lines) + "\n"
-    if not chosen.reloads:
+    if not (chosen.reloads or chosen.only):
         (Path(__file__).parent / "results" / "growth.md").write_text(text)
     print("\n" + text)
     return 0

@@ -1,4 +1,6 @@
-"""grpcio, on both ends of a proxy: `grpc_calls.py server PORT`, and `grpc_calls.py client PORT METHOD SECONDS`."""
+"""grpcio, on both ends of a proxy: `grpc_calls.py server PORT`, and `grpc_calls.py client PORT METHOD SECONDS`. A method
+that ends in Stream answers with a hundred messages, any other with one.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,27 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import AsyncIterator
 
 import grpc
 
+#: The messages of an answer that streams.
+MESSAGES = 100
+
 
 class Echo(grpc.GenericRpcHandler):
-    """Every method answers what it was sent."""
+    """Every method answers what it was sent, once or MESSAGES times."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         async def echo(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
             return request
 
+        async def stream(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+            for _ in range(MESSAGES):
+                yield request
+
+        if handler_call_details.method.endswith("Stream"):
+            return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.unary_unary_rpc_method_handler(echo)
 
 
@@ -39,10 +51,14 @@ async def call(port: int, method: str, seconds: float) -> None:
 
     async def caller(channel: grpc.aio.Channel) -> None:
         nonlocal failed
-        say = channel.unary_unary(method)
+        say, hear = channel.unary_unary(method), channel.unary_stream(method)
         while (at := time.perf_counter()) - begun < seconds:
             try:
-                await say(b"hello, world", timeout=5)
+                if method.endswith("Stream"):
+                    async for _ in hear(b"hello, world", timeout=5):
+                        pass
+                else:
+                    await say(b"hello, world", timeout=5)
                 times.append(time.perf_counter() - at)
             except grpc.RpcError:
                 failed += 1

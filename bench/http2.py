@@ -50,7 +50,8 @@ def run_h2load(folder: Path, work: Workload, port: int, target: str, seconds: in
     uris, log = folder / "uris", folder / "h2load.log"
     uris.write_text("".join(f"http://127.0.0.1:{port}{target}?n={n}\n" for n in range(64 if work.varied else 1)))
     log.unlink(missing_ok=True)
-    fields = [*FIELDS, *(["grpc-timeout: 9S"] if work.deadline else [])]
+    fields = [*FIELDS, *(["grpc-timeout: 9S"] if work.deadline else [])] if work.http2 else []
+    message = ["-d", str(folder / "message")] if work.http2 else []
     command = [
         "taskset",
         "-c",
@@ -63,8 +64,7 @@ def run_h2load(folder: Path, work: Workload, port: int, target: str, seconds: in
     ]
     command += [
         f"--log-file={log}",
-        "-d",
-        str(folder / "message"),
+        *message,
         *(f"-H{field}" for field in fields),
         "-i",
         str(uris),
@@ -84,11 +84,14 @@ def run_h2load(folder: Path, work: Workload, port: int, target: str, seconds: in
 
 
 def run_grpcio(port: int, method: str, seconds: int, core: int) -> Load:
-    """Unary calls of grpcio, 32 at a time over four channels, each with a deadline: in a process of its own."""
-    command = ["taskset", "-c", str(core), str(VENV / "bin" / "python"), str(HERE / "grpc_calls.py"), "client"]
-    out = subprocess.run(
-        [*command, str(port), method, str(seconds)], capture_output=True, text=True, check=True, timeout=60
-    )
+    """Calls of grpcio, 32 at a time over four channels, each with a deadline: in a process of its own."""
+    return run_script("grpc_calls.py", str(VENV / "bin" / "python"), port, method, seconds, core)
+
+
+def run_script(name: str, python: str, port: int, target: str, seconds: int, core: int) -> Load:
+    """Load `port` by a client of the bench's own."""
+    command = ["taskset", "-c", str(core), python, str(HERE / name), "client", str(port), target, str(seconds)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 60)
     return Load(**json.loads(out.stdout))
 
 

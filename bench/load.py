@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,9 @@ class Workload:
     HTTP/2. `varied`: no two requests that follow each other are the same bytes; else the same one again and again, as
     wrk sends it by itself. `shapes`: a GET, a GET with other fields, a PUT with a body and a DELETE take turns, as the
     calls of one SDK's pool do. `streams`: calls at a time of an HTTP/2 connection; `deadline`: they bear a grpc-timeout.
-    `closes`: each request asks for the end of its connection, so that the next one opens another.
+    `closes`: each request asks for the end of its connection, so that the next one opens another. `mebibytes`: the size
+    of the answer's body, or of the request's where it is a `post`; `chunked`: that body has no length. `by`: who loads, if it is not wrk, or h2load for
+    HTTP/2: `h2load` with GETs, `websocket` with messages that are echoed, or `grpc stream` with calls of a hundred messages.
     """
 
     name: str
@@ -42,6 +45,9 @@ class Workload:
     streams: int = 8
     deadline: bool = False
     closes: bool = False
+    mebibytes: int = 0
+    chunked: bool = False
+    by: str = ""
 
     @property
     def http2(self) -> bool:
@@ -63,6 +69,14 @@ WORKLOADS = [
     Workload("small GET, 256 connections", connections=256),
     Workload("64 KiB GET", path="64k"),
     Workload("10 KiB POST", post=True),
+    Workload("1 MiB GET, with a length", 4, "1m", mebibytes=1),
+    Workload("1 MiB GET, chunked", 4, "chunked/1m", mebibytes=1, chunked=True),
+    Workload("1 MiB POST, with a length", 4, "sink", post=True, mebibytes=1),
+    Workload("1 MiB POST, chunked", 4, "sink", post=True, mebibytes=1, chunked=True),
+    Workload("100 MiB GET, with a length", 1, "100m", mebibytes=100),
+    Workload("100 MiB GET, chunked", 1, "chunked/100m", mebibytes=100, chunked=True),
+    Workload("100 MiB POST, with a length", 1, "sink", post=True, mebibytes=100),
+    Workload("100 MiB POST, chunked", 1, "sink", post=True, mebibytes=100, chunked=True),
     Workload("small GET, TLS upstream", upstream="tls"),
     Workload("small GET, 10 % of attempts fail", upstream="flaky"),
     Workload("10 % of attempts fail, everything differs", path="own", fields=12, upstream="flaky", varied=True),
@@ -81,11 +95,17 @@ WORKLOADS = [
     Workload("small GET, TLS upstream without tickets closes each call", path="bye", upstream="tls_once"),
     Workload("small GET, forward", via="forward"),
     Workload("64 KiB GET, forward", path="64k", via="forward"),
+    Workload("100 server-sent events", path="events", upstream="streams"),
+    Workload("100 server-sent events, watched", path="events", upstream="watched"),
+    Workload("a WebSocket message and its echo", path="echo", upstream="streams", by="websocket"),
+    Workload("HTTP/2 to HTTP/1, 4 connections of 8 streams", 4, by="h2load"),
+    Workload("HTTP/1 to HTTP/2, 32 connections", path="bench.h2/Say", upstream="to_h2"),
     Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "Say", upstream="h2"),
     Workload("HTTP/2: gRPC unary, with a deadline", 4, "Say", upstream="h2", deadline=True),
     Workload("HTTP/2: gRPC unary, another query each", 4, "Say", upstream="h2", varied=True),
     Workload("HTTP/2: gRPC unary, 10 KiB answers", 4, "Tell", upstream="h2"),
     Workload("HTTP/2: grpcio end to end, with deadlines", 4, "Say", upstream="grpcio"),
+    Workload("HTTP/2: grpcio end to end, 100 messages streamed", 4, "Stream", upstream="grpcio", by="grpc stream"),
 ]
 
 #: Fields as services send them; the first five are what every client sends.
@@ -104,15 +124,27 @@ FIELDS = [
 ]
 
 
+#: Makes of a request with a length one in chunks of 16 KiB.
+IN_CHUNKS = """  local head, rest = made[n]:match("^(.-\\r\\n\\r\\n)(.*)$")
+  local chunks = {}
+  for at = 1, #rest, 16384 do
+    local piece = rest:sub(at, at + 16383)
+    chunks[#chunks + 1] = string.format("%x\\r\\n%s\\r\\n", #piece, piece)
+  end
+  head = head:gsub("Content%-Length: %d+", "Transfer-Encoding: chunked")
+  made[n] = head .. table.concat(chunks) .. "0\\r\\n\\r\\n"
+"""
+
+
 def script(folder: Path, work: Workload, url: str) -> Path:
     """wrk's requests, made once and taken in turn: 64 where they vary, each with its own query and request id."""
-    fields = (FIELDS + [(f"X-Extra-{n}", f"value-{n}-of-some-length") for n in range(30)])[: work.fields - 1]
+    fields = (FIELDS + [(f"X-Extra-{n}", f"value-{n}-of-some-length") for n in range(100)])[: work.fields - 1]
     lines = "".join(f'  wrk.headers["{name}"] = "{value}"\n' for name, value in fields)
     if work.fields > 5 and work.varied:
         lines += '  wrk.headers["X-Request-Id"] = string.format("7f1c2d3e-4b5a-6978-8796-%012x", n)\n'
     if work.closes:
         lines += '  wrk.headers["Connection"] = "close"\n'
-    body = '  wrk.body = string.rep("x", 10240)\n' if work.post else ""
+    body = f'  wrk.body = string.rep("x", {work.mebibytes * 2**20 or 10240})\n' if work.post else ""
     if work.shapes:
         body += """  local shape = n % 4
   wrk.method = shape == 2 and "PUT" or shape == 3 and "DELETE" or "GET"
@@ -127,7 +159,7 @@ def script(folder: Path, work: Workload, url: str) -> Path:
         f"local made = {{}}\nlocal turn = 0\nlocal count = {64 if work.varied else 1}\n"
         "function init(args)\n for n = 1, count do\n"
         f"{lines}{body}"
-        f'  made[n] = wrk.format({method}, "{url}?n=" .. n)\n end\nend\n'
+        f'  made[n] = wrk.format({method}, "{url}?n=" .. n)\n{IN_CHUNKS if work.post and work.chunked else ""} end\nend\n'
         "function request()\n  turn = turn % count + 1\n  return made[turn]\nend\n"
     )
     return file
@@ -160,6 +192,28 @@ def run_wrk(folder: Path, work: Workload, port: int, target: str, seconds: int, 
 def _percentile(out: str, which: int) -> float:
     match = re.search(rf"^\s+{which}%\s+([\d.]+)(us|ms|s|m)", out, re.M)
     return float(match[1]) * UNITS[match[2]] if match else 0.0
+
+
+def run_curl(folder: Path, work: Workload, port: int, target: str, seconds: int, core: int) -> Load:
+    """Load `port` with one large transfer after the other, each by a curl of its own."""
+    command = ["taskset", "-c", str(core), "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} %{time_total}\n"]
+    if work.post:
+        file = folder / f"{work.mebibytes}m-to-send"
+        if not file.exists():
+            with file.open("wb") as made:
+                made.truncate(work.mebibytes * 2**20)
+        command += ["-T", str(file), "-H", "Expect:"]
+        command += ["-H", "Transfer-Encoding: chunked"] if work.chunked else []
+    begun, times, failed = time.perf_counter(), [], 0
+    while not times or time.perf_counter() - begun < seconds:
+        out = subprocess.run(
+            [*command, f"http://127.0.0.1:{port}{target}"], capture_output=True, text=True, check=True, timeout=120
+        ).stdout.split()
+        times.append(float(out[1]))
+        failed += out[0] != "200"
+    elapsed = time.perf_counter() - begun
+    times.sort()
+    return Load(len(times), elapsed, times[len(times) // 2], times[-1], failed)
 
 
 def download(url: str, core: int, *, proxy: int = 0, ca: Path | None = None) -> float:

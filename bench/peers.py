@@ -32,12 +32,20 @@ class Place:
     ca: Path
     upstream_h2: int = 0  # 0: not on this machine
     upstream_grpcio: int = 0
+    upstream_streams: int = 0
     intercepts: bool = False  # whether redrive reads the upstream's TLS: it needs its local CA beside its configuration
 
     def http1(self) -> list[tuple[str, int]]:
         """Names and ports of the upstreams that speak HTTP/1; those whose names begin with `tls` speak it over TLS."""
         tls = [("tls", self.upstream_tls), ("tls_once", self.upstream_tls_once)]
-        return [("plain", self.upstream), *tls, ("flaky", self.upstream_flaky)]
+        streams = [("streams", self.upstream_streams), ("watched", self.upstream_streams)]
+        named = [("plain", self.upstream), *tls, ("flaky", self.upstream_flaky), *streams]
+        return [(name, port) for name, port in named if port]
+
+    def upstreams(self) -> set[str]:
+        """Names of all upstreams that this machine has."""
+        both = {"to_h2"} if self.upstream_h2 else set()
+        return both | {name for name, _ in (*self.http1(), *self.http2())}
 
     def http2(self) -> list[tuple[str, int]]:
         """Names and ports of the upstreams that speak HTTP/2 and nothing else."""
@@ -48,6 +56,7 @@ class Place:
 @dataclass
 class Peer:
     """`command` makes the argument list (and writes what configuration it needs). `reverse`, `forward`: what it does.
+    `streams`: it has a way to the upstream of events and WebSockets.
 
     `rows`: the only ones that it takes part in, by their names; none said: all that it can do.
     """
@@ -60,6 +69,7 @@ class Peer:
     retries: bool = True
     connect: bool = False
     http2: bool = False
+    streams: bool = False
     rows: frozenset[str] = frozenset()
     available: Callable[[], bool] = field(default=lambda: True)
     notes: str = ""
@@ -81,6 +91,11 @@ def redrive(place: Place) -> list[str]:
     more = "".join(
         f'  {name}: {{url: "http://127.0.0.1:{port}", services: [bench.{name}]}}\n' for name, port in place.http2()
     )
+    if place.upstream_h2:
+        more += f'  to_h2: {{url: "http://127.0.0.1:{place.upstream_h2}", protocol: http/2}}\n'
+    if place.upstream_streams:
+        more += f'  streams: {{url: "http://127.0.0.1:{place.upstream_streams}"}}\n'
+        more += f'  watched: {{url: "http://127.0.0.1:{place.upstream_streams}", dialects: [openai]}}\n'
     intercept = ", connect: intercept" if place.intercepts else ""
     file.write_text(
         f"""listen: 127.0.0.1:{place.port}
@@ -111,14 +126,15 @@ def envoy(place: Place) -> list[str]:
     """Envoy: retry policy (5xx, reset, connect-failure; 2 retries) and a retry budget of 20 %; no access log."""
     clusters = []
     http1 = place.http1()
-    for name, port in http1 + place.http2():
+    to_h2 = [("to_h2", place.upstream_h2)] if place.upstream_h2 else []
+    for name, port in http1 + to_h2 + place.http2():
         http2 = (
             """
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {http2_protocol_options: {}}"""
-            if (name, port) in place.http2()
+            if (name, port) in to_h2 + place.http2()
             else ""
         )
         tls = (
@@ -155,7 +171,7 @@ def envoy(place: Place) -> list[str]:
                   prefix_rewrite: "{rewritten}"
                   retry_policy: {{retry_on: "5xx,reset,connect-failure,unavailable", num_retries: 2}}"""
         for name, prefix, rewritten in [
-            *((name, f"/{name}/", "/") for name, _ in http1),
+            *((name, f"/{name}/", "/") for name, _ in http1 + to_h2),
             *((name, f"/bench.{name}/", f"/bench.{name}/") for name, _ in place.http2()),
         ]
     )
@@ -170,6 +186,7 @@ def envoy(place: Place) -> list[str]:
         typed_config:
           "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: bench
+          upgrade_configs: [{{upgrade_type: websocket}}]
           route_config:
             virtual_hosts:
             - name: all
@@ -184,6 +201,13 @@ def envoy(place: Place) -> list[str]:
     return [str(VENV / "bin" / "envoy"), "-c", str(file), "--concurrency", "1", "--disable-hot-restart", "-l", "error"]
 
 
+def _haproxys_way(name: str, place: Place) -> str:
+    """What HAProxy has to know of a server to speak to it."""
+    if name.startswith("tls"):
+        return f"ssl verify required ca-file {place.ca} sni str(localhost)"
+    return "" if name in dict(place.http1()) else "proto h2"
+
+
 def haproxy(place: Place) -> list[str]:
     """HAProxy: one thread, retry-on all-retryable-errors, 3 retries."""
     backends = "".join(
@@ -192,9 +216,13 @@ backend {name}
   http-request replace-path /{name}/(.*) /\\1
   server s 127.0.0.1:{port} {extra}
 """
-        for name, port in place.http1()
-        for extra in (f"ssl verify required ca-file {place.ca} sni str(localhost)" if name.startswith("tls") else "",)
+        for name, port in [*place.http1(), *place.http2(), ("to_h2", place.upstream_h2)]
+        for extra in (_haproxys_way(name, place),)
+        if port
     )
+    prefixes = {name: name for name in place.upstreams() - {"plain"}}
+    prefixes |= {name: f"bench.{name}" for name, _ in place.http2()}
+    choices = "\n".join(f"  use_backend {name} if {{ path_beg /{each}/ }}" for name, each in sorted(prefixes.items()))
     file = place.folder / "haproxy.cfg"
     file.write_text(
         f"""global
@@ -210,9 +238,7 @@ defaults
   http-reuse always
 frontend f
   bind 127.0.0.1:{place.port}
-  use_backend tls if {{ path_beg /tls/ }}
-  use_backend tls_once if {{ path_beg /tls_once/ }}
-  use_backend flaky if {{ path_beg /flaky/ }}
+{choices}
   default_backend plain
 {backends}"""
     )
@@ -241,6 +267,7 @@ server {{
   proxy_set_header Connection "";
   proxy_next_upstream error timeout http_503 non_idempotent;
   proxy_next_upstream_tries 3;
+  client_max_body_size 1g;
   {locations}
 }}
 """,
@@ -334,18 +361,34 @@ PEERS = [
         forward=True,
         connect=True,
         http2=True,
+        streams=True,
         notes="policy, bucket, metrics, access log to a file",
     ),
     Peer(
         PURE,
         python_alone,
         http2=True,
+        streams=True,
         rows=frozenset(target.row for target in TARGETS),
         available=is_compiled,
         notes="the same, REDRIVE_PURE=1",
     ),
-    Peer("envoy", envoy, http2=True, available=in_venv("envoy"), notes="retry policy and retry budget; no access log"),
-    Peer("haproxy", haproxy, available=on_path("haproxy"), notes="retry-on all-retryable-errors; no log"),
+    Peer(
+        "envoy",
+        envoy,
+        http2=True,
+        streams=True,
+        available=in_venv("envoy"),
+        notes="retry policy and retry budget; no access log",
+    ),
+    Peer(
+        "haproxy",
+        haproxy,
+        http2=True,
+        streams=True,
+        available=on_path("haproxy"),
+        notes="retry-on all-retryable-errors; no log",
+    ),
     Peer("nginx", nginx, available=on_path("nginx"), notes="proxy_next_upstream on 503; no log"),
     Peer(
         "squid",

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import http2
-from load import WORKLOADS, Load, Workload, download, run_wrk
+from load import WORKLOADS, Load, Workload, download, run_curl, run_wrk
 from measure import Running, cpu_seconds, free_port, memory
 from peers import PEERS, Peer, Place, redrive, write_nginx
 from report import write_reports
@@ -29,6 +29,8 @@ from targets import DIRECT, INTERCEPTED, TUNNEL
 
 HERE = Path(__file__).parent
 PROXY_CORE, LOAD_CORE = 1, 0
+#: Bodies of so many MiB are sent by curl, one at a time: wrk counts no answer that its last second cuts.
+LARGE = 16
 
 
 def upstream(folder: Path) -> tuple[Running, Place]:
@@ -36,7 +38,7 @@ def upstream(folder: Path) -> tuple[Running, Place]:
     plain, tls, once, flaky = (free_port() for _ in range(4))
     (folder / "www").mkdir()
     (folder / "www" / "64k").write_bytes(b"x" * 65536)
-    for name, size in (("big", 512), ("large", 200)):
+    for name, size in (("big", 512), ("large", 200), ("100m", 100), ("1m", 1)):
         with (folder / "www" / name).open("wb") as file:
             file.truncate(size * 2**20)
     ca, key = folder / "ca.pem", folder / "key.pem"
@@ -49,6 +51,11 @@ def upstream(folder: Path) -> tuple[Running, Place]:
     small = 'location /small { return 200 "hello, world\\n"; }'
     small += """ location /json { default_type application/json; return 200 '{"model": "m", "choices": []}'; }"""
     small += ' location /bye { keepalive_timeout 0; return 200 "hello, world\\n"; }'
+    small += f" location /chunked/ {{ alias {folder}/www/; ssi on; ssi_types application/octet-stream; }}"
+    small += f" location /sink {{ client_body_buffer_size 1m; proxy_pass http://127.0.0.1:{plain}/small;"
+    small += (
+        ' proxy_pass_request_body off; proxy_set_header Content-Length ""; proxy_set_header Transfer-Encoding ""; }'
+    )
     small += ' location /own { add_header X-Request-Id $request_id; return 200 "hello, world\\n"; }'
     http = f"""
 split_clients "$request_id" $fails {{ 10% 1; * 0; }}
@@ -68,9 +75,13 @@ server {{ listen 127.0.0.1:{flaky} backlog=4096; location /small {{ if ($fails) 
     return running, Place(folder, 0, plain, tls, once, flaky, ca)
 
 
-def http2_upstreams(place: Place) -> list[Running]:
-    """Start the upstreams that speak HTTP/2, where there are any; what is missing is said in a line."""
-    started = []
+def other_upstreams(place: Place) -> list[Running]:
+    """Start the upstreams that stream, and those that speak HTTP/2, where there are any; what is missing is said in a
+    line.
+    """
+    place.upstream_streams = free_port()
+    command = [sys.executable, str(HERE / "streams.py"), "server", str(place.upstream_streams)]
+    started = [Running(command, place.upstream_streams, b"", LOAD_CORE, place.folder / "streams.log")]
     if shutil.which("h2load") and shutil.which("nghttpd"):
         place.upstream_h2 = free_port()
         started.append(http2.upstream(place.folder, place.upstream_h2, LOAD_CORE))
@@ -103,8 +114,10 @@ def serves(peer: Peer, work: Workload) -> bool:
         return False
     if work.via == "forward":
         return peer.forward
-    if work.http2:
+    if work.http2 or work.by == "h2load" or work.upstream == "to_h2":
         return peer.http2
+    if work.upstream in ("streams", "watched"):
+        return peer.streams
     if work.upstream.startswith("tls") and not peer.tls:
         return False
     if work.upstream == "flaky" and not peer.retries:
@@ -123,9 +136,15 @@ def target(peer: Peer, work: Workload, place: Place) -> str:
 
 def load(work: Workload, place: Place, port: int, target: str, seconds: int) -> Load:
     """Load `port` with a workload from the other core."""
+    if work.mebibytes >= LARGE:
+        return run_curl(place.folder, work, port, target, seconds, LOAD_CORE)
+    if work.by == "websocket":
+        return http2.run_script("streams.py", sys.executable, port, target, seconds, LOAD_CORE)
     if work.upstream == "grpcio":
         return http2.run_grpcio(port, target, seconds, LOAD_CORE)
-    return (http2.run_h2load if work.http2 else run_wrk)(place.folder, work, port, target, seconds, LOAD_CORE)
+    return (http2.run_h2load if work.http2 or work.by == "h2load" else run_wrk)(
+        place.folder, work, port, target, seconds, LOAD_CORE
+    )
 
 
 def probe_of(peer: Peer, place: Place) -> bytes:
@@ -182,7 +201,7 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
     }
     try:
         for work in works:
-            if not serves(peer, work) or (work.http2 and work.upstream not in dict(place.http2())):
+            if not serves(peer, work) or work.upstream not in place.upstreams():
                 continue
             load(work, place, place.port, target(peer, work, place), 1)  # warm
             before = cpu_seconds(running.pid)
@@ -253,13 +272,13 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="redrive-bench-") as scratch:
         running, place = upstream(Path(scratch))
-        others = http2_upstreams(place)
+        others = other_upstreams(place)
         with_interception = make_local_ca(place)
         try:
             for number in range(1, chosen.rounds + 1):
                 print(f"round {number} of {chosen.rounds}", flush=True)
                 for work in works:
-                    if work.via == "reverse" and work.upstream == "plain":
+                    if work.via == "reverse" and work.upstream == "plain" and work.mebibytes < LARGE and not work.by:
                         alone = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
                         record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
                         keep("upstream alone", work.name, record)

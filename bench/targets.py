@@ -40,9 +40,9 @@ class Target:
     """
 
     row: str
-    envoy: float
+    envoy: float | None
     haproxy: float | None
-    alone: float
+    alone: float | None = None
 
 
 TARGETS = [
@@ -55,6 +55,15 @@ TARGETS = [
     Target("small GET, 10 % of attempts fail, 128 connections", 2.6, 0.7, 1.2),
     Target("10 % of attempts fail, everything differs, 128 connections", 2.4, 0.55, 1.1),
     Target("HTTP/2: gRPC unary, 4 connections of 8 streams", 2.5, None, 1.4),
+    Target("100 server-sent events, watched", 1.43, None),
+    Target("small GET, the app closes each call", 1.11, None),
+    Target("small GET, the upstream closes each call", 1.67, None),
+    Target("small GET, TLS upstream closes each call", None, 0.91),
+    Target("small GET, TLS upstream without tickets closes each call", None, 0.77),
+    *(Target(f"{size} MiB GET, with a length", None, 1.33) for size in (1, 100)),
+    *(Target(f"{size} MiB GET, chunked", None, 1.0) for size in (1, 100)),
+    *(Target(f"{size} MiB POST, with a length", None, 1.11) for size in (1, 100)),
+    *(Target(f"{size} MiB POST, chunked", None, 1.0) for size in (1, 100)),
 ]
 
 
