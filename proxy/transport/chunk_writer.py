@@ -26,11 +26,12 @@ class ChunkWriter:
     it.
     """
 
-    __slots__ = ("_owed", "_transport")
+    __slots__ = ("_last", "_owed", "_transport")
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
         self._owed = 0
+        self._last = b""  # the last chunks, if the end of the body follows at once
 
     def write(self, data: bytes) -> None:
         """Write more of the body."""
@@ -40,10 +41,13 @@ class ChunkWriter:
 
     def pass_on(self, chunks: bytes, owed: int) -> None:
         """Write more of the body in chunks as they came (`ChunkedBody.pass_on`); `owed` bytes are missing of the last
-        one.
+        one. Below 0: `finish` follows at once, so that they are written together.
         """
-        self._owed = owed
-        self._transport.write(chunks)
+        if owed < 0:
+            self._owed, self._last = 0, chunks
+        else:
+            self._owed = owed
+            self._transport.write(chunks)
 
     def finish(self, trailers: bytes) -> bool:
         """Write the last chunk and the trailers; False, and nothing is written, if less came than a chunk has
@@ -51,7 +55,11 @@ class ChunkWriter:
         """
         if self._owed:
             return False
-        self._transport.write(end_chunked(trailers))
+        last, self._last = self._last, b""
+        if last:
+            self._transport.writelines((last, end_chunked(trailers)))
+        else:
+            self._transport.write(end_chunked(trailers))
         return True
 
     def _fill(self, data: bytes) -> bytes:

@@ -438,7 +438,7 @@ class Connection:
         if done:
             self._over(rest)
         if chunks:
-            listener.on_chunks(chunks, size, body.owed)
+            listener.on_chunks(chunks, size, -1 if done else body.owed)
         if done:
             listener.on_end(trailer_fields(body.trailers) if body.trailers else None)
 

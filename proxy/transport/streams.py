@@ -44,7 +44,8 @@ class Listener:
 
     def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
         """Take more of a chunked body as it came, `size` bytes of it with their framing, after `pass_chunks_on`.
-        `owed`: the bytes that are missing of the last chunk, its CRLF among them; 0 if it is whole.
+        `owed`: the bytes that are missing of the last chunk, its CRLF among them; 0 if it is whole. Below 0: it is
+        whole, and `on_end` is called next.
         """
 
     def on_end(self, trailers: Trailers | None) -> None:

@@ -64,6 +64,15 @@ def test_the_end_of_a_chunk_that_broke_off_is_written_before_more(begun: bytes, 
     assert reading(wire.data) == (b"helloworld", True)
 
 
+def test_the_last_chunks_are_written_with_the_end() -> None:
+    wire = Written()
+    writer = ChunkWriter(cast(Any, wire))
+    writer.pass_on(b"5\r\nhello\r\n", -1)
+    assert wire.data == b""
+    assert writer.finish(b"A: b\r\n")
+    assert wire.data == b"5\r\nhello\r\n0\r\nA: b\r\n\r\n"
+
+
 @pytest.mark.parametrize("more", [b"", b"l"])
 def test_a_body_does_not_end_within_a_chunk(more: bytes) -> None:
     wire = Written()
