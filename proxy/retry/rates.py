@@ -67,7 +67,7 @@ class Rates:
                 return False
             taken.append((gate, price))
         for gate, price in prices:
-            gate.passed(waiter, price)
+            gate.passed(waiter, price, now)
         return True
 
     def give_back(self, now: float, price: float = 0.0) -> None:

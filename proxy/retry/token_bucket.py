@@ -103,6 +103,10 @@ class TokenGate:
     that its attempt costs (one, unless the bucket counts a language model's tokens).
 
     `asking`: the bucket is kept outside this process and has been asked; until it answers, no call is rejected.
+
+    Theory. Each waiter's alarm rings when its tokens are due if no waiter before it leaves. When one does, only the
+    alarm of the first is moved; from then on, until the queue is empty, so is that of each waiter that becomes the
+    first. So an app that goes away costs the same however many calls wait.
     """
 
     bucket: TokenBucket
@@ -110,6 +114,8 @@ class TokenGate:
     asking: bool = False
     queue: dict[Waiter, float] = field(default_factory=dict)
     order: FairOrder | None = None  # of the calls of several apps
+    _total: float = 0.0  # the tokens of all that wait
+    _is_late: bool = False  # a waiter has left, so that alarms of those after it ring later than they might
 
     def ask(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
         """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED if the waiter
@@ -136,14 +142,17 @@ class TokenGate:
         """Take the price for the first waiter, which leaves the queue; False if there are too few tokens."""
         if not self.bucket.take(now, price):
             return False
-        self.passed(waiter, price)
+        self.passed(waiter, price, now)
         return True
 
-    def passed(self, waiter: Waiter, price: float) -> None:
+    def passed(self, waiter: Waiter, price: float, now: float) -> None:
         """Remove the first waiter from the queue: it has paid."""
         if self.order is not None:
             leave_first(self.order, waiter, self.queue, price)
-        self.queue.pop(waiter, None)
+        if self.queue:
+            self._remove(waiter)
+            if self._is_late:
+                self._retime_first(now)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
         """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED if
@@ -151,14 +160,17 @@ class TokenGate:
         """
         queue = self.queue
         if self.rejects and not self.asking:
-            queue.pop(waiter, None)
+            self._remove(waiter, late=True)
             return REJECTED
         self.stand(waiter, price, now)
         before = 0.0
-        for other, others in queue.items():
-            if other is waiter:
-                break
-            before += others
+        if waiter is next(reversed(queue)):
+            before = self._total - price
+        else:
+            for other, others in queue.items():
+                if other is waiter:
+                    break
+                before += others
         return max(now + self.bucket.wait(now, before + min(price, self.bucket.capacity)), now + STEP)
 
     def stand(self, waiter: Waiter, price: float, now: float) -> None:
@@ -166,8 +178,10 @@ class TokenGate:
         already.
         """
         queue = self.queue
-        comes = waiter not in queue
+        before = queue.get(waiter)
+        comes = before is None
         queue[waiter] = price
+        self._total += price - (before or 0.0)
         if comes and app_of(waiter) is not None:
             self.order = take_place(self.order, queue, priced=True)
             if waiter is not next(reversed(queue)):
@@ -179,9 +193,27 @@ class TokenGate:
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from the queue; those after it move up."""
-        if waiter in self.queue:
-            del self.queue[waiter]
-            self.retime(now)
+        if waiter not in self.queue:
+            return
+        was_first = waiter is next(iter(self.queue))
+        self._remove(waiter, late=True)
+        if was_first:
+            self._retime_first(now)
+
+    def _remove(self, waiter: Waiter, late: bool = False) -> None:
+        """Remove the waiter from the queue, if it is in it. `late`: it has not paid, so that those after it wait for
+        less than their alarms say.
+        """
+        self._total -= self.queue.pop(waiter, 0.0)
+        self._is_late = self._is_late or late
+        if not self.queue:
+            self._total, self._is_late = 0.0, False
+
+    def _retime_first(self, now: float) -> None:
+        """Move the alarm of the first waiter to the time at which its tokens are due."""
+        first = next(iter(self.queue), None)
+        if first is not None:
+            first.retime(now + self.bucket.wait(now, min(self.queue[first], self.bucket.capacity)))
 
     def retime(self, now: float) -> None:
         """Move the alarms of all waiters, because tokens now accrue faster or slower, or one call has overtaken
@@ -195,7 +227,7 @@ class TokenGate:
 
     def seconds_left(self, now: float, price: float = 1.0) -> float:
         """Seconds that a new caller would wait for its tokens."""
-        return self.bucket.wait(now, sum(self.queue.values()) + min(price, self.bucket.capacity))
+        return self.bucket.wait(now, self._total + min(price, self.bucket.capacity))
 
     def withheld(self) -> str:
         """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""

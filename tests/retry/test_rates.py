@@ -120,3 +120,64 @@ def test_who_leaves_makes_room_at_every_bucket() -> None:
     rates.leave(first, 1.0)
     assert [*requests.gate.queue] == [*tokens.gate.queue] == [second]
     assert rates.ask(second, 1.0) == 1.0
+
+
+class Waiting:
+    """A waiter that counts how often its alarm was moved."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self.moved = 0
+
+    def retime(self, at: float) -> None:
+        self.at = at
+        self.moved += 1
+
+
+def test_a_call_that_leaves_a_long_queue_moves_no_alarm_but_the_first_ones() -> None:
+    gate = RateBucket(RateSpec(1.0, 1.0)).gate
+    assert gate.ask(Waiting(), 0.0) == 0.0
+    calls = [Waiting() for _ in range(1000)]
+    due = [gate.ask(call, 0.0) for call in calls]
+    assert due == [float(number + 1) for number in range(1000)]
+    for call in calls[1:500]:
+        gate.leave(call, 0.0)
+    assert not any(call.moved for call in calls)
+    gate.leave(calls[0], 0.5)
+    assert sum(call.moved for call in calls) == 1
+    assert calls[500].at == 1.0
+    assert gate.ask(calls[500], 1.0) == 1.0
+    assert (calls[501].at, calls[501].moved) == (2.0, 1)  # each that becomes the first, from then on
+    assert gate.seconds_left(1.0) == 500
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["come", "leave", "first", "wait"]), st.integers(0, 20)), max_size=60),
+)
+def test_whoever_leaves_calls_go_when_their_tokens_are_due(script: list[tuple[str, int]]) -> None:
+    """As if the alarms of all others were moved each time: whenever the first one's alarm rings, it goes."""
+    gate, now, waiting = RateBucket(RateSpec(2.0, 1.0)).gate, 0.0, list[Waiting]()
+
+    def ring() -> None:
+        while waiting and waiting[0].at is not None and waiting[0].at <= now:
+            at = gate.ask(waiting[0], waiting[0].at)
+            if at > waiting[0].at:
+                waiting[0].at = at
+                return
+            waiting.pop(0)
+
+    for what, number in script:
+        if what == "come":
+            call = Waiting()
+            call.at = gate.ask(call, now)
+            if call.at > now:
+                waiting.append(call)
+        elif what == "wait":
+            now += number / 4
+            ring()
+        elif waiting:
+            gate.leave(waiting.pop(0 if what == "first" else number % len(waiting)), now)
+        assert [*gate.queue] == waiting
+        if waiting:
+            assert waiting[0].at is not None and waiting[0].at <= now + gate.bucket.wait(now, 1.0) + 1e-6
+            assert abs(gate.seconds_left(now) - gate.bucket.wait(now, len(waiting) + 1.0)) < 1e-9
