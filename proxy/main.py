@@ -173,8 +173,8 @@ class ServerProcess:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def open_unless_ended(self) -> bool:
-        """Open the process (see `open`); return False if a signal to end arrived before it was open. Raises what `open`
-        raises.
+        """Bind all addresses and serve (`open`); return False if a signal to end arrived before the process served.
+        Raises CannotListenError.
         """
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self._end.signal)

@@ -1,5 +1,5 @@
-"""The place of a process between the one before it, whose listeners it has taken over, and the one that comes after it
-(`proxy.take_over`).
+"""The part of a process in the succession of processes: between the one before it, whose listeners it has taken over,
+and the one that comes after it (`proxy.take_over`).
 """
 
 from __future__ import annotations

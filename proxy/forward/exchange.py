@@ -338,7 +338,7 @@ class Exchange(AttemptOwner):
         return True
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
-        """Forward an interim answer while no final one has come (it commits nothing)."""
+        """Forward an interim answer while no final answer has come; an interim answer does not commit the call."""
         self.moved = monotonic()
         if self.journey is not None and self.journey.since and head.get(b"set-cookie") is not None:
             return  # the cookie is of an upstream that the app did not address

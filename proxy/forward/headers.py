@@ -356,7 +356,7 @@ def is_loop(head: RequestHead, name: str) -> bool:
 
 
 def went_through(values: Sequence[str], name: str) -> bool:
-    """Whether one of these Via values has a member that was received by the proxy of this very name."""
+    """Whether one of these Via values has a member that names the proxy `name` as the one that received the message."""
     for value in values:
         for member in value.split(","):
             words = member.split()

@@ -275,8 +275,8 @@ class Plan:
         return may_be_kept(policy.answers, Reply(head.status, head)) and may_break(policy, self.request)
 
     def plain_end(self, head: ResponseHead, trailers: Trailers) -> tuple[Trailers | None, int | None] | None:
-        """Return the trailers to forward after an answer with the head `answered`, and the gRPC status in them; None if
-        something has to be decided for these trailers.
+        """Return the trailers to forward after an answer for whose head nothing had to be decided, and the gRPC status
+        in the trailers (None for none); None if something has to be decided for these trailers.
         """
         end = self.ends.get(trailers)
         if end is None:

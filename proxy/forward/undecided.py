@@ -68,9 +68,9 @@ class Undecided:
         body: bytes,
         now: float,
     ) -> None:
-        """Begin the call of this app (None if it has no name): count it, and make its attempt for this stream to
-        `origin`; None if a stream has to be opened. `owner`: gets the attempt's events; `body`: the request's whole
-        body.
+        """Begin the call of this app (None if it has no name): count it, and make its attempt to `origin`. `stream`:
+        the stream to send it on, None if one has to be opened. `owner`: gets the attempt's events; `body`: the
+        request's whole body.
         """
         self.traffic = began(scope, app, now)
         first = self.first

@@ -118,8 +118,8 @@ class AsyncRetryStrategy:
             raise _awaited_error(no) from (no.__cause__ or error)
 
     async def record_success(self, *, token: RetryToken) -> None:
-        """Record that the attempt of this token succeeded. Raises ValueError as `refresh_retry_token_for_retry`
-        does.
+        """Record that the attempt of this token succeeded. Raises ValueError for a token that the strategy did not
+        issue or that was used already.
         """
         self.strategy.record_success(token=token)
 

@@ -1,10 +1,10 @@
 """The parts of a retry quota that are reserved for apps (contract, section 17, "Retry tokens").
 
-Each app has its weight's part of the capacity, never below one price. An app spends its own part first. Beyond it, an
-app spends what no part reserves, and then borrows from the apps that were not seen in the last minute, at most half of
-what each of them has not spent itself. What an app earns fills its own part first, and then pays back what was
-borrowed; of the tokens that time adds to an empty bucket, every part gets its share. When the bucket is full, every
-part is full, and nothing is lent.
+Each app has its weight's part of the capacity, never below the price of the dearest retry. An app spends its own part
+first. Beyond it, an app spends what no part reserves, and then borrows from the apps that were not seen in the last
+minute, at most half of what each of them has not spent itself. What an app earns fills its own part first, and then
+pays back what was borrowed; of the tokens that time adds to an empty bucket, every part gets its share. When the bucket
+is full, every part is full, and nothing is lent.
 
 Law: the level is what the parts have left, and what no part reserves. Nothing is borrowed from an app that was seen in
 the last minute.

@@ -132,7 +132,8 @@ def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: floa
 
 
 class QuotaBucket(Bucket):
-    """AWS's retry quota. Source: AWS SDK for Java 2.x (500, 5, 1); Smithy's example with `flat_refund`.
+    """AWS's retry quota. Source: AWS SDK for Java 2.x (500 tokens, 5 for a retry, 1 for a success); Smithy's example
+    with `flat_refund`.
 
     With `refill` time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`.
     """

@@ -57,8 +57,8 @@ class CircuitBreaker:
         return max(0.0, self.until - now)
 
     def enter(self, now: float) -> int | None:
-        """Admit an attempt that is about to be sent. Returns 0, or the number of the probe that it becomes; None if it
-        may not be sent.
+        """Admit an attempt that is about to be sent. Returns 0 if the breaker is closed, the number of the probe that
+        the attempt becomes if it is open, None if the attempt may not be sent.
         """
         if not self.is_open:
             return 0

@@ -224,7 +224,8 @@ def names(
     fault: Fault | None,
 ) -> bool:
     """Whether the list `listed` (hedging's `non_fatal`) names the end of an attempt: the answer `reply`, or else
-    `fault`. Which ends count as UNAVAILABLE, and when a grpc-status beats the HTTP status, is as in `classify`.
+    `fault`. The same ends count as UNAVAILABLE, and a grpc-status beats the HTTP status in the same cases, as where an
+    end gets its class.
     """
     if fault is not None:
         grpc = _status_of_fault(rules, request, fault)

@@ -217,8 +217,8 @@ class EndpointGroup:
             self._named.report = report
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note that the endpoint with this label refuses the connections of another machine (see
-        `Endpoints.refused_elsewhere`).
+        """Note that the endpoint with this label refuses the connections of another machine, where it is passed over
+        for `seconds` seconds; 0 if it does not refuse them any more.
         """
         if self._named is not None:
             self._named.refused_elsewhere(label, seconds, now)

@@ -340,7 +340,7 @@ class Verdict:
     rule decided, "" if none did. `repeated_by`: the dialect whose provider's own client repeats this call after such an
     end, or the service config whose perAttemptRecvTimeout ended the attempt, "" if neither (sections 4, "Repeats", and
     15); `repeated_within`: for how many seconds after its first attempt that client repeats it (None: no limit).
-    `counts_as`: see `Reply`.
+    `counts_as`: the status that an error in a success's body counts as.
     """
 
     cls: Class

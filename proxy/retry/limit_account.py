@@ -134,8 +134,8 @@ class Account:
         return attempts, tokens, prompt, output
 
     def is_old(self, name: str, order: float, now: float) -> bool:
-        """Whether a report of this limit, by an answer to the `order`th attempt, says less than what is known: that is
-        of an attempt that was sent later.
+        """Whether a report of this limit, by an answer to the `order`th attempt, says less than what is known, since an
+        attempt that was sent later has been answered with a report.
         """
         before = self.reports.get(name)
         return before is not None and now < before.until and order < before.order + before.is_assumed

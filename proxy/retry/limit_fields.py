@@ -28,9 +28,10 @@ _LONGEST_LIST, _LONGEST_NAME = 1024, 64  # characters; a longer field is not rea
 
 @dataclass(frozen=True, slots=True)
 class ReportedLimit:
-    """A limit as an answer reports it. `counts`: the unit that it counts ("attempts", or kinds of tokens as in
-    `LimitField`); `remaining`: what is left of it; `limit`: how much there is in all, None if that is not said;
-    `reset`: seconds until it is whole again; `window`: the seconds in which it refills, 0 if that is not known.
+    """A limit as an answer reports it. `counts`: the unit that it counts ("attempts", or a language model's "tokens",
+    those of the "prompt" or of the "output"); `remaining`: what is left of it; `limit`: how much there is in all, None
+    if that is not said; `reset`: seconds until it is whole again; `window`: the seconds in which it refills, 0 if that
+    is not known.
     """
 
     name: str

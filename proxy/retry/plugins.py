@@ -99,8 +99,8 @@ class RetryStrategy(Protocol):
         """
 
     def record_success(self, *, token: RetryToken) -> None:
-        """Record that the attempt of this token succeeded. Raises ValueError as `refresh_retry_token_for_retry`
-        does.
+        """Record that the attempt of this token succeeded. Raises ValueError for a token that this strategy did not
+        issue or that was used already.
         """
 
 

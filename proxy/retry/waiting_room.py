@@ -24,10 +24,10 @@ class Guest(Protocol):
 
     @property
     def may_be_ousted(self) -> bool:
-        """Whether the call may lose its place to one of a higher priority."""
+        """Whether the call may lose its place to a call of a higher priority."""
 
     def ousted(self) -> None:
-        """Note that the room has given the call's place to one of a higher priority."""
+        """Note that the room has given the call's place to a call of a higher priority."""
 
 
 class WaitingRoom:
@@ -73,8 +73,9 @@ class WaitingRoom:
         return Counter((each.upstream, each.app.name) for line in self._guests.values() for each in line if each.app)
 
     def _enter(self, upstream: str, held: bool, waiting: int, holding: int) -> bool:
-        """Take a place as `enter` does, given that other processes use `waiting` places of the room, `holding` of them
-        for held calls of this upstream.
+        """Take a place, if the room has one; return whether it had. `held`: a gate holds the call, so the bound on one
+        upstream's held calls applies too; other processes use `waiting` places of the room, `holding` of them for held
+        calls of this upstream.
         """
         if self.waiting + waiting >= self.capacity:
             return False

@@ -262,8 +262,8 @@ def shortened(prefix: str) -> str:
 
 
 def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:
-    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection. `place` and `via`
-    are as in `admit`.
+    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection. `place`: the
+    exposure of the listener that it came by; `via`: the proxy's name in Via lines, to detect loops.
     """
     if is_loop(head, via):
         raise looping()
@@ -284,8 +284,8 @@ def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: s
 def tunnel_endpoints(upstream: Upstream, authority: str) -> tuple[Endpoint, ...]:
     """Return the endpoints that a tunnel to this authority may dial; () for the authority itself.
 
-    Inside is the app's own TLS with the name that it asked for. An endpoint therefore replaces the authority only if it
-    has the same host and port, or if the configuration maps the name to the endpoints.
+    The tunnel carries the app's own TLS, which asks for the authority's name. An endpoint therefore replaces the
+    authority only if it has the same host and port, or if the configuration maps the name to the endpoints.
     """
     endpoints = upstream.target.endpoints
     place = split_authority(authority, 443)

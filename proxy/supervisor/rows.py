@@ -48,8 +48,8 @@ class Neighbours(Others):
 
 
 class Rows:
-    """The rows of all workers; row 0 is the parent's, and its first word is the number of rows in use. Only the parent
-    assigns rows: which are taken is known to its own `Rows` alone.
+    """The rows of all workers; row 0 is the parent's, and the first word of row 0 is the number of rows in use. Only
+    the parent assigns rows: which are taken is known to its own `Rows` alone.
     """
 
     def __init__(self, memory: Memory) -> None:

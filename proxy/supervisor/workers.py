@@ -112,7 +112,7 @@ class Workers:
 
     async def _spawn(self, slot: Slot, *, takes_over: bool = False) -> WorkerProcess:
         """Start a worker for `slot`. With `takes_over`, the slot's present worker stays in it until the new one is
-        ready (`roll`).
+        ready, as when all workers are replaced.
         """
         self._numbers += 1
         row = self._rows.take()  # before the first await, during which other workers may be started
