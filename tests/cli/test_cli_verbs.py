@@ -149,7 +149,7 @@ def test_simulate_without_a_scenario_plays_a_restart_and_says_so(
     file.unlink()
     assert main(["simulate", "--json"]) == 0
     again = {each["name"]: each["success_rate"] for each in json.loads(capsys.readouterr().out)["columns"]}
-    assert again["policy: standard"] > 0.99, "without a configuration too"
+    assert again["defaults: standard"] > 0.99, "without a configuration too"
 
 
 @pytest.mark.parametrize(

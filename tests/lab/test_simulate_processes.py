@@ -15,7 +15,7 @@ from support.process import COMMAND, environment
 
 from proxy.cli import main
 from proxy.lab.simulate import run_scenario, side_by_side
-from proxy.lab.simulate.columns import Column, columns
+from proxy.lab.simulate.columns import WITHOUT_HOLDING, Column, columns
 from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.side_by_side import play_all
 from proxy.lab.simulate.weather import Scenario
@@ -45,7 +45,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scenario:
 def played_in(scenario: Scenario) -> list[Column]:
     """The columns, of which there are some."""
     played, problems = columns(None, scenario, {})
-    assert len(played) == 6, problems
+    assert len(played) == 7, problems
     return played
 
 
@@ -113,7 +113,7 @@ def test_a_terminal_sees_a_bar_for_each_column_and_a_pipe_none(scenario: Scenari
     reading.join(30)
     os.close(ours)
     shown = b"".join(found).decode()
-    for name in ("defaults: standard", "adaptive", "hedging", "fleet", "none", "naive: 3 at once"):
+    for name in ("defaults: standard", "adaptive", "hedging", "fleet", WITHOUT_HOLDING, "none", "naive: 3 at once"):
         assert f"{name} " in shown
     assert "━" in shown and "0%" in shown
     piped = subprocess.run([*command, "--json"], capture_output=True, env=env, timeout=60)

@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from proxy.config.load import find, taken
-from proxy.config.problems import Mark
-from proxy.config.yaml_tree import Map
+from proxy.config.load import taken
 from proxy.lab.simulate.arrivals import arrivals
 from proxy.lab.simulate.columns import Column, columns, terms
 from proxy.lab.simulate.figures import Figures, figures
@@ -47,8 +44,6 @@ def simulate(
     found, problems = read_scenario(file)
     if found is not None and scenario is None:
         print(f"redrive: scenario: {file} (--scenario FILE for another of that folder, or yours)", file=sys.stderr)
-        if find(config, surroundings) is None:  # an upstream without keys: the calls of hosts without one are not held
-            found = replace(found, policy=Map(Mark(file, 1, 1)))
     played, more = columns(config, found, surroundings) if found is not None else ([], [])
     problems = [*problems, *more]
     if found is None or any(problem.severity == "error" for problem in problems):

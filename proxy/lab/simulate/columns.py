@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from proxy.config.load import find, load, load_tree
@@ -25,9 +26,8 @@ from proxy.retry.routing import Upstream
 
 #: The label of hosts that no upstream names.
 _UNMATCHED = "unmatched"
-#: Where the policies of `compare` are for.
+#: The url of the upstream that the policies of a scenario are for, and the defaults if no upstream is configured.
 _PLACE = "http://upstream.example"
-
 
 #: The name of the column whose policy holds no calls for want of capacity.
 WITHOUT_HOLDING = "without holding"
@@ -179,8 +179,14 @@ def _plain(chosen: Column) -> list[Column]:
 
 
 def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """The column of the policy that the configuration has for the scenario's request."""
-    result = load(find(config, environ), environ)
+    """The column of the policy that the configuration has for the scenario's request; if it has no upstream, and the
+    request names no host, that of an upstream without keys.
+    """
+    file = find(config, environ)
+    result = load(file, environ)
+    for place in (file, None):  # None: nothing is added to an empty file, which stands for the defaults
+        if result.settings is not None and not result.settings.router.upstreams and scenario.url is None:
+            result = load(place, environ, partial(_add_upstream, scenario, place))
     settings = result.settings
     if settings is None:
         return list(result.errors)
@@ -193,6 +199,21 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
     where = "defaults" if chosen.policy.upstream == _UNMATCHED else chosen.policy.upstream
     name, others = f"{where}: {chosen.policy.strategy.name}", _others(settings, scenario)
     return replace(_column(settings, name, request, chosen.policy, others), apps=_named(settings, scenario))
+
+
+def _add_upstream(scenario: Scenario, file: str | None, tree: Map) -> None:
+    """Add an upstream without keys to the tree of a configuration, unless the tree is that of a file it includes. The
+    upstream is called `defaults`, as the policy that it has.
+    """
+    if file is None or tree.mark.file == file:
+        upstreams = {"defaults": {"url": _places(scenario)}}
+        tree.put("upstreams", adopt(upstreams, tree.mark), tree.mark)
+
+
+def _places(scenario: Scenario) -> str | list[str]:
+    """The url of an upstream with as many endpoints as the scenario's has."""
+    places = [f"http://upstream-{number}.example" for number in range(1, scenario.endpoints + 1)]
+    return places if len(places) > 1 else _PLACE
 
 
 def _column(
@@ -236,8 +257,7 @@ def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, 
         return [Problem(*scenario.compare.values_at[name], where, "must be a policy, a mapping of keys")]
     at, tree = policy.mark, policy.copy()
     if "url" not in tree:
-        places = [f"http://upstream-{number}.example" for number in range(1, scenario.endpoints + 1)]
-        tree.put("url", adopt(places if len(places) > 1 else _PLACE, at), at, at)
+        tree.put("url", adopt(_places(scenario), at), at, at)
     upstreams = Map(at)
     upstreams.put(name, tree, at, at)
     for other, said in scenario.others.items():
