@@ -248,7 +248,9 @@ class CallKeys(Generic[L]):
         return next((key for key in keys if self.ring.lane(key).is_ready(now)), keys[0])
 
     def _fresh(self, now: float) -> list[int]:
-        """The other credentials that are free, and on which this call has not been throttled."""
+        """The other credentials that are not put aside, whose cooldown holds no calls, and on which this call has not
+        been throttled.
+        """
         return [key for key in self.ring.usable(now) if key not in self._throttled and self._is_free(key, now)]
 
     def _is_free(self, key: int, now: float) -> bool:

@@ -141,7 +141,9 @@ class Account:
         return before is not None and now < before.until and order < before.order + before.is_assumed
 
     def heard(self, said: ReportedLimit, sent: Price, now: float) -> None:
-        """Take in the report `said` in an answer. `sent`: what `Account.sent` returned for the answer's attempt."""
+        """Take in the report `said` in an answer. `sent`: the sum of the prices of all attempts up to and with the
+        answer's, as `Account.sent` returned it.
+        """
         before = self.reports.get(said.name)
         refill = self._refills.setdefault(said.name, _Refill())
         refill.period = max(refill.period, said.reset)

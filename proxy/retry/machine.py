@@ -479,8 +479,9 @@ class Call:
         return () if type(state) is Done else self._flow.withdraw(call, Outcome.OVERLOADED, now, SHUT_DOWN)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
-        """End the call because the destination of this attempt is not allowed, so that the attempt was not sent. Its
-        other endpoints are not tried, because the policy names a wrong one. `detail`: the reason, for people.
+        """End the call because the destination of this attempt is not allowed, so that the attempt was not sent. The
+        policy's other endpoints are not tried, because the policy names a wrong endpoint. `detail`: the reason, for
+        people.
         """
         call = self.so_far
         flight = call.in_flight(attempt)
