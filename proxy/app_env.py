@@ -71,7 +71,7 @@ def variables(
         **dict.fromkeys(PROXY_NAMES, f"http://{app}:x@{address.nearby}" if app else f"http://{address.nearby}"),
         **{name: _appended(environ, name) for name in NO_PROXY_NAMES},
         "NODE_USE_ENV_PROXY": "1",  # with this, Node follows the other variables, from 22.21 or 24 on
-        **({"JAVA_TOOL_OPTIONS": _java(address.nearby, settings, environ)} if java else {}),
+        **({"JAVA_TOOL_OPTIONS": _java(address.nearby, settings, environ, app)} if java else {}),
         **_of_certificates(settings),
     }
 
@@ -141,16 +141,18 @@ def _trust_store(settings: Settings) -> Path:
     return Path(settings.ca.cert).with_name("truststore.p12")
 
 
-def _java(address: Address, settings: Settings, environ: Mapping[str, str]) -> str:
+def _java(address: Address, settings: Settings, environ: Mapping[str, str], app: str) -> str:
     """The system properties that send the traffic of java.net through the proxy at this address, and, if redrive ends
     the TLS of apps, make it trust the local CA; grpc-java reads them too. The hosts to exclude are those of NO_PROXY,
-    IPv6 in brackets. Options that are set already come first.
+    IPv6 in brackets. Options that are set already come first. `app`: the name that libraries and an app's own
+    Authenticator find in the properties of the proxy's user, "" for none.
     """
     hosts = (f"[{host}]" if ":" in host else host for host in NO_PROXY.split(","))
     proxies = (
         f"-D{scheme}.proxyHost={address.host} -D{scheme}.proxyPort={address.port}" for scheme in ("http", "https")
     )
-    options = [*proxies, f"-Dhttp.nonProxyHosts={'|'.join(hosts)}"]
+    users = (f"-D{scheme}.proxyUser={app} -D{scheme}.proxyPassword=x" for scheme in ("http", "https") if app)
+    options = [*proxies, *users, f"-Dhttp.nonProxyHosts={'|'.join(hosts)}"]
     if intercepts(settings):
         options += [
             f"-Djavax.net.ssl.trustStore={_trust_store(settings)}",

@@ -168,3 +168,8 @@ def test_java_trusts_the_local_ca_and_keeps_its_options(
         " -Djavax.net.ssl.trustStorePassword=changeit'"
     )
     assert f"missing: {store}: run redrive ca export --to {store.parent} to make it" in printed.err
+    assert "proxyUser" not in line
+    assert main(["env", "-c", str(file), "--java", "--app", "batch"]) == 0
+    named = capsys.readouterr().out
+    for scheme in ("http", "https"):
+        assert f" -D{scheme}.proxyUser=batch -D{scheme}.proxyPassword=x " in named

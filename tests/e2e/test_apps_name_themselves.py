@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,27 +38,96 @@ async def run(*command: str, env: dict[str, str]) -> str:
     return out.decode().strip()
 
 
-@pytest.mark.parametrize("client", ["curl", *PYTHON])
-async def test_a_client_names_its_app(client: str, tmp_path: Path) -> None:
-    if client == "curl":
+#: Node follows the variables from 22.21 and 24 on.
+NODE = "fetch(process.argv[1]).then((got) => console.log(got.status))"
+GO = """\
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+)
+
+func main() {
+	got, err := http.Get(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(got.StatusCode)
+}
+"""
+#: Java reads no variables, and names nobody by itself: an Authenticator takes the name from the properties.
+JAVA = """\
+import java.net.*;
+import java.net.http.*;
+
+class Ask extends Authenticator {
+    protected PasswordAuthentication getPasswordAuthentication() {
+        String name = System.getProperty("http.proxyUser");
+        return new PasswordAuthentication(name, System.getProperty("http.proxyPassword").toCharArray());
+    }
+
+    public static void main(String[] asked) throws Exception {
+        var client = HttpClient.newBuilder().proxy(ProxySelector.getDefault()).authenticator(new Ask()).build();
+        var request = HttpRequest.newBuilder(URI.create(asked[0])).build();
+        System.out.println(client.send(request, HttpResponse.BodyHandlers.discarding()).statusCode());
+    }
+}
+"""
+
+
+def node() -> list[str]:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("Node is not installed")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    if tuple(map(int, version.strip().lstrip("v").split(".")[:2])) < (22, 21):
+        pytest.skip(f"Node {version.strip()} reads no proxy variables; 22.21 and 24 do")
+    return [found, "-e", NODE]
+
+
+def compiled(command: str, needs: str, name: str, source: str, folder: Path) -> list[str]:
+    """The command that compiles and runs this source."""
+    if shutil.which(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    (folder / name).write_text(source)
+    return [*command.split(), str(folder / name)]
+
+
+def client_of(name: str, folder: Path) -> list[str]:
+    """The command of a client that asks for the URL which is its last argument, and prints the answer's status."""
+    if name == "curl":
         curl = shutil.which("curl")
         if curl is None:
             pytest.skip("curl is not installed")
-        command = [curl, "-s", "-o", os.devnull, "-w", "%{http_code}"]
-    else:
-        pytest.importorskip("urllib.request" if client == "urllib" else client)
-        command = [sys.executable, "-c", PYTHON[client]]
-    async with Upstream(answer(200, b"ok")) as upstream, Redrive(tmp_path, CONFIG) as redrive:
-        port = redrive.url.rpartition(":")[2]
-        said = tmp_path / "said.yaml"
-        said.write_text(f"listen: 127.0.0.1:{port}\n{CONFIG}")
-        printed = await run(sys.executable, "-m", "proxy", "env", "-c", str(said), "--app", "batch", env=environment())
-        exports = [
-            line.removeprefix("export ").split("=", 1) for line in printed.splitlines() if line.startswith("export")
-        ]
-        variables = {name: value.strip("'\"") for name, value in exports}
-        variables = {name: value for name, value in variables.items() if name.lower() != "no_proxy"}
-        assert await run(*command, f"http://localhost:{upstream.port}/", env=environment(**variables)) == "200"
-        line = await redrive.call()
-    assert line["app"] == "batch"
+        return [curl, "-s", "-o", os.devnull, "-w", "%{http_code}"]
+    if name == "node":
+        return node()
+    if name == "go":
+        return compiled("go run", "go", "ask.go", GO, folder)
+    if name == "java":
+        return compiled("java", "javac", "Ask.java", JAVA, folder)
+    pytest.importorskip("urllib.request" if name == "urllib" else name)
+    return [sys.executable, "-c", PYTHON[name]]
+
+
+@pytest.mark.parametrize("client", ["curl", "node", "go", "java", *PYTHON])
+async def test_a_client_names_its_app(client: str, tmp_path: Path) -> None:
+    command = client_of(client, tmp_path)
+    async with Upstream(answer(200, b"ok")) as upstream:
+        host = f"upstreams: {{api: {{url: {upstream.url}, hosts: [api.example]}}}}\n"  # Go asks no proxy for localhost
+        async with Redrive(tmp_path, CONFIG + host) as redrive:
+            port = redrive.url.rpartition(":")[2]
+            said = tmp_path / "said.yaml"
+            said.write_text(f"listen: 127.0.0.1:{port}\n{CONFIG}")
+            told = [sys.executable, "-m", "proxy", "env", "-c", str(said), "--app", "batch", "--java"]
+            printed = await run(*told, env=environment())
+            exports = [
+                line.removeprefix("export ").split("=", 1) for line in printed.splitlines() if line.startswith("export")
+            ]
+            variables = {name: value.strip("'\"") for name, value in exports}
+            assert await run(*command, "http://api.example/", env=environment(**variables)) == "200"
+            line = await redrive.line(lambda line: line["event"] == "call" and line["status"] == 200)
+    assert line is not None and line["app"] == "batch"
     assert upstream.requests[0].all("proxy-authorization") == []
