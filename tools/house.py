@@ -38,7 +38,7 @@ LARGE: dict[str, tuple[int, int]] = {
     "Driver": (37, 24),
     "Governor": (65, 19),
     "Lane": (57, 25),
-    "Limit": (30, 34),
+    "Limit": (30, 31),
     "Plan": (13, 25),
     "Registry": (36, 24),
     "Request2": (12, 26),

@@ -26,12 +26,9 @@ cdef class Limit:
     cdef public double _cut_at
     cdef public double _fastest
     cdef public long _latest
-    cdef public double _gap
-    cdef public double _served_at
     cdef public long _served
     cdef public long _refused
-    cdef public double _gap_long
-    cdef public long _answers
+    cdef public object _answers
     cdef public double _spaced
     cdef public double _quick_at
     cdef public double _ended_at

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 
+from proxy.retry.answer_times import MUCH_SLOWER, AnswerTimes
 from proxy.retry.evidence import CUTS, Evidence, tail
 from proxy.retry.spacing import SLOWEST, Spacing
 from proxy.retry.traffic import Traffic
@@ -31,14 +32,10 @@ _NEVER = float("inf")
 
 #: The weight of the newest round trip in their mean (RFC 6298, section 2.3).
 _NEWEST = 0.125
-#: The weight of the newest round trip in their mean over a longer time.
-_NEWEST_LONG = 0.02
 #: An answer came much slower than usual above this multiple of the usual time.
 SLOW = 3.5
 #: The part of the limit, or of the pace, that a cut for slow answers leaves at least.
 _SLOW_CUT = 0.7
-#: At one place, and where even that is too much, answers are much slower than usual above this multiple.
-_MUCH_SLOWER = 6.0
 #: Seconds after an attempt without an answer in which slow answers space sendings, since more such attempts are likely.
 _TIMES_OUT = 30.0
 #: The growth of the pace while even one place is too much: the most by which one answer raises it, as a part of the
@@ -84,11 +81,10 @@ class Limit:
     """
 
     __slots__ = (
-        "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for",
-        "_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most",
-        "_slow_since", "_spaced", "_trial", "_unbound", "begun", "evidence", "grown", "held_at",
-        "is_draining", "last_ratio", "most", "pace", "part", "returns", "round_trip", "threshold", "timed_out_at",
-        "was_chance",
+        "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest",
+        "_quick_at", "_refused", "_served", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
+        "begun", "evidence", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part", "returns",
+        "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -106,9 +102,7 @@ class Limit:
         self._cut_at = -_NEVER  # attempts that were sent before say nothing about the limit in force
         self._fastest = _NEVER  # the least multiple of the usual time, of the `_latest` answers since it was looked at
         self._latest = 0
-        self._gap = self._gap_long = 0.0  # the mean time between two served attempts, of a few and of many
-        self._answers = 0  # attempts that were served since the limit began
-        self._served_at = -_NEVER
+        self._answers = AnswerTimes()
         self._served = self._refused = 0  # attempts sent since the last cut that have ended so
         self._given_up_until = -_NEVER
         self._given_up_for = 0.0
@@ -193,7 +187,7 @@ class Limit:
         self._base, self._slow_most, self._spaced = 1.0, 0.0, 0.0
         self.is_draining = False
         self._trial.end()
-        self._gap, self._gap_long, self._answers, self._served_at = 0.0, 0.0, 0, -_NEVER
+        self._answers.restart()
         self.held_at = self.begun = now
         self.pace.end()
         self._cut(now)
@@ -211,12 +205,7 @@ class Limit:
         if sent < self._cut_at or self.is_draining:
             return
         trip = now - sent
-        if self._served_at > -_NEVER:
-            gap = now - self._served_at
-            self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
-            self._answers += 1
-            self._gap_long += max(_NEWEST_LONG, 1.0 / self._answers) * (gap - self._gap_long)
-        self._served_at = now
+        self._answers.came(trip, ratio, now)
         self.round_trip += _NEWEST * (trip - self.round_trip) if self.round_trip else trip
         self._served += 1
         self._latest += 1
@@ -227,7 +216,7 @@ class Limit:
         if self._latest >= _FASTEST_OF:
             fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
             if self._is_slow(fastest, now) and not self._trial.is_careful:
-                if self.most <= 1.0 and fastest > _MUCH_SLOWER * self._base and self._times_out(now):
+                if self.most <= 1.0 and fastest > MUCH_SLOWER * self._base and self._times_out(now):
                     self._space()
                 self.most = self.threshold = max(1.0, self.most * max(_SLOW_CUT, SLOW * self._base / fastest))
                 self._cut(now)
@@ -245,11 +234,11 @@ class Limit:
             fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
             self._is_slow(fastest, now)
         slower = ratio / self._base
-        pace = self.pace.rate
-        if slower > _MUCH_SLOWER:
-            self._space_more(max(_SLOW_CUT, 1.0 - _GENTLY * (1.0 - _MUCH_SLOWER / slower)), now)
+        pace, most, expected = self.pace.rate, self._answers.much_slower, self._answers.expected(slower)
+        if slower > most:
+            self._space_more(max(_SLOW_CUT, 1.0 - _GENTLY * (1.0 - most / slower)), now)
             return
-        room = 1.0 - (max(1.0, slower) - 1.0) / (_MUCH_SLOWER - 1.0)
+        room = 1.0 - (max(1.0, min(most, expected)) - 1.0) / (most - 1.0)
         by = 1.0 + _MORE * room ** (_STEEP if self._cut_at > self.begun else 2.0)
         by **= min(_MOST_AT_ONCE, max(_LEAST_AT_ONCE, _A_SECOND / pace))
         more = _MORE_OF_USUAL * max(_PROBES, self.evidence.traffic.rate) / 2.0 * room * room
@@ -305,6 +294,8 @@ class Limit:
                 self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
             return
         self._trial.count(_NEVER, before=sent < self.begun, refused=True, silent=silent)
+        if silent:
+            self._answers.given_up(now - sent, least=SLOW)
         if not self._trial.is_on and not self.returns and not silent:
             self._trial.begin(self.evidence.pace, now)
         if sent < self._cut_at or self.is_draining:
@@ -382,7 +373,7 @@ class Limit:
         """
         pace = self.pace.rate
         if not self._spaced:
-            self._spaced = pace = pace or 1.0 / max(self._gap_long, self.round_trip, 0.001)
+            self._spaced = pace = pace or 1.0 / max(self._answers.gap_long, self.round_trip, 0.001)
         self.pace.slow_down((pace or self._spaced) * _SLOW_CUT)
 
     def _space_less(self, pace: float) -> None:
@@ -433,4 +424,5 @@ class Limit:
         )  # fewer than one a round trip is not known
         if self.pace.rate:
             wait = max(wait, ahead / self.pace.rate)
-        return min(wait, ahead * self._gap, ahead * self._gap_long) if self._gap else wait
+        answers = self._answers
+        return min(wait, ahead * answers.gap, ahead * answers.gap_long) if answers.gap else wait

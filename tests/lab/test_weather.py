@@ -23,7 +23,7 @@ OF_THE_APP = {"timeouts", "credentials"}
 NOT_YET = {
     "brownout": {1, 2},
     "cold_caches": {1},
-    "half_capacity": {1, 2, 6},
+    "half_capacity": {2, 6},
     "impatient_apps": {1},
     "no_queue_429": {2},
     "no_queue_503": {2},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,10 +203,12 @@ def test_where_one_place_is_too_much_answers_tell_the_pace() -> None:
     limit.served(100.1, 100.2, 1.0)
     quick = limit.pace.rate
     limit.served(100.3, 100.5, 4.0)
+    assert limit.pace.rate == quick, "it becomes slower"
+    limit.served(100.6, 100.8, 4.0)
     slower = limit.pace.rate
     assert quick > 4.0
     assert 0.0 < slower - quick < quick - 4.0
-    limit.served(100.6, 101.1, 10.0)
+    limit.served(100.7, 101.1, 10.0)
     assert limit.pace.rate < slower
     assert limit.most == 1.0
 
@@ -227,6 +230,32 @@ def test_the_smaller_pace_grows_by_the_larger_part() -> None:
         limit.served(101.0, 101.3, 3.0)
         grown.append(limit.pace.rate / pace)
     assert grown[0] > grown[1] > 1.0
+
+
+@pytest.mark.parametrize(("gap", "least", "most"), [(1.0, 0.0, 0.5), (0.05, 0.5, 1.0)])
+def test_the_pace_grows_less_while_answers_become_slower(gap: float, least: float, most: float) -> None:
+    """Answers that come shortly after one another differ by chance: their difference counts for less."""
+    grown = []
+    for first in (2.5, 1.0):
+        limit = returning()
+        limit.served(100.1, 100.2, first)
+        limit.pace.slow_down(4.0)
+        limit.served(100.1, 100.2 + gap, 2.5)
+        grown.append(limit.pace.rate - 4.0)
+    as_slow, slower = grown
+    assert least * as_slow <= slower < most * as_slow
+
+
+def test_answers_that_take_more_than_half_of_the_time_after_which_attempts_are_lost_are_too_slow() -> None:
+    limit = returning()
+    limit.served(100.0, 100.2, 4.0)  # usually 50 ms
+    pace = limit.pace.rate
+    limit.served(100.1, 100.3, 4.0)
+    assert limit.pace.rate > pace
+    limit.refused(100.1, 100.4, 1, quick=False, silent=True)  # lost after six times as long
+    pace = limit.pace.rate
+    limit.served(100.5, 100.7, 4.0)
+    assert limit.pace.rate < pace
 
 
 def test_a_pace_ends_where_one_place_is_the_smaller_limit() -> None:

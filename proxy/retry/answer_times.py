@@ -1,0 +1,68 @@
+"""The times between answers under one limit, how slow answers are, and after what time attempts are given up.
+
+Sendings that are spaced, because even one place for each client is too much, follow the answers (`proxy.retry.limit`).
+Answers come seldom then, and each says what the upstream's queue was when its request was sent. So it matters whether
+they become slower: a pace that grows until they are too slow has grown for too long.
+"""
+
+from __future__ import annotations
+
+_NEVER = float("inf")
+
+#: The weight of the newest gap between answers in their mean, and the least weight in their mean over a longer time.
+_NEWEST, _NEWEST_LONG = 0.125, 0.02
+#: Answers are much slower than usual above this multiple of the usual time; or from this part of the time on after
+#: which attempts are given up, if that is less; but never below this multiple.
+MUCH_SLOWER, _PART, _LEAST = 6.0, 0.5, 2.0
+#: By how many answers it is looked ahead where one was slower than the one before, and the seconds between two answers
+#: from which on their difference is no chance.
+_AHEAD, _TREND = 2.0, 0.5
+
+
+class AnswerTimes:
+    """The answers of one limit. `gap` and `gap_long`: the mean seconds between two served attempts, of a few and of
+    many; 0 if none are known. Multiples are of the usual time of an answer's route.
+    """
+
+    __slots__ = ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long")
+
+    def __init__(self) -> None:
+        self._usual = 0.0  # the usual time of the latest answer's route, in seconds
+        self._given_up = _NEVER  # the multiple after which an attempt was given up last
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the answers so far: a limit begins."""
+        self.gap = self.gap_long = self._last_gap = 0.0
+        self._count = 0
+        self._at = -_NEVER  # when the latest answer came
+        self._slower = _NEVER  # the multiple that the latest answer took while sendings were spaced
+
+    def came(self, trip: float, ratio: float, now: float) -> None:
+        """Note an answer that took `trip` seconds, `ratio` times the usual time (0 if that is not known)."""
+        if ratio:
+            self._usual = trip / ratio
+        if self._at > -_NEVER:
+            gap = self._last_gap = now - self._at
+            self.gap += _NEWEST * (gap - self.gap) if self.gap else gap
+            self._count += 1
+            self.gap_long += max(_NEWEST_LONG, 1.0 / self._count) * (gap - self.gap_long)
+        self._at = now
+
+    def given_up(self, seconds: float, least: float) -> None:
+        """Note that an attempt was given up after so many seconds, which counts above the multiple `least`: what fails
+        sooner was not given up for want of time.
+        """
+        if self._usual and seconds > least * self._usual:
+            self._given_up = seconds / self._usual
+
+    @property
+    def much_slower(self) -> float:
+        """The multiple above which answers are much slower than usual."""
+        return max(_LEAST, min(MUCH_SLOWER, _PART * self._given_up))
+
+    def expected(self, slower: float) -> float:
+        """The multiple that answers are expected to take soon, after one that took `slower` times as long as usual."""
+        rise = max(0.0, slower - self._slower) * min(1.0, self._last_gap / _TREND)
+        self._slower = slower
+        return slower + _AHEAD * rise
