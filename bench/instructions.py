@@ -24,6 +24,7 @@ from measure import Running, free_port, tree
 from peers import Place, redrive
 from run import upstream
 from targets import EMPTY, INSTRUCTIONS, RETRY
+from tenth import serve_tenth
 
 CONNECTIONS = 32
 #: Seconds for which the process is counted at rest before each row: what it does then is not the calls', and under
@@ -58,8 +59,10 @@ FEATURES = {
     "credentials": ("small", 'credentials: {header: Authorization, format: "Bearer {}", values: [first, second]}'),
     "json_rule": ("json", "classify: {rules: [{status: 200, json: {error.code: busy}, as: transient}]}"),
 }
-#: Rows of the upstream that fails a tenth of attempts, with one more key.
+#: Rows of an upstream of which every tenth attempt fails (`tenth`), with one more key.
 FAILING = {"empty": ("small", "bucket: {kind: quota, capacity: 1, initial: 0, success_refund: 0}")}
+#: Of how many calls of a row one has an attempt that fails: ten attempts are nine calls where each is repeated.
+CALLS_A_FAILURE = {"fail": 9.0, "empty": 10.0}
 EVERY = [*ROWS, *ROUTES, *FEATURES, *FAILING]
 #: With `--apps`: the configuration names apps, and each request its app.
 APPS, APP = "apps: {by: [{header: X-App}], known: {web: {weight: 4}}}\n", "X-App: web\r\n"
@@ -174,11 +177,13 @@ def main() -> int:
     works = {work.name: work for work in WORKLOADS}
     folder = Path(tempfile.mkdtemp(prefix="redrive-instructions-"))
     nginx, place = upstream(folder)
-    place.port = free_port()
+    place.port, place.upstream_flaky = free_port(), serve_tenth()
     cores = os.sched_getaffinity(0)
     for pid in tree(nginx.pid):  # nobody is timed: where all run anywhere, turns of the loop come out most alike
         os.sched_setaffinity(pid, cores)
-    out = folder / "callgrind.out"
+    written = folder / "written"  # apart: redrive looks again whenever a file changes beside its own ones
+    written.mkdir()
+    out = written / "callgrind.out"
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     command += ["--dump-instr=yes"] if chosen.profile else []
     started, found = redrive(place), dict[str, float]()
@@ -193,7 +198,7 @@ def main() -> int:
     os.environ["PYTHONHASHSEED"] = "0"
     try:
         where = ",".join(map(str, sorted(cores)))
-        proxy = Running([*command, *started], place.port, b"", where, folder / "log", within=300)
+        proxy = Running([*command, *started], place.port, b"", where, written / "log", within=300)
         try:
             for dump, row in enumerate(chosen.rows, start=1):
                 made = [of_app(each) for each in asked[row]] if chosen.apps else asked[row]
@@ -222,7 +227,7 @@ def main() -> int:
                 )
             for (row, goal), of, what in ((RETRY, 0.0, "a retry"), (EMPTY, 1.0, "a 503 without a token")):
                 if row in found and "repeated" in found:
-                    cost = 10 * (found[row] - found["repeated"]) + of * found["repeated"]
+                    cost = CALLS_A_FAILURE[row] * (found[row] - found["repeated"]) + of * found["repeated"]
                     print(f"{what:22} {cost:7.1f} thousand ({goal:g}{'' if cost <= goal else ', missed'})")
         finally:
             proxy.stop()
