@@ -60,6 +60,7 @@ MODULES = [
     "proxy.retry.classification",
     "proxy.retry.ending",
     "proxy.retry.endings",
+    "proxy.retry.environment",
     "proxy.retry.evidence",
     "proxy.retry.facts",
     "proxy.retry.feedback",

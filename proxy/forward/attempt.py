@@ -233,7 +233,7 @@ class Attempt(Listener):
             self.kept = [data]
             self.kept_size = len(data)
         says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
-        reply = Reply(head.status, head, end and not data, trailers, says_nothing, early=self.sent_at is None)
+        reply = Reply(head.status, head, end and not data, trailers, says_nothing, None, self.sent_at is None)
         reply.whole = end
         owner.answered(self, reply, stream)
 

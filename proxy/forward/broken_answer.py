@@ -54,7 +54,7 @@ class BrokenAnswer:
             return actions
         delivery.resumer = sender.resumer = resumer
         resumer.ask()
-        sender.avoid(attempt, origin=False)
+        sender.avoid(attempt, False)
         self._drop(attempt)
         return actions
 

@@ -11,11 +11,15 @@ from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
-from proxy.retry.facts import Class, Outcome, first
+from proxy.retry.facts import Class, Outcome
 from proxy.retry.scope_state import ScopeState
+from proxy.wire.head import RequestHead
 
 #: The most characters of a product's name that are kept.
 AGENT = 64
+#: The products of the User-Agents that came last, and how many of them are kept.
+_AGENTS: dict[bytes, str] = {}
+_MOST_AGENTS = 256
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS_CLASS = Class.SUCCESS
 
@@ -59,7 +63,9 @@ def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKey
     record.fallbacks = ()
 
 
-def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: int, endpoint: str) -> None:
+def add_call(
+    record: CallRecord, call: CallState, head: RequestHead, outcome: Outcome, bytes_in: int, endpoint: str
+) -> None:
     """Add to a record the course of a call that had a `Call` to decide about it. `bytes_in`: the bytes of the request's
     body; `endpoint`: where its last attempt went, "" if none was made.
     """
@@ -70,7 +76,7 @@ def add_call(record: CallRecord, call: CallState, outcome: Outcome, bytes_in: in
     record.bytes_in = bytes_in
     record.endpoint = endpoint
     record.history = history
-    record.agent = agent_of(first(call.request.fields, "user-agent"))
+    record.agent = _agent(head.get(b"user-agent"))
     record.app_retry = call.app_retry
     record.sent_by = call.sent_by
     record.was_sent_once = not fallbacks and was_sent_once(attempts, outcome, history)
@@ -89,14 +95,21 @@ def look_for_repeat(
         context.observer.app_repeated(plan.policy)
 
 
-def agent_of(user_agent: str | None) -> str:
+def _agent(user_agent: bytes | None) -> str:
     """Return the product that the value of a User-Agent names first, with its version; "" if it names none (RFC 9110,
     10.1.5).
     """
     if not user_agent:
         return ""
-    product = user_agent.partition(" ")[0][:AGENT]
-    return product if product.isascii() and product.isprintable() else ""
+    product = _AGENTS.get(user_agent)
+    if product is None:
+        product = user_agent.partition(b" ")[0][:AGENT].decode("latin-1")
+        if not (product.isascii() and product.isprintable()):
+            product = ""
+        if len(_AGENTS) >= _MOST_AGENTS:
+            _AGENTS.clear()
+        _AGENTS[user_agent] = product
+    return product
 
 
 def _keyed(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState]) -> AttemptRecord:

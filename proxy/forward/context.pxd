@@ -1,5 +1,7 @@
 from proxy.forward.app_repeats cimport AppRepeats
 from proxy.forward.timers cimport Watch
+from proxy.observe.call_record cimport Observer
+from proxy.retry.environment cimport Env
 from proxy.retry.registry cimport Registry
 from proxy.transport.pool cimport Pool
 
@@ -9,8 +11,8 @@ cdef class Context:
     cdef public Pool pool
     cdef public object store
     cdef public Registry registry
-    cdef public object env
-    cdef public object observer
+    cdef public Env env
+    cdef public Observer observer
     cdef public str via
     cdef public Watch watch
     cdef public AppRepeats app_repeats

@@ -228,7 +228,8 @@ class Exchange(AttemptOwner):
             self.journey = Journey(self.context, plan)
             elsewhere = partial(self.journey.why_not, self.upload)
         assert scope is not None  # the call has begun
-        plan.request.body = body_of(self.upload, self.journey)
+        body = None if self.upload is None else body_of(self.upload, self.journey)
+        plan.request.body = body
         call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self.wake_at, elsewhere)
         keys = self._undecided.take_keys()
         if keys is not None:
@@ -236,11 +237,9 @@ class Exchange(AttemptOwner):
         if plan.goes_elsewhere:
             call.goes_elsewhere()
         if self.decided:
-            self.sender.go_elsewhere(plan, call, body_of(self.upload, self.journey))
+            self.sender.go_elsewhere(plan, call, body)
         else:
-            self.sender = self._make_sender(
-                self, self.context, app, plan, call, body_of(self.upload, self.journey), self.started
-            )
+            self.sender = self._make_sender(self, self.context, app, plan, call, body, self.started)
         self.decided = True
         return call
 
@@ -378,7 +377,7 @@ class Exchange(AttemptOwner):
             self.delivery.break_off(fault, grpc=self.plan.is_grpc)
         else:
             self.flights.pop(attempt.number, None)
-            self.sender.avoid(attempt, origin=not fault.reused)
+            self.sender.avoid(attempt, not fault.reused)
             attempt.drop()
             if self.delivery.resumer is not None:
                 self.delivery.resumer.is_sent = False
@@ -613,7 +612,7 @@ class Exchange(AttemptOwner):
             delivery.detail = f"{GATES[call.so_far.held_by]} held it"
         record = report_of(self.plan, delivery, self.started, now)
         bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
-        add_call(record, call.so_far, outcome, bytes_in, self.sender.endpoint)
+        add_call(record, call.so_far, self.plan.head, outcome, bytes_in, self.sender.endpoint)
         if given_up or context.app_repeats:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
             look_for_repeat(delivery, self.plan, record, body, given_up)
@@ -806,7 +805,7 @@ def _hold(exchange: Exchange, action: Hold, now: float) -> None:
     """Keep an answer while its call waits."""
     attempt = exchange.flights[action.attempt]
     attempt.hold()
-    exchange.sender.avoid(attempt, origin=True)
+    exchange.sender.avoid(attempt, True)
 
 
 def _drop(exchange: Exchange, action: Discard | Cancel, now: float) -> None:

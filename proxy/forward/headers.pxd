@@ -10,4 +10,6 @@ cpdef bint gave_up(policy, outcome, long attempts, bint no_place=*) except -1
 cpdef str attempt_results(history)
 cdef _attempt(AttemptRecord record)
 cdef _end(AttemptRecord record)
+cdef str _details(CallState call, head)
+cpdef str via_name(policy, str name)
 cpdef bint answers_plainly(policy) except -1

@@ -3,6 +3,7 @@ cimport cython
 from proxy.forward.attempt cimport Attempt, AttemptOwner
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
+from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Launch
 from proxy.retry.machine cimport Call as Decider
 from proxy.transport.clock cimport monotonic
@@ -29,6 +30,8 @@ cdef class Sender:
     cpdef resting(self, Origin origin, double now)
     cpdef begin(self, Attempt attempt, stream, double now)
     cpdef own_fields(self, Attempt attempt)
+    cpdef avoid(self, Attempt attempt, bint origin)
+    cpdef call_ended(self, CallRecord record)
     cpdef release(self)
     cpdef send(self, Attempt attempt, stream, double now)
     cdef list _connections(self)

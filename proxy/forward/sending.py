@@ -139,7 +139,7 @@ class Sender:
         self.begin(attempt, stream, now)
         self.owner.begun(attempt)
 
-    def avoid(self, attempt: Attempt, *, origin: bool) -> None:
+    def avoid(self, attempt: Attempt, origin: bool) -> None:
         """Let further attempts avoid the connection of this attempt if another is open; if `origin`, also its origin if
         there is another.
         """

@@ -24,3 +24,11 @@ cdef class CallRecord:
     cdef public str sent_by
     cdef public object grpc_status
     cdef public bint was_sent_once
+
+
+cpdef bint was_sent_once(long attempts, outcome, history) except -1
+
+
+cdef class Observer:
+    cpdef call_ended(self, CallRecord call)
+    cpdef app_repeated(self, policy)

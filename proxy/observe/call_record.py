@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Protocol
 
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Outcome
@@ -140,40 +139,38 @@ def refused(  # noqa: PLR0913  a record is built
     )
 
 
-class Observer(Protocol):
-    """An object that calls are reported to, on the event loop. Its methods return soon and never raise."""
+class Observer:
+    """An object that calls are reported to, on the event loop. Its methods return soon and never raise. This is a base
+    class, and no protocol, because compiled code calls its methods without the interpreter.
+    """
+
+    __slots__ = ()
 
     def call_ended(self, call: CallRecord) -> None:
         """Take the record of a call that is over, or of a request that was refused before it became a call."""
-        ...
 
     def stream_failed(self, policy: Policy, error: str) -> None:
         """Take an error that was reported inside an event stream which went to the app. `error` says it in words
         (contract, section 13).
         """
-        ...
 
     def stream_unfinished(self, policy: Policy) -> None:
         """Take an event stream that went to the app and ended cleanly without its last event (contract, section 15)."""
-        ...
 
     def resumed(self, policy: Policy, result: str, size: int) -> None:
         """Count the `result` of a resumption of an answer that broke, and its `size`, the bytes that it brought
         (contract, section 15): `done`, `broke` (it broke too), `rejected` (it was not the rest), `refused` (none was
         made), `observed`.
         """
-        ...
 
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
         """Take the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
         expected in all (contract, section 16).
         """
-        ...
 
     def app_repeated(self, policy: Policy) -> None:
         """Count a call that ends now and may be the app's unannounced retry of a call that was given up."""
-        ...
 
     def last_calls(self) -> list[CallRecord]:
         """Return the last calls of this process that are kept, in no particular order."""
-        ...
+        raise NotImplementedError

@@ -1,9 +1,10 @@
 cimport cython
 
+from proxy.observe.call_record cimport CallRecord, Observer
 from proxy.observe.metrics cimport Metrics, Series
 
 
-cdef class Observers:
+cdef class Observers(Observer):
     cdef public Metrics metrics
     cdef public object recent
     cdef public object log
@@ -13,7 +14,7 @@ cdef class Observers:
     cdef public bint _set
     cdef public list _gathered
 
-    cpdef call_ended(self, call)
+    cpdef call_ended(self, CallRecord call)
     @cython.locals(series=Series)
     cpdef app_repeated(self, policy)
     cpdef catch_up(self)

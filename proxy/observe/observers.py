@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.observe.access_log import AccessLog
-from proxy.observe.call_record import CallRecord
+from proxy.observe.call_record import CallRecord, Observer
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.policy import Policy
@@ -24,7 +24,7 @@ MOST = 100
 REPEATS = 3
 
 
-class Observers:
+class Observers(Observer):
     """An observer that passes calls on to the metrics, the last calls and the log (None: no log).
 
     `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `notify(event, lines,

@@ -4,10 +4,12 @@ cdef class WaitSeries:
     cdef public long n
     cdef public object previous
 
+    cpdef begin(self, strategy, rng)
     cpdef next_wait(self, pushback, bint throttled)
     cpdef backoff(self, long n, bint throttled)
 
 
 cpdef delay(backoff, n, double r, bint throttling=*, previous=*)
 cpdef bint needs_draw(backoff) except -1
-cdef _times(left, right)
+cdef double _times(double left, double right) except? -1
+cdef double _power(double multiplier, exponent) except? -1

@@ -90,11 +90,17 @@ class WaitSeries:
 
     __slots__ = ("n", "previous", "rng", "strategy")
 
+    previous: float | None
+
     def __init__(self, strategy: Strategy, rng: Chance) -> None:
+        self.begin(strategy, rng)
+
+    def begin(self, strategy: Strategy, rng: Chance) -> None:
+        """Begin the series of a call that has no wait so far."""
         self.strategy = strategy
         self.rng = rng
         self.n = 0
-        self.previous: float | None = None
+        self.previous = None
 
     def next_wait(self, pushback: float | None, throttled: bool) -> float:
         """Seconds to wait before the next retry. `pushback`: seconds that the upstream named, None if it named none;

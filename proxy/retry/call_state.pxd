@@ -1,14 +1,17 @@
+cimport cython
+
 from proxy.retry.attempt_record cimport AttemptRecord
 from proxy.retry.call_history cimport note
+from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.states cimport Flight, Next
+from proxy.retry.states cimport Flight, Flying, Next
 
 
 cdef class CallState:
     cdef public Request request
     cdef public object policy
-    cdef public object env
+    cdef public Env env
     cdef public NextAttempt upcoming
     cdef public object fallbacks
     cdef public object state
@@ -33,6 +36,7 @@ cdef class CallState:
     cpdef stream_ends(self, Reply reply)
     cpdef hedging_delay(self, double now)
     cpdef tuple named_wait(self, Failure failure, double now)
+    @cython.locals(flying=Flying)
     cpdef Flight in_flight(self, long attempt)
     cpdef bint flies(self) except -1
     cpdef Next expected(self)

@@ -168,7 +168,10 @@ class CallState:
     def in_flight(self, attempt: int) -> Flight | None:
         """The flight of this attempt; None if it is not in flight."""
         state = self.state
-        return state.flights.get(attempt) if type(state) is Flying else None
+        if type(state) is not Flying:
+            return None
+        flying = state
+        return flying.flights.get(attempt)
 
     def flies(self) -> bool:
         """Whether any attempt is in flight."""

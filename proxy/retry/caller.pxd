@@ -31,6 +31,7 @@ cdef class Caller:
     @cython.locals(request=Request, method=str, what=str)
     cpdef bytes lost_route(self)
     cpdef bytes lost_path(self)
+    @cython.locals(request=Request, path=str)
     cpdef bint has_path(self) except -1
     cpdef str timed_route(self)
     cpdef bytes credential(self)

@@ -94,7 +94,8 @@ class Caller:
     def has_path(self) -> bool:
         """Whether `lost_path` is another group than `lost_route`, since the request has a path and is no gRPC call."""
         request = self.request
-        return request.path.startswith("/") and not (request.method == "POST" and request.is_grpc)
+        path = request.path
+        return path.startswith("/") and not (request.method == "POST" and request.is_grpc)
 
     def timed_route(self) -> str:
         """The key under which the usual time of this call's answers is kept."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from proxy.retry.backoff import Chance
 from proxy.retry.cooldown import CooldownBegan
@@ -12,7 +11,6 @@ from proxy.retry.policy import Policy
 from proxy.retry.waiting_room import WaitingRoom
 
 
-@dataclass(slots=True)
 class Env:
     """The random source, the wall clock, the waiting room and the observers of every call.
 
@@ -25,11 +23,27 @@ class Env:
     were expected in all.
     """
 
-    rng: Chance
-    wall_offset: float = 0.0
-    waiting: WaitingRoom = field(default_factory=WaitingRoom)
-    circuit_changed: CircuitChanged = lambda upstream, endpoint, is_open, left: None
-    credential_aside: Callable[[str, int], None] = lambda upstream, key: None
-    cooldown_began: Callable[[CooldownBegan], None] = lambda began: None
-    read_key_file: Callable[[str], str | None] = lambda path: None
-    tokens_used: Callable[[Policy, float, float, float], None] = lambda policy, prompt, output, expected: None
+    __slots__ = (
+        "circuit_changed", "cooldown_began", "credential_aside", "read_key_file", "rng", "tokens_used", "waiting",
+        "wall_offset",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913  a table of what all calls of a process use
+        self,
+        rng: Chance,
+        wall_offset: float = 0.0,
+        waiting: WaitingRoom | None = None,
+        circuit_changed: CircuitChanged = lambda upstream, endpoint, is_open, left: None,
+        credential_aside: Callable[[str, int], None] = lambda upstream, key: None,
+        cooldown_began: Callable[[CooldownBegan], None] = lambda began: None,
+        read_key_file: Callable[[str], str | None] = lambda path: None,
+        tokens_used: Callable[[Policy, float, float, float], None] = lambda policy, prompt, output, expected: None,
+    ) -> None:
+        self.rng = rng
+        self.wall_offset = wall_offset
+        self.waiting = WaitingRoom() if waiting is None else waiting
+        self.circuit_changed = circuit_changed
+        self.credential_aside = credential_aside
+        self.cooldown_began = cooldown_began
+        self.read_key_file = read_key_file
+        self.tokens_used = tokens_used

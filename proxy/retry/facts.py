@@ -58,6 +58,8 @@ class Class(StrEnum):
 
     retryable: bool
 
+    __hash__ = str.__hash__  # equal to a text, so its hash is that text's; the enumeration's own is a Python function
+
 
 for (
     _each
@@ -77,6 +79,8 @@ class FaultKind(StrEnum):
     REFUSED_STREAM = "refused_stream"
     RESET = "reset"  # also a malformed answer, or one cut before delivery
     ATTEMPT_TIMEOUT = "attempt_timeout"
+
+    __hash__ = str.__hash__  # equal to a text, so its hash is that text's; the enumeration's own is a Python function
 
 
 class Progress(Enum):
@@ -320,6 +324,8 @@ class Outcome(StrEnum):
     DENIED = "denied"
     BAD_REQUEST = "bad_request"
     CLIENT_GONE = "client_gone"
+
+    __hash__ = str.__hash__  # equal to a text, so its hash is that text's; the enumeration's own is a Python function
 
 
 #: Outcomes with which the answer asks the app not to retry on top (contract, section 5, "To the app").

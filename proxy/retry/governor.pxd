@@ -7,7 +7,7 @@ from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.facts cimport Request
 from proxy.retry.lane cimport Lane
 from proxy.retry.lost_paths cimport LostPath, LostPaths
-from proxy.retry.outage cimport Outage
+from proxy.retry.outage cimport Outage, is_row
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.usual_times cimport UsualTimes, timed_route
 from proxy.retry.weather_changes cimport WeatherWatch
@@ -78,3 +78,6 @@ cdef class Governor:
     @cython.locals(lane=Lane, holding=set, watch=WeatherWatch)
     cpdef _look(self, changed, double now)
     cpdef _watch(self)
+
+
+cdef str _path_at(Caller caller)

@@ -269,10 +269,15 @@ class Call:
             return ()
         if flight.note is not None and reply.status != 429:
             report_limits(call.upcoming, flight, reply, now)
-        verdict = classify(call.policy.classify, call.request, reply, None)
-        waits = call.policy.answers is not None and not reply.whole
-        streams = bool(call.policy.classify.stream_ends)
-        if reply.status < 400 and (verdict is NEEDS_BODY or waits or streams or self.first_byte is not None):
+        policy = call.policy
+        rules = policy.classify
+        verdict = classify(rules, call.request, reply, None)
+        if reply.status < 400 and (
+            verdict is NEEDS_BODY
+            or (policy.answers is not None and not reply.whole)
+            or rules.stream_ends
+            or self.first_byte is not None
+        ):
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply

@@ -1,6 +1,7 @@
 from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
+from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Next
@@ -10,7 +11,7 @@ cdef class NextAttempt:
     cdef public Request request
     cdef public object policy
     cdef public ScopeState scope
-    cdef public object env
+    cdef public Env env
     cdef public object alarm
     cdef public bint cools
     cdef public bint governs

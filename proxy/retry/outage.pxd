@@ -32,3 +32,6 @@ cdef class Outage:
     cpdef goes_on(self, double since, double probed_at, double now)
     cpdef bint is_late(self, double now, double hold) except -1
     cpdef bint turns_away(self, double now) except -1
+
+
+cpdef bint is_row(long attempts, double seconds, double share) except -1

@@ -64,7 +64,7 @@ def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, se
     if pushback.retry and verdict.cls is Class.UNNAMED:
         verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
         pushback = _pushback_of(call, reply, verdict.cls, wall)
-    return Failure(attempt, verdict, pushback, status=reply.status, sent=sent)
+    return Failure(attempt, verdict, pushback, reply.status, None, sent)
 
 
 def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Pushback:
@@ -154,7 +154,7 @@ class Sequential(WaitSeries):
     __slots__ = ("due", "plugin")
 
     def __init__(self, strategy: Strategy, rng: Chance) -> None:
-        WaitSeries.__init__(self, strategy, rng)
+        self.begin(strategy, rng)
         self.due = 0.0
         self.plugin: CustomToken | None = None
 

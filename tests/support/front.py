@@ -16,7 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from proxy.config.settings import Address, Buffers, Limits, PoolLimits, Settings
-from proxy.observe.call_record import NO_POLICY, CallRecord
+from proxy.observe.call_record import NO_POLICY, CallRecord, Observer
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, FaultKind, Outcome
@@ -77,7 +77,7 @@ def to(
 
 
 @dataclass
-class RecordingObserver:
+class RecordingObserver(Observer):
     """An observer that keeps what it needs of each call."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
