@@ -39,6 +39,7 @@ MODULES = [
     "proxy.forward.timers",
     "proxy.forward.undecided",
     "proxy.forward.usual_calls",
+    "proxy.forward.whole_look",
     "proxy.heap",
     "proxy.observe.access_log",
     "proxy.observe.call_record",

@@ -47,15 +47,18 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
     return record
 
 
-def add_success(record: CallRecord, first: Attempt, bytes_in: int, keys: CallKeys[ScopeState] | None) -> None:
+def add_success(
+    record: CallRecord, first: Attempt, bytes_in: int, keys: CallKeys[ScopeState] | None, looked: bool
+) -> None:
     """Add to a record the course of a call for which nothing had to be decided. `first`: its only attempt; `bytes_in`:
-    the bytes of the request's body; `keys`: the choice of the credential that the attempt carried, None for none.
+    the bytes of the request's body; `keys`: the choice of the credential that the attempt carried, None for none;
+    `looked`: the body of its answer, which had come whole with the head, was looked at.
     """
     record.outcome = SUCCESS
     record.attempts = 1
     record.bytes_in = bytes_in
     record.endpoint = first.origin.label
-    record.history = () if keys is None else (_keyed(record, first, keys),)
+    record.history = () if keys is None and not looked else (_only(record, first, keys, looked),)
     record.agent = ""
     record.app_retry = False
     record.sent_by = first.protocol
@@ -112,11 +115,14 @@ def _agent(user_agent: bytes | None) -> str:
     return product
 
 
-def _keyed(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState]) -> AttemptRecord:
-    """Return the record of the only attempt of a call, `first`, which carried the credential that `keys` chose."""
+def _only(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
+    """Return the record of the only attempt of a call, which carried a credential, or whose answer was looked into."""
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
     )
     made.endpoint, made.protocol = record.endpoint, first.protocol
-    made.key, made.key_why = keys.key, keys.why
+    if keys is not None:
+        made.key, made.key_why = keys.key, keys.why
+    if looked and first.sent_at is not None:
+        made.first_byte = record.ended - first.sent_at
     return made

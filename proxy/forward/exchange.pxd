@@ -10,11 +10,13 @@ from proxy.forward.sending cimport Sender
 from proxy.forward.streams cimport ConnectionStream
 from proxy.forward.timers cimport Alarm
 from proxy.forward.undecided cimport Undecided
+from proxy.forward.whole_look cimport look_at
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
 from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.states cimport Next
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
@@ -41,7 +43,7 @@ cdef class Exchange(AttemptOwner):
 
     @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request, dials=bint)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
-    @cython.locals(undecided=Undecided, first=Attempt)
+    @cython.locals(undecided=Undecided, first=Attempt, hedge=Next)
     cpdef Decider decider(self)
     cpdef Decider _decide(self)
     cpdef notify(self, double now, event, tuple facts, Decider call=*)
@@ -50,7 +52,7 @@ cdef class Exchange(AttemptOwner):
     @cython.locals(direct=ConnectionStream, connection=Connection)
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(direct=ConnectionStream)
-    cdef _succeed(self, double now)
+    cdef _succeed(self, double now, bint looked=*)
     @cython.locals(attempt=Attempt, record=CallRecord)
     cpdef finish(self, outcome, double now)
     cdef _note_sent(self, Attempt attempt)

@@ -37,6 +37,7 @@ from proxy.forward.timers import Alarm
 from proxy.forward.token_prices import awaits_body, begin, expect_price, settle_price
 from proxy.forward.undecided import Undecided
 from proxy.forward.upload import Upload
+from proxy.forward.whole_look import DECIDE, LOOKED, PLAIN, look_at
 from proxy.retry.actions import (
     Action,
     Actions,
@@ -212,10 +213,15 @@ class Exchange(AttemptOwner):
         call.flown(self.started, undecided.take_traffic(), call.so_far.upcoming.scope.places)
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
+        if self.plan.policy.timeouts.first_byte is not None:
+            self._note_sent(first)
         if first.state is DELIVERING:
             call.head(
                 1, Reply(first.head.status, first.head), first.arrived
             )  # the call's action, to deliver, is done already
+        hedge = call.so_far.expected()
+        if hedge is not None:
+            self.wake_at(hedge.due)
         if self.upload is not None and self.upload.overfull:  # the body was sent, and is not kept for another attempt
             self._lose(self.upload)
         return call
@@ -307,7 +313,10 @@ class Exchange(AttemptOwner):
         if self.decided or (end and grpc and trailers is None):  # no success of gRPC ends with its head but a status
             return False
         try:
-            if head is not plan.answered and not plan.answers_plainly(head, self.context.via):
+            looked = look_at(plan, head, data, end, trailers) if plan.looks else PLAIN
+            if looked == DECIDE:
+                return False
+            if head is not plan.answered and not plan.answers_plainly(head, self.context.via, looked == LOOKED):
                 return False
             if not end and plan.keeps(head):
                 return False
@@ -327,7 +336,7 @@ class Exchange(AttemptOwner):
                 attempt.stream = None
                 if grpc:
                     delivery.grpc_status = grpc_status_of_http(head.status) if status is None else status
-                self._succeed(now)
+                self._succeed(now, looked == LOOKED)
             else:
                 attempt.head, attempt.state = head, DELIVERING
                 attempt.arrived = now
@@ -564,15 +573,17 @@ class Exchange(AttemptOwner):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def _succeed(self, now: float) -> None:
-        """End a call for which nothing had to be decided: report it, give the app's stream back."""
+    def _succeed(self, now: float, looked: bool = False) -> None:
+        """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: the body of
+        its answer was looked at.
+        """
         context, delivery, scope = self.context, self.delivery, self._scope
         assert scope is not None  # the call has begun
         self.over = True
         self._undecided.succeeded(scope, self.plan.request.app, now)
         if context.watch.alarms:
             context.watch.remove(self)
-        self._undecided.report(self.plan, delivery, self.started, now)
+        self._undecided.report(self.plan, delivery, self.started, now, looked)
         direct = delivery.direct
         if direct is not None:
             direct.done()

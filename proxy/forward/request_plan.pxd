@@ -39,7 +39,7 @@ cdef class Plan:
     cpdef bint follow(self, Asking head, router) except -1
     cpdef bint _is_plain(self, Asking head, policy) except -1
     cpdef bint _turn_to(self, policy, Asking head) except -1
-    cpdef bint answers_plainly(self, Answer head, str via) except -1
+    cpdef bint answers_plainly(self, Answer head, str via, bint looked=*) except -1
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)
     cpdef PreparedRequest edited_request(self, Origin origin, str via)

@@ -77,9 +77,9 @@ class Plan:
     prefix that begins with it; `routed`, whether the upstream has routes; `naming`, the fields that name the app, None
     if none do.
 
-    For answers: `looks`, whether one with a status below 400 may be a failure; `answered`, the last head for which
-    nothing had to be decided, and `answer_lines`, the lines added to it; `ends`, the trailers for which nothing had to
-    be decided.
+    For answers: `looks`, whether one with a status below 400 may be a failure, by any field or by its body; `answered`,
+    the last head for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`, the trailers
+    for which nothing had to be decided.
 
     Also: `patience`, the seconds until the first timeout of a call can end. `traced`: its attempts are spans of a
     trace. `protocol`: the version of HTTP that the app spoke (`wire.first_bytes`). `ways`: what is needed to send it to
@@ -138,7 +138,7 @@ class Plan:
         self.begins: bytes | None = None
         self.routed = False
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
-        self.looks = policy.classify.looks_below_400 or bool(policy.classify.stream_ends)
+        self.looks = _looks(policy)
         self.ways: Any = None
         self.naming: Naming | None = None
         self.prepared: PreparedRequest | None = None  # as a first attempt sends it to the only origin
@@ -225,7 +225,7 @@ class Plan:
         old = self.policy
         if policy.target is not old.target or policy.fallback or old.fallback:
             return False
-        self.policy, self.looks = policy, policy.classify.looks_below_400
+        self.policy, self.looks = policy, _looks(policy)
         had_edits, self.edits = self.edits, edits_of(policy)
         self.answered, self.answer_lines, self.ends = None, b"", {}
         self.patience = _patience(policy, head, timed=self.request.timed)
@@ -250,12 +250,12 @@ class Plan:
         plan.protocol, plan.plain, plan.ways, plan.naming = self.protocol, self.plain, self.ways, self.naming
         return plan if plan.follow(head, router) else None
 
-    def answers_plainly(self, head: ResponseHead, via: str) -> bool:
+    def answers_plainly(self, head: ResponseHead, via: str, looked: bool = False) -> bool:
         """Whether nothing has to be decided for an answer's head. If so, remember the head, and the lines that are
-        added to it. `via`: the name in our Via line.
+        added to it. `via`: the name in our Via line; `looked`: head and body were judged already, as a success.
         """
         if self.looks or self.answered is None or not head.says_same(self.answered):
-            if head.login_bound or not is_plain_success(self.policy.classify, head.status, head):
+            if head.login_bound or not (looked or is_plain_success(self.policy.classify, head.status, head)):
                 return False
             name = via_name(self.policy, via)
             if self.edits is None:
@@ -407,9 +407,18 @@ def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> 
     return True
 
 
+def _looks(policy: Policy) -> bool:
+    """Whether any field, or the body, may decide what an answer under this policy is."""
+    rules, is_bounded = policy.classify, policy.mode == "enforce" and policy.timeouts.first_byte is not None
+    return rules.looks_below_400 or bool(rules.stream_ends) or is_bounded
+
+
 def _patience(policy: Policy, head: RequestHead, *, timed: bool) -> float:
-    total, attempt = policy.timeouts.total, policy.timeouts.attempt
-    patience = min(_NEVER if total is None else total, _NEVER if attempt is None else attempt)
+    timeouts = policy.timeouts
+    bounds = [timeouts.total, timeouts.attempt]
+    if policy.mode == "enforce":
+        bounds += [timeouts.first_byte, policy.strategy.hedging_delay]
+    patience = min([_NEVER, *[each for each in bounds if each is not None]])
     if timed:
         timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
         return patience if timeout is None else min(patience, timeout)

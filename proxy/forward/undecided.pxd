@@ -35,7 +35,7 @@ cdef class Undecided:
     cdef answered_well(self, Plan plan, ScopeState scope, double started, double now)
     cdef succeeded(self, ScopeState scope, app, double now)
     @cython.locals(context=Context, first=Attempt, body=bytes, record=CallRecord)
-    cdef report(self, Plan plan, Delivery delivery, double started, double now)
+    cdef report(self, Plan plan, Delivery delivery, double started, double now, bint looked)
     cdef Traffic take_traffic(self)
     cdef take_keys(self)
     cdef release(self)

@@ -132,12 +132,14 @@ class Undecided:
         """
         succeeded(scope, scope if self.keys is None else self.keys.lane, app, now)
 
-    def report(self, plan: Plan, delivery: Delivery, started: float, now: float) -> None:
-        """Report the call, which began at `started` and has succeeded, to the observers."""
+    def report(self, plan: Plan, delivery: Delivery, started: float, now: float, looked: bool) -> None:
+        """Report the call, which began at `started` and has succeeded, to the observers. `looked`: the body of its
+        answer was looked at.
+        """
         context, first, body = delivery.context, self.first, self.body
         assert first is not None  # it was begun
         record = report_of(plan, delivery, started, now)
-        add_success(record, first, len(body), self.keys)
+        add_success(record, first, len(body), self.keys, looked)
         self.keys = None  # the next call chooses one again
         if context.app_repeats:
             look_for_repeat(delivery, plan, record, (body,) if body else (), False)

@@ -228,7 +228,9 @@ class Call:
             upcoming.payment = None
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
-        call.state = Flying({1: flight})
+        state = call.state = Flying({1: flight})
+        if self._flow is HEDGED:
+            state.planned = HEDGED.hedges(call).after_launch(call, since)
 
     def sent(self, attempt: int, endpoint: str, protocol: str, now: float) -> Actions:
         """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from proxy.retry.facts import Request, first
-from proxy.retry.policy import Policy
+from proxy.retry.policy import Policy, Strategy
 from proxy.retry.seen_keys import SeenKeys
 
 #: The contract's durations, and bare seconds.
@@ -56,14 +56,14 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
     """Whether a driver may send this request before it makes a `Call` for it: `Call.start` would only ask whether the
-    scope admits the call, and `Call.head` would end it with a plain success (`classification.is_plain_success`). If
-    anything but a plain success happens, the driver makes the `Call` then, and begins it with `flown` in place of
-    `start`. The result holds for this policy and this request at any time.
+    scope admits the call, and `Call.head` would end it with a plain success (`classification.is_plain_success`), or
+    look into a body that has come whole. If anything but a success happens, the driver makes the `Call` then, and
+    begins it with `flown` in place of `start`. The result holds for this policy and this request at any time.
     """
     strategy, holds = policy.strategy, policy.mode == "enforce"
     return (
         (request.plain or request.timed)
-        and not (holds and (strategy.custom is not None or strategy.hedging_delay is not None))
+        and not (holds and (strategy.custom is not None or _hedges_at_once(strategy)))
         and not (holds and strategy.paced and not strategy.delay_first)
         and not (holds and policy.pushback.ahead)
         and policy.tokens is None
@@ -71,9 +71,18 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
         and not policy.idempotency_key.inject
         and policy.classify.plain_below_400
         and not policy.chooses
-        and not (holds and policy.timeouts.first_byte is not None)
+        and not (holds and policy.timeouts.first_byte is not None and policy.classify.empty_events)
         and not (policy.classify.inside and request.method in ("PUT", "POST"))
     )
+
+
+def _hedges_at_once(strategy: Strategy) -> bool:
+    """Whether a call that is hedged by this strategy needs more from its start than a time for the first hedge: hedges
+    without a delay, or the times and the counts of other calls.
+    """
+    if strategy.hedging_delay is None:
+        return False
+    return strategy.hedging_delay <= 0 or strategy.hedging_percentile is not None or strategy.extra is not None
 
 
 def read_duration(text: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.dialect import Classify, Rule
+from proxy.retry.dialect import Classify, Dialect, Rule
 from proxy.retry.facts import Class, Request
 from proxy.retry.policy import BreakerSpec, EndpointShare, IdempotencyKey, Policy, PushbackPolicy, Timeouts
 from proxy.retry.presets import HEDGING, STANDARD
@@ -17,6 +17,7 @@ from proxy.retry.seen_keys import KEY_SECONDS, MOST_KEYS, SeenKeys
 
 POLICY = Policy("a", "", STANDARD, None)
 PLAIN = Request("GET", "a.test", "/", plain=True)
+WITH_EMPTY_EVENTS = Dialect("a", empty_events=frozenset({"ping"}))
 TIMED = Request("GET", "a.test", "/", timed=True)
 
 
@@ -36,7 +37,8 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
         {"tokens": TokenRules()},
         {"pushback": PushbackPolicy(ahead=True)},
         {"strategy": replace(STANDARD, custom=object())},
-        {"strategy": HEDGING},
+        {"strategy": replace(HEDGING, extra=0.1)},
+        {"strategy": replace(HEDGING, hedging_percentile=99.0)},
         {"strategy": replace(STANDARD, hedging_delay=0.0)},
         {"idempotency_key": IdempotencyKey("X-Key")},
         {"idempotency_key": IdempotencyKey(inject=True)},
@@ -44,7 +46,7 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
         {"classify": Classify(rules=(Rule(Class.TRANSIENT, "1", grpc=frozenset({0})),))},
         {"circuit_breaker": BreakerSpec()},
         {"endpoints": (EndpointShare("a.test"),)},
-        {"timeouts": Timeouts(first_byte=1.0)},
+        {"timeouts": Timeouts(first_byte=1.0), "classify": Classify(dialects=(WITH_EMPTY_EVENTS,))},
     ],
     ids="".join,  # the names
 )
