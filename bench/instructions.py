@@ -29,7 +29,7 @@ from tenth import serve_tenth
 CONNECTIONS = 32
 #: Seconds for which the process is counted at rest before each row: what it does then is not the calls', and under
 #: callgrind, where calls take fifty times as long, it would be a fifth of a row.
-REST = 3.0
+REST = 10.0
 #: Rows by the names that they have here; each is a row of bench/run.py.
 ROWS = {
     "repeated": "small GET, 32 connections, 5 fields",
