@@ -150,7 +150,8 @@ class Exchange(AttemptOwner):
             ):
                 destination = plan.destination
                 origin = destination.only or destination.next_origin((), now)
-                stream = context.pool.lease(origin, now, request.method in IDEMPOTENT_METHODS)
+                method = request.method
+                stream = context.pool.lease(origin, now, method == "GET" or method in IDEMPOTENT_METHODS)
                 dials = stream is None and not body and origin.may_dial_at_once
                 if stream is None and not dials:
                     undecided.turn_back(scope, now)

@@ -418,7 +418,7 @@ def _patience(policy: Policy, head: RequestHead, *, timed: bool) -> float:
     bounds = [timeouts.total, timeouts.attempt]
     if policy.mode == "enforce":
         bounds += [timeouts.first_byte, policy.strategy.hedging_delay]
-    patience = min([_NEVER, *[each for each in bounds if each is not None]])
+    patience = min([each for each in bounds if each is not None], default=_NEVER)
     if timed:
         timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
         return patience if timeout is None else min(patience, timeout)

@@ -26,7 +26,7 @@ from proxy.retry.policy import Policy
 _Key = TypeVar("_Key")
 
 #: Names for members of enumerations: see `proxy.retry.facts`.
-_SUCCESS, _DENIED = Class.SUCCESS, Outcome.DENIED
+_SUCCESS, _DENIED, _NOT_RETRYABLE = Class.SUCCESS, Outcome.DENIED, Outcome.NOT_RETRYABLE
 #: Seconds; upper bounds of the histograms' buckets, Prometheus' own defaults stretched to both sides.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -351,7 +351,7 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
         if record.delay is not None and record.decision == "retried":
             series.backoff_seconds += record.delay
     if is_over and call.attempts and last is not None:
-        refused = call.outcome is Outcome.NOT_RETRYABLE and last.cls is not None and last.cls.retryable
+        refused = call.outcome is _NOT_RETRYABLE and last.cls is not None and last.cls.retryable
         if refused or call.outcome in _DENIALS:
             series.denied[call.outcome] += 1
 

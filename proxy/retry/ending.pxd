@@ -3,6 +3,9 @@
 from proxy.retry.facts cimport Failure
 
 
+cdef dict _ANSWERED
+
+
 cdef class AttemptEnding:
     cdef public bint well
     cdef public bint refused
@@ -13,3 +16,4 @@ cdef class AttemptEnding:
 
 
 cpdef AttemptEnding ending_of(Failure failure)
+cdef AttemptEnding _of_answer(Failure failure)

@@ -20,7 +20,9 @@ _NO_SIGN = frozenset(
 )
 _LOST_STATUS = frozenset({502, 503, 504})
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
-_THROTTLING, _TIMEOUT = Class.THROTTLING, Class.TIMEOUT
+_THROTTLING, _TIMEOUT, _TRANSIENT = Class.THROTTLING, Class.TIMEOUT, Class.TRANSIENT
+#: The endings of attempts whose answer's class is transient, and names no delay, by status; most failures are these.
+_ANSWERED: dict[int, AttemptEnding] = {}
 
 
 class AttemptEnding:
@@ -54,6 +56,17 @@ def ending_of(failure: Failure) -> AttemptEnding:
             return AttemptEnding(False, True, False, True, "", kind.value)
         return AttemptEnding(False, kind is FaultKind.ATTEMPT_TIMEOUT, False, False, "route", kind.value)
     status = failure.status
+    if status is None or cls is not _TRANSIENT or failure.pushback.delay is not None:
+        return _of_answer(failure)
+    ending = _ANSWERED.get(status)
+    if ending is None:
+        ending = _ANSWERED[status] = _of_answer(failure)
+    return ending
+
+
+def _of_answer(failure: Failure) -> AttemptEnding:
+    """How an attempt failed that was answered."""
+    status, cls = failure.status, failure.verdict.cls
     how = cls.value if status is None else str(status)
     if cls is _THROTTLING or status == 429:
         return AttemptEnding(False, True, True, True, "", how)

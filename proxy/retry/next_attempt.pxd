@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.retry.admission cimport Admission, Payment
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
@@ -32,6 +34,7 @@ cdef class NextAttempt:
     cpdef replace_lost_key(self, double now)
     cpdef bint is_ungated(self, Next planned, double now) except -1
     cpdef bint choose(self, state, double now, only=*) except -1
+    @cython.locals(payment=Payment)
     cpdef pay_for(self, Next planned, double now)
     cpdef Flight take(self, long attempt, state, double now)
     cpdef give_back(self, double now)
