@@ -429,6 +429,26 @@ async def test_it_carries_the_same_credential() -> None:
         assert [each.one("x-api-key") for each in upstream.requests] == ["one", "one"]
 
 
+async def test_it_waits_for_its_own_credential_though_another_could_be_used() -> None:
+    """Another key's account may have another file under this name."""
+    keys = Credentials("x-api-key", ("one", "two"), pick="first")
+    waiting = Played(SMALL, (TAG,), come=20, then="waits")
+    slow = Played(b"slow", ("Retry-After-Ms: 300",), 429)
+    async with (
+        playing(1, waiting, slow, Played(b"other"), rest()) as upstream,
+        Front(to("api", upstream.url, **policy(1, credentials=keys, answers=None))) as front,
+    ):
+        breaking = asyncio.create_task(asked(front, 1, "GET", "/api/file"))
+        await upstream.stalled.wait()
+        other = await asked(front, 1, "GET", "/api/other")
+        assert isinstance(other, Answer) and other.status == 200
+        upstream.broken.set()
+        reply = await breaking
+        assert isinstance(reply, Answer)
+        assert reply.body == SMALL
+        assert [each.one("x-api-key") for each in upstream.requests] == ["one", "one", "two", "one"]
+
+
 @pytest.mark.parametrize("balance", ["turns", "least"])
 async def test_it_goes_to_the_same_endpoint_and_is_counted_there(balance: str) -> None:
     loads: list[dict[Any, int]] = []
