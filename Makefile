@@ -52,12 +52,12 @@ core: $(DEV) ## compile the core for this checkout (needs a C compiler; REDRIVE_
 	@$(BIN)/redrive --version | grep -q compiled || { echo "nothing was compiled: a C compiler is missing (Debian: gcc)" >&2; exit 2; }
 
 # The core, the vectors, policies, the wire, the configuration, the command line, and the real command in front of real
-# upstreams: what needs nothing but Python, and is over in a minute or two.
+# upstreams: what needs nothing but Python, and takes two minutes of CPU time.
 FAST_TESTS := tests/retry tests/vectors tests/policy tests/wire tests/config tests/cli tests/lab/test_policy_test_files.py \
 	tests/docs/test_snippets.py $(addprefix tests/e2e/test_,e2e_retries.py e2e_streaming.py e2e_process.py reload_live.py workers.py exec.py)
 
 .PHONY: test
-test: $(if $(wildcard $(DEV)),$(DEV),$(FAST)) ## run the fast tests, in a minute or two on any machine (ARGS="-k name" for some)
+test: $(if $(wildcard $(DEV)),$(DEV),$(FAST)) ## run the fast tests: two minutes of CPU time, on as many cores as there are (ARGS="-k name" for some)
 	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rsfE $(FAST_TESTS) $(ARGS)
 
 .PHONY: test-all

@@ -128,12 +128,14 @@ def _without_password(url: str) -> str:
 
 
 def _appended(environ: Mapping[str, str], name: str) -> str:
-    """The value that the variable `name` (NO_PROXY or no_proxy) gets: the hosts that it excludes from a proxy in
-    `environ` already, and those that redrive excludes.
+    """The value that the variable `name` (one of NO_PROXY_NAMES) gets: the hosts that it and its other spellings exclude
+    from a proxy in `environ` already, and those that redrive excludes. Clients read one spelling before another, so that
+    a host which only the second named would no longer be excluded once the first is set.
     """
     ours = NO_PROXY.split(",")
-    theirs = [host.strip() for host in (before(environ, name) or "").split(",")]
-    return ",".join([*(host for host in theirs if host and host not in ours), *ours])
+    named = dict.fromkeys((name, *NO_PROXY_NAMES))
+    theirs = [host.strip() for each in named for host in (before(environ, each) or "").split(",")]
+    return ",".join([*dict.fromkeys(host for host in theirs if host and host not in ours), *ours])
 
 
 def _trust_store(settings: Settings) -> Path:

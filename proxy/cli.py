@@ -34,6 +34,18 @@ EXAMPLES = Path(__file__).parent / "examples"
 Verb = Callable[[argparse.Namespace], int]
 
 
+#: Other tools' words for what a verb or an option does here.
+_OTHERS = {
+    **dict.fromkeys(("serve", "server", "start", "up"), "run"),
+    **dict.fromkeys(("validate", "lint", "verify"), "check"),
+    **dict.fromkeys(("status", "stats", "ps", "list"), "top"),
+    **dict.fromkeys(("logs", "tail", "calls", "history"), "requests --follow"),
+    **dict.fromkeys(("new", "setup", "generate"), "init"),
+    **dict.fromkeys(("version",), "--version"),
+    **dict.fromkeys(("help",), "--help"),
+}
+
+
 class _Version(argparse.Action):
     """Prints the version, and whether the compiled core is in use or the one in Python."""
 
@@ -63,8 +75,9 @@ class _Parser(argparse.ArgumentParser):
             import difflib
 
             verbs = re.findall(r"[a-z]+", chosen[2])
-            near = difflib.get_close_matches(chosen[1], verbs, 1)
-            message = f"there is no verb {chosen[1]}" + (f" (did you mean {near[0]}?)" if near else "")
+            known = _OTHERS if self.prog == "redrive" else {}
+            near = known.get(chosen[1]) or next(iter(difflib.get_close_matches(chosen[1], verbs, 1)), None)
+            message = f"there is no verb {chosen[1]}" + (f" (did you mean {near}?)" if near else "")
         message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
         self.exit(BAD_INPUT, f"redrive: {message}; {self.prog} --help says more\n")
 

@@ -50,6 +50,8 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
     ("typed", "printed"),
     [
         (["rnu"], "there is no verb rnu (did you mean run?); redrive --help says more"),
+        (["serve"], "there is no verb serve (did you mean run?); redrive --help says more"),
+        (["logs"], "there is no verb logs (did you mean requests --follow?); redrive --help says more"),
         (["fly"], "there is no verb fly; redrive --help says more"),
         (["ca", "shwo"], "there is no verb shwo (did you mean show?); redrive ca --help says more"),
         (["run", "-c"], "argument -c/--config: expected one argument; redrive run --help says more"),
