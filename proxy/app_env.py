@@ -128,9 +128,9 @@ def _without_password(url: str) -> str:
 
 
 def _appended(environ: Mapping[str, str], name: str) -> str:
-    """The value that the variable `name` (one of NO_PROXY_NAMES) gets: the hosts that it and its other spellings exclude
-    from a proxy in `environ` already, and those that redrive excludes. Clients read one spelling before another, so that
-    a host which only the second named would no longer be excluded once the first is set.
+    """The value that the variable `name` (one of NO_PROXY_NAMES) gets: the hosts that it and its other spellings
+    exclude from a proxy in `environ` already, and those that redrive excludes. Clients read one spelling before
+    another, so that a host which only the second named would no longer be excluded once the first is set.
     """
     ours = NO_PROXY.split(",")
     named = dict.fromkeys((name, *NO_PROXY_NAMES))
