@@ -51,7 +51,7 @@ class Absence:
 
     def failed(self, now: float, *, begins: bool) -> None:
         """Note that Redis did not answer, and set the time of the next try, at least half a pause from now. `begins`:
-        this begins an outage.
+        an outage begins with this failure.
         """
         if begins:
             if now - self._back_at > _STEADY:

@@ -138,7 +138,7 @@ class Batches:
         return self._absence.share(WHOLE if self.members is None else self.members.share(now))
 
     def join(self, members: RedisMembers) -> None:
-        """Report this process to its fleet from now on."""
+        """Report this process to its fleet from now on; `members` is the bucket that does so."""
         self.members = members
         self.add(members)
         self.soon(members, -math.inf)
@@ -162,9 +162,9 @@ class Batches:
         return min(self._schedule.first, self._absence.mends_at)
 
     def _take_due(self, now: float) -> list[RedisBucket]:
-        """Remove and return the buckets whose messages are sent now. While Redis is out those are all, because a reply
-        shows that it is back; this process as a member of its fleet comes first, so that a share is known by the time
-        that it is needed.
+        """Remove and return the buckets whose messages are sent now. While Redis is out these are all buckets, because
+        any reply shows that Redis is back. `members`, which learns this process's share of the fleet, comes first, so
+        that the others find the share.
         """
         self._absence.mends_at = math.inf
         if not self.out:

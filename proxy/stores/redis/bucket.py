@@ -83,8 +83,8 @@ _DEFINED = {
 
 
 def hold_pause(often: float, crowd: int) -> float:
-    """Seconds between the reports of a process that holds calls, in a fleet of `crowd` processes; `often` is the least,
-    in a small fleet.
+    """Seconds between the reports of a process that holds calls, in a fleet of `crowd` processes; `often`: the shortest
+    such pause, that of a small fleet.
     """
     return max(often, min(HOLD_MOST, HOLD_EACH * crowd))
 
@@ -128,8 +128,8 @@ class RedisBucket:
     script = "tokens"
 
     def hold(self, store: Store, key: str, known: float | None) -> None:
-        """Set the attributes of a new bucket. `key` is its Redis key; `known` the level known of the bucket that it
-        replaces, which had an earlier definition, or None if there is none.
+        """Set the attributes of a new bucket. `key` is its Redis key; `known`: the last known level of the bucket, of
+        an earlier definition, that the new one replaces; None if it replaces none.
         """
         self.store = store
         self.key = key
@@ -193,7 +193,9 @@ class RedisBucket:
         self._answer(len(self._asks), now)
 
     def leave(self) -> None:
-        """Note that this process ends: the next message gives back what it holds."""
+        """Note that this process ends: the bucket's next message gives back what this process holds of the fleet's
+        tokens or places.
+        """
         self._leaving = True
 
     @property
@@ -204,8 +206,8 @@ class RedisBucket:
     # -- for calls --------------------------------------------------------------------------------------------------
 
     def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Ask Redis for a price, in a message that is sent at once; `answer(price, granted)` is called with the
-        reply.
+        """Ask Redis whether a retry may pay this price (tokens), in a message that is sent at once; `answer(price,
+        granted)` is called with the reply.
         """
         self._asks.append((price, answer))
         if self.store.out:

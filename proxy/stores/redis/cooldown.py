@@ -31,8 +31,8 @@ _ENDPOINT = b"at endpoint "
 
 
 def written(name: Name) -> str:
-    """A lane's name as Redis and the other machines read it: in hexadecimal, the group of callers alone if the upstream
-    is meant as a whole.
+    """A lane's name as Redis and the other machines read it: in hexadecimal, its endpoint and its group of callers; the
+    group alone if the lane is for the upstream as a whole.
     """
     endpoint, group = name
     label = endpoint.encode("utf-8", "surrogateescape")

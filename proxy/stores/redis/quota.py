@@ -93,7 +93,7 @@ class RedisQuota(LeasedBucket, Bucket):
     _pay = take
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Put tokens back, up to the capacity as far as the level is known."""
+        """Put tokens back (`price`), up to the capacity as far as the level is known. `taken_at` is not used."""
         if self.store.out:
             before = self._own.level(now)
             self._own.give_back(price, now)
@@ -143,20 +143,22 @@ class RedisQuota(LeasedBucket, Bucket):
         self.parts.came(place, now)
 
     def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
+        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority, and gets
+        nothing from a bucket that is at most half full.
+        """
         return self.parts.available(place, self.level(now), now, low=low)
 
     def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
-        """Whether the app with the number `place` may spend the price, and the lease has it; ASK if Redis may have
-        it.
+        """Whether the app with the number `place` may spend the price, and the lease has it; ASK if Redis may have it.
+        `low`: the app's call has low priority, and gets nothing from a bucket that is at most half full.
         """
         if price and not self.parts.affords(place, price, self.level(now), now, low=low):
             return False
         return self.affords(price, now)
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from the lease, if the app with the number `place` may spend it. Returns whether it was
-        taken.
+        """Take the price from the lease, if the app with the number `place` may spend it. Returns whether it was taken.
+        `low`: the app's call has low priority.
         """
         level = self.level(now)
         if price and not self.parts.affords(place, price, level, now, low=low):
@@ -174,7 +176,7 @@ class RedisQuota(LeasedBucket, Bucket):
 
     def charge_for(self, place: int, low: bool, now: float) -> float:
         """Charge a call that is the own retry of the app with the number `place`: a retry's price, or what the app may
-        spend if that is less. Returns the tokens that were taken.
+        spend if that is less. Returns the tokens that were taken. `low`: the call has low priority.
         """
         may = self.available(place, low, now)
         if may < self.spec.retry_cost:

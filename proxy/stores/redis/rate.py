@@ -73,8 +73,8 @@ class RedisRate(LeasedBucket, RateBucket):
 
     @property
     def _step(self) -> float:
-        """Seconds between two reports of a process that could use more tokens; at least the time in which its part
-        brings one.
+        """Seconds between two reports of a process that could use more tokens; at least the time in which its part of
+        the rate brings one token.
         """
         part = self.lease.part
         return max(FRESH, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd), 1 / part if part > 0.5 else 0.0)

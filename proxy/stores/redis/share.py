@@ -81,7 +81,9 @@ class Turns:
         return 1.0 if self.wait(now) <= 0 else 0.0
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until `tokens` tokens have had their turn for this process."""
+        """Seconds until this process may have taken `tokens` tokens: the next one when this process's turn has come,
+        each further one a turn later.
+        """
         if self._due + self._lasts < now:
             self._due += self._pause * math.ceil((now - self._lasts - self._due) / self._pause)
         left = self._due - now

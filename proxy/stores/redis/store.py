@@ -229,9 +229,9 @@ class RedisStore(Batches):
             self._plan()
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, *, may_be_late: bool = False) -> Any:
-        """Wait for at most so many seconds, and 2 ms more for a reply that has already arrived: the loop itself may
-        have been late. A reply that `may_be_late` is awaited for as long again, unless the one before was late too.
-        Raises TooSlowError.
+        """Return the result of `work`, which is waited for at most `seconds`, and 2 ms more for a reply that has
+        already arrived: the loop itself may have been late. A reply that `may_be_late` is awaited for as long again,
+        unless the one before was late too. Raises TooSlowError.
         """
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its end may come when it is left

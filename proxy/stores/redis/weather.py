@@ -29,7 +29,8 @@ _TOLD = 600.0
 
 class RedisWeather(RedisBucket):
     """This process's part of a lane's limit and outage. `tell` notifies the other processes, which then ask Redis about
-    the lane; its argument is for how many seconds later processes are notified too, 0 if limit and outage are over.
+    the lane; its argument is the seconds for which processes that start later are notified as well, 0 if limit and
+    outage are over.
     """
 
     script = "weather"

@@ -43,7 +43,9 @@ class SharedQuota(QuotaBucket):
     _earn = exclusive(QuotaBucket.succeeded)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Put back the last retry's price, or the refund for a first attempt."""
+        """Put back what a successful call earns: the price that its last retry paid (`last_price`) or, if it was not
+        retried (None), the refund.
+        """
         if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn(last_price, now)
 
@@ -105,7 +107,9 @@ class SharedThrottle(ThrottleBucket):
 
 
 class SharedBudget(BudgetBucket):
-    """A budget whose three windows are rings in shared memory, each of which publishes what it counts."""
+    """A budget whose three windows (of calls, retries, and retries of the last second) are rings in shared memory; each
+    ring publishes its own changes.
+    """
 
     __slots__ = ("_memory", "placed", "record")
 

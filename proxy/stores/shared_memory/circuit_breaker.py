@@ -78,7 +78,7 @@ class SharedCircuitBreaker(CircuitBreaker):
         return self._enter(now) if self.is_open else 0  # nearly always the breaker is closed
 
     def state(self) -> tuple[float, ...]:
-        """The breaker's numbers; the first is the one that is read most often."""
+        """The breaker's numbers. The first is the time until which the breaker is open, which every call reads."""
         return self.until, self._open_for, float(self._probe), float(self._is_out), self._forgotten
 
     def restore(self, state: tuple[float, ...]) -> None:

@@ -25,8 +25,8 @@ _IN_USE, _WAITING, _CAME, _LOOKED = range(SLOT)
 
 
 class _Pages:
-    """All workers' pages in the form of a record, for `exclusive`; their one lock opens it. Places write a change to
-    their page at once, so there is nothing to publish.
+    """All workers' pages in the form of a record, for the decorator `exclusive`: to open this record is to take the one
+    lock of all pages. Places write a change to their page at once, so there is nothing to publish.
     """
 
     __slots__ = ("_lock", "is_open")

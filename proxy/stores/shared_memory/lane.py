@@ -257,8 +257,8 @@ class SharedLane(Lane):
     # -- one operation ----------------------------------------------------------------------------------------------
 
     def _is_calm(self, now: float) -> bool:
-        """Whether the lane holds no call in any worker, and this worker has no waiting call, no place and no limit of
-        it.
+        """Whether the lane holds no call in any worker, and this worker has no waiting call, no place in the lane, and
+        no limit for it.
         """
         return now >= self.record.peek() and not (self.queue or self._taken or self._mine or self.limit.is_on)
 

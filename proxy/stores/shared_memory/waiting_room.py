@@ -29,8 +29,8 @@ class SharedWaitingRoom(WaitingRoom):
     def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
         """Take a place for a waiting call, if the limits allow one more over all workers. Returns whether a place was
         taken. `held`: a gate of the upstream holds the call, so the upstream's share is checked besides
-        `limits.waiting`; `guest`: the wait, for which a held call of this worker, of a lower priority, gives up its
-        place.
+        `limits.waiting`; `guest`: this call's wait; if there is no room for it, a held call of this worker that has a
+        lower priority gives up its place.
         """
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
@@ -59,7 +59,9 @@ class SharedWaitingRoom(WaitingRoom):
                 self._publish(upstream, digest("waiting", upstream))
 
     def _publish(self, upstream: str, key: int) -> None:
-        """Write the number of this upstream's held calls to the worker's page, which has a place for its `key`."""
+        """Write the number of this upstream's held calls to the worker's page, which has a place for the upstream's
+        `key`, the hash of its name.
+        """
         memory, pair = self._memory, _place(self._memory, self._page, key)
         memory.words[pair + 1] = count = self._held.get(upstream, 0)
         if count:
@@ -73,7 +75,7 @@ class SharedWaitingRoom(WaitingRoom):
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
         """The number of calls that wait in other workers, and the number of the calls of the upstream with this key
-        that a gate holds there.
+        (the hash of its name) that a gate holds there.
         """
         memory, words = self._memory, self._memory.words
         waiting = held = 0
@@ -90,8 +92,8 @@ class SharedWaitingRoom(WaitingRoom):
 
 
 def _place(memory: Memory, page: int, key: int) -> int:
-    """The place of an upstream on a worker's page: the pair of words (key, count) that has its `key`, else the pair to
-    put it in; -1 if the page's table is full.
+    """The place of an upstream on a worker's page: the pair of words (key, count) that has the upstream's `key` (the
+    hash of its name), else the pair to put it in; -1 if the page's table is full.
     """
     words, table, spare = memory.words, page + 1, -1
     for step in range(PAGE_PAIRS):
