@@ -87,6 +87,19 @@ def test_without_an_upstream_the_policy_has_what_the_configuration_says_of_all(t
     assert names("defaults: {strategy: legacy}\n", host) == ["defaults: legacy", "none", "naive: 4 at once"]
 
 
+def test_a_single_url_stands_for_the_endpoints_of_the_scenario(tmp_path: Path) -> None:
+    """As if the url listed them: a throttled endpoint is passed over, and holds no calls to the other."""
+    text = "duration: 40s\ncalls: 20/s\nupstream: {endpoints: 2}\n"
+    text += "outages: [{at: 10s, lasts: 20s, kinds: 429, retry_after: 4s, endpoint: 1}]\n"
+    found = scenario(tmp_path, text)
+    Path("more.yaml").write_text("upstreams:\n  a: {url: 'http://[::1]:8081/x', dialects: [http]}\n")
+    assert names("include: [more.yaml]\n", found)[0] == "a: standard"
+    ours, _, none, _ = run_scenario(None, found, {})
+    assert none.success_rate < 0.8 < 1.0 == ours.success_rate
+    one = replace(found, url="http://[::1]:8081/")  # a request of its own, to one place
+    assert not columns(None, one, {})[0][0].policy.endpoints
+
+
 def test_a_path_may_have_the_number_of_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths: list[str] = []
 

@@ -191,7 +191,10 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
     if settings is None:
         return list(result.errors)
     if scenario.url is None and settings.router.upstreams:
-        return _of(settings, settings.router.upstreams[0], scenario)
+        first = settings.router.upstreams[0]
+        if scenario.endpoints > 1 == len(first.target.endpoints):
+            settings = load(file, environ, partial(_list_places, scenario, first)).settings or settings
+        return _of(settings, settings.router.by_name[first.name], scenario)
     chosen = choose(settings, AppRequest(scenario.method, scenario.url or f"{_PLACE}/"))
     if isinstance(chosen, RefusedCall):
         return [Problem(scenario.file, 1, 1, "request.url", f"redrive would refuse this: {chosen.why}")]
@@ -208,6 +211,19 @@ def _add_upstream(scenario: Scenario, file: str | None, tree: Map) -> None:
     if file is None or tree.mark.file == file:
         upstreams = {"defaults": {"url": _places(scenario)}}
         tree.put("upstreams", adopt(upstreams, tree.mark), tree.mark)
+
+
+def _list_places(scenario: Scenario, upstream: Upstream, tree: Map) -> None:
+    """List as many endpoints as the scenario has in the `url` of an upstream, if this tree has it: the same host with
+    other ports.
+    """
+    upstreams = tree.get("upstreams")
+    found = upstreams.get(upstream.name) if isinstance(upstreams, Map) else None
+    if isinstance(found, Map) and "url" in found:
+        only = upstream.target.endpoints[0]
+        host = f"[{only.host}]" if ":" in only.host else only.host
+        places = [f"{only.scheme}://{host}:{port}" for port in range(1, scenario.endpoints + 1)]
+        found.put("url", adopt(places, found.values_at["url"]), found.keys_at["url"], found.values_at["url"])
 
 
 def _places(scenario: Scenario) -> str | list[str]:
