@@ -63,7 +63,7 @@ class WeatherChanged:
 #: The reasons of changes, in words for people.
 REASONS = {
     "refused": "attempts ended for want of capacity, more of them than chance explains",
-    "returned": "held calls return after the outage",
+    "returned": "held calls returned after an outage",
     "elsewhere": "another sidecar of the fleet found it",
     "lost": "attempts ended without an answer, one after another",
     "unused": "no call was held any more, and the limit did not bind",

@@ -145,9 +145,10 @@ def _lane(lane: Mapping[str, Any]) -> str:
     where = [lane["endpoint"] or "", "" if lane["callers"] == "everybody" else f"({lane['callers']})"]
     outage, limit = lane["outage"], lane["limit"]
     if outage:
-        said = f"outage for {duration(outage['seconds'])}"
+        said = f"outage for the last {duration(outage['seconds'])}"
     else:
-        said = f"at most {limit['attempts']} at a time for {duration(limit['seconds'])}"
+        pace = f" and {limit['per_second']:.3g}/s" if limit.get("per_second") else ""
+        said = f"at most {limit['attempts']} at a time{pace} for the last {duration(limit['seconds'])}"
     why = (outage or limit)["why"]
     return " ".join(filter(None, [*where, said])) + (f" ({why})" if why else "")
 

@@ -58,7 +58,7 @@ LANE = LaneWeather("u", "u.example", "e1:80", ALL_CALLERS, "", 0, NO_LIMIT, 0.0,
         ),
         (
             {"event": "limit_began", "why": "returned", "limit": 1.0},
-            "u: e1:80: a limit of 1 attempt at a time began: held calls return after the outage",
+            "u: e1:80: a limit of 1 attempt at a time began: held calls returned after an outage",
         ),
         (
             {"event": "limit_over", "why": "unused", "limit": 3.0, "at": 20.0},

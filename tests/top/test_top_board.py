@@ -155,11 +155,14 @@ def test_what_limits_it(described: dict[str, Any], buckets: tuple[dict[str, Any]
 def test_a_limit_and_an_outage_are_shown_with_what_made_them() -> None:
     limited = live("a", 5, weather=[lane("e1:80", limit=4)])
     assert row(limited, concurrency="auto").limit == "3/4"
-    assert "e1:80 at most 4 at a time for 12 s" in text([row(limited)])[2]
+    limited["weather"][0]["limit"]["per_second"] = 1.234
+    assert "e1:80 at most 4 at a time and 1.23/s for the last 12 s" in text([row(limited)])[2]
+    limited["weather"][0]["limit"]["per_second"] = None
+    assert "e1:80 at most 4 at a time for the last 12 s" in text([row(limited)])[2]
     out = live("b", 5, weather=[lane(callers="GET of route r", outage=7.0), lane(limit=2)])
     shown = text([row(out)])[2]
     assert "out 7.0 s" in shown
-    assert "(GET of route r) outage for 7.0 s (an outage began), at most 2 at a time for 12 s" in shown
+    assert "(GET of route r) outage for the last 7.0 s (an outage began), at most 2 at a time for" in shown
     assert row(out).as_data()["weather"] == out["weather"]
 
 

@@ -43,8 +43,8 @@ function lane_in_words({ endpoint, callers, outage, limit, held_calls }) {
   if (!outage && !limit) return "";
   const where = [endpoint, callers === "everybody" ? "" : endpoint ? `(${callers})` : callers].filter(Boolean).join(" ");
   const what = outage
-    ? `an outage for ${plain(seconds(outage.seconds))}`
-    : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, for ${plain(seconds(limit.seconds))}`;
+    ? `an outage for the last ${plain(seconds(outage.seconds))}`
+    : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, for the last ${plain(seconds(limit.seconds))}`;
   const held = held_calls ? `; ${amount(held_calls, "call")} ${held_calls === 1 ? "is" : "are"} held` : "";
   const why = (outage ?? limit).why;
   return `${where ? `${where}: ${what}` : capital(what)}${held}${why ? `. ${capital(why)}` : ""}.`;
