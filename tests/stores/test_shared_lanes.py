@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from callers import BROKEN, REFUSED, UNCONNECTED, Waiting, Worker, caller
 
+from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
@@ -239,7 +240,7 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     assert set(Lane.__slots__) == own | taken
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
     assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost", "_lost_from", "probe"}
-    assert all(set(SHARED[each]) == set(each.__slots__) for each in (Spacing, Trial, Cohort))
+    assert all(set(SHARED[each]) == set(each.__slots__) for each in (AnswerTimes, Spacing, Trial, Cohort))
 
 
 def test_another_worker_reads_what_one_has_published(memory: Memory) -> None:

@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
@@ -44,11 +45,12 @@ _NEVER = float("inf")
 #: are each worker's own. A test compares this with the attributes that these classes have.
 SHARED: Names = {
     Limit: (
-        *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_gap", "_gap_long", "_given_up_for"),
-        *("_given_up_until", "_latest", "_quick_at", "_refused", "_served", "_served_at", "_slow", "_slow_most"),
-        *("_slow_since", "_spaced", "_trial", "_unbound", "begun", "held_at", "is_draining", "last_ratio", "most"),
-        *("pace", "returns", "round_trip", "threshold", "timed_out_at", "was_chance"),
+        *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest"),
+        *("_quick_at", "_refused", "_served", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
+        *("begun", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip", "threshold"),
+        *("timed_out_at", "was_chance"),
     ),
+    AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long"),
     Spacing: (
         *("_base", "_cut_at", "_early", "_gap", "_is_told", "_proven", "_sent_at", "_stays", "_sure", "_top", "_used"),
         *("next_at", "rate"),
