@@ -98,7 +98,7 @@ WORKLOADS = [
     Workload("100 server-sent events", path="events", upstream="streams"),
     Workload("100 server-sent events, watched", path="events", upstream="watched"),
     Workload("a WebSocket message and its echo", path="echo", upstream="streams", by="websocket"),
-    Workload("HTTP/2 to HTTP/1, 4 connections of 8 streams", 4, by="h2load"),
+    Workload("HTTP/2 to HTTP/1, 4 connections of 8 streams", 4, upstream="to_h1", by="h2load"),
     Workload("HTTP/1 to HTTP/2, 32 connections", path="bench.h2/Say", upstream="to_h2"),
     Workload("HTTP/2: gRPC unary, 4 connections of 8 streams", 4, "Say", upstream="h2"),
     Workload("HTTP/2: gRPC unary, with a deadline", 4, "Say", upstream="h2", deadline=True),

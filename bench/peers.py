@@ -39,7 +39,7 @@ class Place:
         """Names and ports of the upstreams that speak HTTP/1; those whose names begin with `tls` speak it over TLS."""
         tls = [("tls", self.upstream_tls), ("tls_once", self.upstream_tls_once)]
         streams = [("streams", self.upstream_streams), ("watched", self.upstream_streams)]
-        named = [("plain", self.upstream), *tls, ("flaky", self.upstream_flaky), *streams]
+        named = [("plain", self.upstream), *tls, ("flaky", self.upstream_flaky), ("to_h1", self.upstream), *streams]
         return [(name, port) for name, port in named if port]
 
     def upstreams(self) -> set[str]:
@@ -94,6 +94,7 @@ def redrive(place: Place) -> list[str]:
     if place.upstream_h2:
         more += f'  to_h2: {{url: "http://127.0.0.1:{place.upstream_h2}", protocol: http/2}}\n'
     if place.upstream_streams:
+        more += f'  to_h1: {{url: "http://127.0.0.1:{place.upstream}", protocol: http/1.1}}\n'
         more += f'  streams: {{url: "http://127.0.0.1:{place.upstream_streams}"}}\n'
         more += f'  watched: {{url: "http://127.0.0.1:{place.upstream_streams}", dialects: [openai]}}\n'
     intercept = ", connect: intercept" if place.intercepts else ""

@@ -248,7 +248,7 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=int, default=2, help="length of each load")
     options.add_argument("--only", default="", help="peers, separated by commas")
-    options.add_argument("--works", default="", help="only workloads whose name contains this")
+    options.add_argument("--works", default="", help="only workloads whose name contains one of these words")
     chosen = options.parse_args()
     if why := cannot_run():
         print(f"bench: {why}")
@@ -259,7 +259,7 @@ def main() -> int:
     for peer in [peer for peer in peers if not peer.available()]:
         print(f"left out, not installed: {peer.name}")
         peers.remove(peer)
-    works = [work for work in WORKLOADS if chosen.works in work.name]
+    works = [work for work in WORKLOADS if any(word in work.name for word in chosen.works.split(","))]
     results: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
 
     def keep(name: str, work: str, figures: dict[str, float]) -> None:
