@@ -77,7 +77,7 @@ class Pages:
         self._leaves = leaves
 
     async def open(self, address: Address, sockets: Sequence[socket.socket]) -> OpenPages:
-        """Serve pages on these sockets."""
+        """Serve pages on these sockets, which listen on `address`."""
         runner = AdminRunner(self._make(), END)
         await runner.open(sockets)
         self._opens(address)

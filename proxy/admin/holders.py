@@ -98,7 +98,9 @@ async def credentials(router: Router, registry: Registry, now: float) -> dict[st
 
 
 def _credentials(upstream: Upstream, registry: Registry, now: float, held: Sequence[Governor] = ()) -> list[Credential]:
-    """An upstream's credentials. `held` are its cooldowns in force; without them, `cooling` is 0 for all."""
+    """An upstream's credentials. `held`: the governors of its scopes that have a cooldown in force; without them,
+    `cooling` is 0 for all.
+    """
     definition, roster = upstream.policy.credentials, registry.roster(upstream.label)
     digests = () if definition is None else definition.digests
     groups = [credential_of(KeyFields(digest)) if held else b"" for digest in digests]

@@ -210,7 +210,10 @@ def _changed(rows: dict[str, _Row], after: int) -> str:
 def _upstream(
     row: Live, marked: Live | None, provision: Provision, buckets: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """An upstream's row. `marked` has its counters when the window began, `buckets` the rows of all buckets."""
+    """An upstream's row. `marked` has its counters when the window began, None if there was no such row then;
+    `provision`: the buckets, rates and credentials that the configuration gives it; `buckets` the rows of all
+    buckets.
+    """
     figures, slots = row.figures(), row.slots
     recent: dict[str, Any] = figures
     if marked is not None:

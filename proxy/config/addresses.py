@@ -101,7 +101,9 @@ def credential(value: Any) -> str:
 
 
 def credential_format(value: Any) -> str:
-    """The text of a header field that carries a credential, with {} in its place, once. No error message repeats it."""
+    """The text of a header field that carries a credential: {} stands, once, where the credential goes. No error
+    message repeats it.
+    """
     if not isinstance(value, str) or value.count("{}") != 1:
         raise ValueError("must contain {} once, where the value goes, as in 'Bearer {}'")
     if value != value.strip() or not all(" " <= character <= "~" for character in value):

@@ -57,9 +57,10 @@ def classify(
     *,
     credentials: bool = False,
 ) -> Classify:
-    """Compile the classification from a policy's `classify` section, which was read already. `service_codes` are the
-    codes that a gRPC service config names for the method, and `retried` says that it has a retryPolicy; `own_dialects`:
-    the upstream itself names the dialects; `key`: the policy's idempotency key; `credentials`: the policy has some.
+    """Compile the classification from a policy's `classify` section, which was read already. `service_codes`: the codes
+    that a gRPC service config names for the method; `retried`: the service config has a retryPolicy for the method;
+    `own_dialects`: the upstream itself names the dialects; `key`: the policy's idempotency key; `credentials`: the
+    policy has credentials, so that one that is refused is a reason to try another.
     """
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}

@@ -390,7 +390,8 @@ class Upstreams:
 
     def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
         """Make the routes of a policy for the calls that `match` describes: one route or, under a gRPC service config,
-        one for each of its methods, and last one for all other calls.
+        one for each of its methods, and last one for all other calls. `labels` counts the labels given so far, so that
+        each is unique.
         """
         found: list[Route | None] = []
         self._look_at_fallbacks(tree, place)

@@ -1,8 +1,9 @@
 """The system's reports that files may have changed (inotify on Linux), so that they need not be polled often.
 
-A report is a hint: it says that something happened in a folder, and not whether a file's content changed. Of each
-watch only the first report counts; then everything is watched again on request, so that a folder that is written to all
-the time costs no more than polling does. Where a place can't be watched, the files are polled as often as without.
+A report is a hint: it says that something happened in a folder, and not whether a file's content changed. Of each watch
+only the first report counts; then everything is watched again on request, so that a folder that is written to all the
+time costs no more than polling does. Where a place can't be watched, the files are polled as often as without such
+reports.
 """
 
 from __future__ import annotations

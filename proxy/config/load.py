@@ -52,9 +52,9 @@ class LoadResult:
 def load(
     path: str | None, environ: Mapping[str, str], edit: Edit | None = None, *, under: Map | None = None
 ) -> LoadResult:
-    """Read, check and compile a file; None stands for the defaults. `find` says which file a command uses. `edit`
-    changes the tree of each file that is read, before its ${NAME} are replaced; `under` is a layer of policy under the
-    file's own defaults.
+    """Read, check and compile a file; None stands for the built-in defaults: which file a command uses was decided
+    before, by `find`. `edit` changes the tree of each file that is read, before its ${NAME} are replaced; `under` is a
+    layer of policy under the file's own defaults.
     """
     problems = Problems()
     if path is None:
@@ -211,7 +211,7 @@ def _included(tree: Map, problems: Problems) -> Iterator[str]:
 
 def _take_over(tree: Map, found: dict[str, Any], other: Map, other_found: dict[str, Any], problems: Problems) -> None:
     """Add the definitions of an included file (`other`) to those of the main one; report a name that both define, with
-    both places.
+    both places. `found` and `other_found` are the typed values of both files.
     """
     for section, definitions in other.items():
         if not isinstance(tree.get(section), Map):

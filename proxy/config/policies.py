@@ -197,9 +197,9 @@ class Policies:
         *,
         ahead: bool,
     ) -> TokenRules | None:
-        """The rules by which an attempt's tokens are estimated, if a rate bucket counts tokens, or (`ahead`) limits
-        that answers report; else None. A bucket also needs a pack that knows where answers say how many tokens they
-        cost.
+        """The rules by which an attempt's cost in a language model's tokens is estimated; None if nothing counts such
+        tokens: none of the buckets in `rates`, and (if `ahead`) no limit that answers report. A bucket that counts them
+        also needs a dialect pack that knows where answers say how many tokens they cost.
         """
         specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
@@ -215,7 +215,7 @@ class Policies:
 
     def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
         """Refuse a field that `headers` sets or removes if it carries credentials or the app's idempotency key: a call
-        is repeated because of that key, which the upstream then would not get.
+        is repeated because of the key, so the upstream must get it as the app sent it.
         """
         credentials, edits = place.credentials, tree.sub("headers").sub("request")
         written, removed = edits.sub("set"), edits.get("remove")
@@ -242,8 +242,8 @@ class Policies:
                 self._problems.add(mark, (*path, "idempotency_key", "header"), message)
 
     def _read_fields_edited(self, tree: Map, rules: Classify, place: PolicyPlace, path: KeyPath) -> None:
-        """Refuse a field that `headers` edits or credentials carry if a dialect recognises reads by it: a call is
-        repeated because of the field's value as the app sent it.
+        """Refuse a field that `headers` edits, or that carries credentials, if a dialect recognises by this field calls
+        that only read: a call is repeated because of the field's value as the app sent it.
         """
         named = {
             each: pack for pack, reads in rules.reads for each in (reads.field, *(name for name, _ in reads.headers))

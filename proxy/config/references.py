@@ -100,9 +100,9 @@ def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Prob
 
 
 def _content(name: str, reference: str, mark: Mark, problems: Problems) -> str:
-    """The content of the file `name`, without one line break (LF or CRLF) at its end. The path is relative to the file
-    that has `mark`. Raises ValueError, whose text does not repeat the content, if there is no such file, or its content
-    can't be used.
+    """The content of the file `name`, without one line break (LF or CRLF) at its end. `reference`, the text that names
+    the file, replaces the content in all messages. The path is relative to the file that has `mark`. Raises ValueError,
+    whose text does not repeat the content, if there is no such file, or its content can't be used.
     """
     if not name:
         raise ValueError(f"{reference} names no file: write ${{file:/run/secrets/NAME}}")

@@ -53,7 +53,7 @@ class Form(Protocol):
         """
 
     def schema(self, named: Definitions) -> dict[str, Any]:
-        """The JSON Schema of the value."""
+        """The JSON Schema of the value; sections in it are put into `named`, by their names, and are referred to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,9 @@ class Settings:
 
     `workers`: None is one for each core (`auto`). `deny_destinations` includes the built-in ones. `buckets` are the
     named ones. `files` are all files that were read, which a watcher has to watch. `uses_redis`: whether any bucket is
-    in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares their cooldowns too. `unmatched` is
-    that of the strictest listener if the file does not set it (`unmatched_set`); `unmatched_on` gives it for each.
-    `apps`: the apps by name, None if the file has no such section.
+    in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares their cooldowns too. `unmatched` is the
+    rule for hosts that no upstream names, if the file does not set it (`unmatched_set`) that of the strictest listener;
+    `unmatched_on` gives it for each. `apps`: the apps by name, None if the file has no such section.
     """
 
     file: str | None

@@ -151,7 +151,8 @@ class Kinds:
         self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = (), shares: Shares = ()
     ) -> None:
         """`refused` names which of the sections `strategies` and `buckets` could not be read at all, which was
-        reported. `shares`: those of the apps in every bucket that retries are paid from.
+        reported. `shares`: the apps' shares of every bucket that retries are paid from; none if the configuration names
+        no apps.
         """
         self._problems = problems
         self._refused = refused

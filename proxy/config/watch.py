@@ -43,7 +43,8 @@ _Stamp = tuple[int, int, int]
 
 class Watcher:
     """A watcher that loads a file again when it changes, or on request. `on_load` is called on the loop, once for each
-    load. `loaded` is the result that the process runs on; it says which files to watch. `edit`: see `load`.
+    load. `loaded` is the result that the process runs on; it says which files to watch. `edit` changes the tree of each
+    file that is read, before its ${NAME} are replaced.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class _Poll:
 
 def load_beside_calls(file: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:
     """Load a configuration in a thread without holding up calls: return the result of `load`, laid out for calls, with
-    folded provenance. `edit`: see `load`.
+    folded provenance. `edit` changes the tree of each file that is read, before its ${NAME} are replaced.
     """
     with uncollected():
         result = load(file, environ, edit)

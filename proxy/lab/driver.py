@@ -229,7 +229,9 @@ class Driver:
             self.clock.at(body_wait.goes_on, UPSTREAM, self._go_on, attempt, number)
 
     def _cut(self, attempt: int, number: int) -> None:
-        """Break an answer off, of the sending `number`, whether it is kept or on its way to the app."""
+        """Break off the answer to sending `number` of an attempt, whether the answer is kept or on its way to the
+        app.
+        """
         flying = self._flying.get(attempt)
         if self.finished is not None or (flying is not None and flying[0] != number):
             return

@@ -1,4 +1,4 @@
-"""The metrics of section 10, sent over OTLP/HTTP by OpenTelemetry's exporter (extra `otel`).
+"""The metrics of the contract's section 10, sent over OTLP/HTTP by OpenTelemetry's exporter (extra `otel`).
 
 The figures and names are those of `/metrics` (`proxy.observe.exposition`). Counters and histograms are cumulative since
 the start of the process.

@@ -81,7 +81,9 @@ class RecentCalls:
         return list(self.show(self.choose(number, limit)))
 
     def choose(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """The entries of kept calls with larger numbers than `number`: oldest first, the last `limit` at most."""
+        """The entries (a record, or the JSON that a worker reported) of kept calls with larger numbers than `number`:
+        oldest first, the last `limit` at most.
+        """
         self.catch_up()
         entries = [*_after(self._plain, number), *_after(self._notable, number)]
         return _last(sorted(entries, key=_NUMBER), limit)

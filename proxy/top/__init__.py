@@ -28,8 +28,8 @@ _NO_TERMINAL = 10_000
 
 
 def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
-    """Show the upstreams until the user ends it. With `once`, or if standard output is no terminal or can't be drawn
-    on, print them and return. `look` says how the upstreams are sorted and which are shown. Raises AdminError.
+    """Show the upstreams until the user ends the view. With `once`, or if standard output is no terminal or can't be
+    drawn on, print them and return. `look` says how the upstreams are sorted and which are shown. Raises AdminError.
     """
     console = Console(highlight=False)
     drawn = console.is_terminal and not console.is_dumb_terminal
@@ -77,8 +77,8 @@ async def _read(port: AdminPort) -> Board:
 
 
 def holding_now(port: AdminPort, upstream: str) -> list[str]:
-    """The reasons for which calls of an upstream are held now, in sentences, by the redrive that runs there. Raises
-    AdminError, also if it has no such upstream.
+    """The reasons for which calls of an upstream are held now, in sentences, as the redrive behind this admin port
+    reports them. Raises AdminError, also if that redrive has no such upstream.
     """
     return asyncio.run(_holding(port, upstream))
 

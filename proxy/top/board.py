@@ -1,6 +1,6 @@
-"""The rows of `redrive top`: one for each upstream of the admin port's board.
+"""The rows of `redrive top`: one for each upstream of the board, the rows that the admin port's stream /events reports.
 
-The figures cover the board's window, the last 30 to 60 seconds. The board says which state an upstream is in, and how
+The figures cover a window of time, the last 30 to 60 seconds. The board says which state an upstream is in, and how
 serious that state is.
 """
 

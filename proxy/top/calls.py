@@ -23,7 +23,7 @@ EVERY = 1.0
 
 def requests(port: AdminPort, asked: Mapping[str, str], *, follow: bool, as_json: bool) -> None:
     """Print the last calls that `asked` chooses (the parameters of /requests), the oldest first; with `follow`, print
-    new ones as they end, until the user ends it. Raises AdminError.
+    new ones as they end, until the user ends the program. Raises AdminError.
     """
     asyncio.run(_requests(port, dict(asked), follow=follow, as_json=as_json))
 

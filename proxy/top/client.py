@@ -1,4 +1,5 @@
-"""The client of a running redrive's admin port: `redrive top` reads /upstreams once, then the board of /events.
+"""The client of a running redrive's admin port: `redrive top` reads /upstreams once, and then follows the stream
+/events for the board, the rows that the dashboard shows.
 
 The client connects directly, and ignores every proxy that the environment names.
 """

@@ -347,8 +347,8 @@ class Pool(Keeper):
         return connection
 
     async def _settled(self, connection: UpstreamConnection) -> None:
-        """Wait until the upstream has said what its HTTP/2 connection allows. Raises as `UpstreamConnection.settled`
-        does.
+        """Wait until the upstream has said what its HTTP/2 connection allows. Raises WrongProtocolError, or another
+        error of `faults.dialling`.
         """
         try:
             await connection.settled()

@@ -73,8 +73,8 @@ class ResumingContext(ssl.SSLContext):
     Everything else that decides whether a session fits (trusted roots, the client certificate, ALPN) is the same for
     all connections of a context. `files` are those that the context was made from. The context is `stale` once their
     contents were found to have changed: connections that were made with it are then not what the configuration asks
-    for. `without_ticket`: for places whose latest session had no ticket, how many connections are not read from then
-    on, and how many of them are left.
+    for. `without_ticket`: for each place whose latest session had no ticket, of how many further connections no session
+    is read, and how many of these are still to come.
     """
 
     sessions: OrderedDict[str, KeptSession]

@@ -55,7 +55,9 @@ _LOGIN = rb"(?=:[ \t]*+(?:ntlm|negotiate)(?:[ \t,]|\r))"
 
 
 def _specials(names: frozenset[bytes], logins: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    """Return one expression, an alternation factored by first letter, that finds these names in a lower-cased head."""
+    """Return one expression, an alternation factored by first letter, that finds, in a lower-cased head, the fields
+    with these names, and those named in `logins` if their value is of NTLM or Negotiate.
+    """
     by_letter: dict[bytes, list[bytes]] = {}
     for name in sorted(names):
         by_letter.setdefault(name[:1], []).append(re.escape(name[1:]))

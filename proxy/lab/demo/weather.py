@@ -85,7 +85,9 @@ def _place(elapsed: float, round_seconds: float) -> tuple[int, float]:
 
 
 class DemoUpstream:
-    """The upstream of one app, which asks for `rate` calls a second. `requests` are counted as they come."""
+    """The upstream of one demo app, which makes `rate` calls a second. `requests` counts the requests that reach the
+    upstream.
+    """
 
     def __init__(self, rate: float, seed: int) -> None:
         self.requests = 0

@@ -34,7 +34,9 @@ class Fate(NamedTuple):
 
 
 class Question(NamedTuple):
-    """The question of one command line. `fate` is None if neither --status nor --fail was given."""
+    """The question of one `redrive explain`: the request that is asked about (`ask`), and the answer (--status) or
+    fault (--fail) in which its sendings end (`fate`), None if neither was given.
+    """
 
     ask: AppRequest
     fate: Fate | None = None

@@ -122,7 +122,9 @@ class BudgetKey:
                 self.second.add(self.second.slice_of(now), second)
 
     def _believe(self, known: tuple[float, float, float], said: BudgetReport, now: float) -> None:
-        """Count as many retries more as leave no more than the holder knows of, which knows another making."""
+        """Count so many retries more that no more are allowed than by `known`: the calls, the retries and the retries
+        of the last second that a holder knows from an earlier making of this key, which ended when Redis lost it.
+        """
         calls, retries, second = known
         level = max(0.0, said.percent * calls / 100 - retries, said.minimum - second)
         share = math.ceil(said.percent * self.calls.total / 100 - self.retries.total - level)
@@ -143,7 +145,7 @@ class BudgetKey:
                 each.take_back(-more, now)
 
     def _scan(self, said: BudgetReport, now: float) -> None:
-        """Forget the holders that are silent."""
+        """Forget the holders (processes) that have not reported for long."""
         for name, (_, _, seen) in list(self.records.items()):
             if name != said.holder and (now - seen >= said.dead or seen > now + said.dead):
                 del self.records[name]

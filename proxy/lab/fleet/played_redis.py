@@ -21,8 +21,8 @@ _KINDS: dict[str, type[TokensKey | RateKey | BudgetKey | MembersKey]] = {
 
 
 class PlayedRedis:
-    """A Redis for all sidecars of a simulation. An outage concerns the first sidecars, its share of them. `scripts`
-    counts those that were run.
+    """A Redis for all sidecars of a simulation. An outage concerns a share of the sidecars, those with the lowest
+    numbers. `scripts` counts those that were run.
     """
 
     def __init__(self, clock: Clock, weather: SimulatedRedis, sidecars: int) -> None:

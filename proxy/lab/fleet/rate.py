@@ -1,4 +1,4 @@
-"""`rate.lua` in Python: a rate of a fleet, whose refill is given to its holders in parts. The theory stands there."""
+"""`rate.lua` in Python: a rate of a fleet, whose refill is given to its holders in parts. `rate.lua` has the theory."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class RateReport:
 
 
 class RateKey:
-    """The key of one rate. Its attributes are the fields of the hash that the script describes; `net` is the pool, less
-    what is owed.
+    """The key of one rate. Its attributes are the fields of the hash that the script describes; `net`: the tokens that
+    no holder (a process with a part or lease) has, less those that are owed; below 0 while tokens are owed.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,9 @@ class RateKey:
         return min(said.demand, self.fair)
 
     def _own(self, said: RateReport, its: PartRecord | None, now: float) -> float:
-        """The tokens that the holder may have now: those of its lease, and of its part, less what it has spent."""
+        """Take the holder's record (`its`, None for a new holder) out of the sums, and return the tokens that the
+        holder has now: its lease and what its part has brought since its last report, less what it has spent.
+        """
         if its is not None:
             said.spent_before, said.changed_before = its.spent, its.changed
             self.leased, self.rooms = self.leased - its.lease, self.rooms - (its.most - its.lease)
@@ -129,7 +131,9 @@ class RateKey:
         return own
 
     def _meet(self, said: RateReport, known_level: float, now: float) -> None:
-        """Take what a holder knows that knows another making of this key."""
+        """Take in the level known to a new holder that reported to an earlier making of this key (which ended when
+        Redis lost it): while the present making is young, its level becomes no higher than that.
+        """
         if now - self.born < YOUNG:
             self._subtract(max(0.0, self.net + self.leased - known_level))
             self.net -= max(0.0, min(said.spent - said.spent_before, said.has * (now - self.born)))
@@ -142,7 +146,10 @@ class RateKey:
             self.net = max(0.0, self.net - tokens)
 
     def _scan(self, said: RateReport, shared: float, now: float, call: Callable[[str], None]) -> None:
-        """Read all records: the sums are computed again, and the level up to which all demands are met."""
+        """Read the records of all holders: forget the silent ones, add the sums up again, and compute `fair`, the level
+        up to which all demands are met. If the holder that reports now needs some of the others' parts, have them
+        report (`call`). `shared`: the tokens a second to divide into parts.
+        """
         others: list[tuple[str, PartRecord]] = []
         total = said.demand
         self.leased = self.rooms = self.parts = 0.0
@@ -163,7 +170,9 @@ class RateKey:
                 self._call(others, now, call)
 
     def _call(self, others: Sequence[tuple[str, PartRecord]], now: float, call: Callable[[str], None]) -> None:
-        """Call the holders that have more than their fair part, at most some of them, not always the same first."""
+        """Have the holders report that have more than their fair part: `call` each, at most CALLED of them, not always
+        the same ones first.
+        """
         first = round(now % 1 * 1e6) % max(1, len(others))
         called = 0
         for place in range(1, len(others) + 1):
@@ -173,7 +182,9 @@ class RateKey:
                 call(name)
 
     def _settle(self, said: RateReport, own: float) -> float:
-        """Return what the holder does not keep, and apply what it has earned; the lease that it keeps."""
+        """Put back what the holder does not keep of the tokens that it has (`own`), and add those that it has earned.
+        Returns the tokens that it keeps, its lease.
+        """
         others = said.capacity - self.leased - self.rooms
         lease = min(said.keep, own)
         self.net = min(others - lease, self.net + own - lease)
@@ -185,7 +196,9 @@ class RateKey:
         return lease
 
     def _part(self, said: RateReport, its: PartRecord, shared: float, now: float) -> tuple[float, float]:
-        """The holder's part, and the part that it could have."""
+        """The part of the rate (tokens a second) that the holder gets now, and the part that it is due: what it asks
+        for, but no more than the fair level. `shared`: the tokens a second to divide into parts.
+        """
         target = self._target(said)
         part = min(target, shared - self.parts)
         if self.net < 0:
@@ -197,9 +210,10 @@ class RateKey:
     def _grant(
         self, said: RateReport, lease: float, part: float, free: float, now: float
     ) -> tuple[float, float, float]:
-        """Grant tokens that calls wait for, those that are there and then, without a part, those that come next; and of
-        those to keep ready a fair share of the rest. The lease, how many of it are reserved, and seconds until the
-        first of these.
+        """Grant the holder tokens that its calls wait for: tokens that are there and, if it has no part (`part` 0),
+        some of those that the refill (`free`, tokens a second) brings next, which are reserved for it. Grant also a
+        fair share of the rest, to keep ready. Returns the new lease, the number of reserved tokens in it, and the
+        seconds until the first of these.
         """
         reserved = first = 0.0
         kept = lease

@@ -83,7 +83,7 @@ class TokensKey:
         self.pool = max(0.0, self.pool - tokens)
 
     def _scan(self, said: TokensReport, now: float) -> None:
-        """Take back the leases of silent holders."""
+        """Forget the holders (processes with a lease) that have not reported for long, and take their leases back."""
         alive = 0.0
         for name, each in list(self.records.items()):
             if name != said.holder and each.is_silent(now, said.dead):
@@ -95,7 +95,10 @@ class TokensKey:
         self.pool = min(self.pool, said.capacity - alive)
 
     def _meet(self, said: TokensReport, now: float) -> None:
-        """Count a holder that is new, or knows another making of this key: its report does not apply to this one."""
+        """Count a new holder. If it reported to an earlier making of this key (which ended when Redis lost it), the
+        sums in its report were counted there; and while the present making is young, the level becomes no higher than
+        the one that the holder knows.
+        """
         self.holders += 1
         if said.known_made != self.made and said.known_level is not None:
             said.spent_before, said.changed_before = said.spent, said.changed
@@ -103,7 +106,7 @@ class TokensKey:
                 self._subtract(max(0.0, self.pool + self.leased - said.known_level))
 
     def _settle(self, said: TokensReport, record: LeaseRecord) -> None:
-        """Apply what the holder has spent and earned, and return what it does not keep."""
+        """Apply what the holder has spent and earned, and put back what it does not keep of its lease."""
         paid = said.spent - said.spent_before
         from_lease = min(paid, record.lease)
         lease, self.leased = record.lease - from_lease, self.leased - from_lease
@@ -117,7 +120,9 @@ class TokensKey:
         self.pool, self.leased, record.lease = self.pool + lease - kept, self.leased - lease + kept, kept
 
     def _grant(self, said: TokensReport, record: LeaseRecord) -> None:
-        """Grant the prices that can be paid, each whole, and a fair share of the rest in whole units."""
+        """Grant the holder the prices that its calls wait for, each whole or not at all, and a fair share of the rest,
+        in whole units, to keep ready.
+        """
         can_pay, needed = record.lease + max(0.0, self.pool) + 1e-9, 0.0
         for price in said.prices:
             if price <= can_pay:

@@ -165,8 +165,8 @@ def fields_of_attempt(
     """The header fields of an attempt: names in lower case, the values of a field that repeats joined.
 
     `elapsed`: seconds since the call began; `key`: the idempotency key that is injected; `credential`: the number, from
-    0, of the credential that the attempt carries. Its value is never shown; `key` has its number, from 1, and
-    `upstream` the name of the upstream.
+    0, of the credential that the attempt carries. The credential's value is never shown: the result has its number,
+    from 1, as `key`, and the upstream's name as `upstream`.
     """
     request = call.request
     changes = attempt_fields(request, call.policy, attempt, elapsed=elapsed, key=key)

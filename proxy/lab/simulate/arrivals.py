@@ -63,7 +63,9 @@ def arrivals(scenario: Scenario) -> Iterator[Arrival]:
 
 
 def _drawn(steps: Sequence[float], draw: float) -> int:
-    """The number of the part that is drawn by its share; `steps` are the shares, added up, and `draw` is below 1."""
+    """The index of a part that is drawn with a probability of the part's share; `steps` are the shares, added up one
+    after another, and `draw` is a random number from [0, 1).
+    """
     return min(bisect_right(steps, draw * steps[-1]), len(steps) - 1) if len(steps) > 1 else 0
 
 

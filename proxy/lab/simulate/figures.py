@@ -30,10 +30,11 @@ class AppFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one column. `recoveries`: for each outage the seconds from its end to the end of the last bad
-    second, one in which fewer than 95 % of the usual share of calls succeed; None if the recovery did not end before
-    the next outage, or the end. `series`: for each second the calls begun, the calls that succeeded, and the requests
-    at the upstream. `scripts`: those that Redis ran; `refused`: the requests that a limit refused.
+    """The figures of one column of the simulation's table (one way to retry). `recoveries`: for each outage the seconds
+    from its end to the end of the last bad second, one in which fewer than 95 % of the usual share of calls succeed;
+    None if the recovery did not end before the next outage, or the end. `series`: for each second the calls begun, the
+    calls that succeeded, and the requests at the upstream. `scripts`: the number of scripts that Redis ran; `refused`:
+    the number of requests that a limit refused.
     """
 
     name: str

@@ -28,7 +28,9 @@ class RequestLimit(Protocol):
         """The rest of the limit."""
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
-        """The seconds until the limit is whole, or else until more of it is left; 0 if it is whole."""
+        """The seconds until all of the limit is left (`whole`), or until more of it is left than now (not `whole`); 0
+        if all is left.
+        """
 
 
 class FixedWindow:
@@ -52,7 +54,7 @@ class FixedWindow:
         self._had[number] = self._had.get(number, 0) + size
 
     def left(self, now: float, most: int) -> float:
-        """The rest of the window that `now` is in."""
+        """The rest of the limit in the window that `now` is in."""
         return most - self._had.get(int(now // self._window), 0)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
@@ -92,11 +94,13 @@ class SlidingWindow:
         self._total += size
 
     def left(self, now: float, most: int) -> float:
-        """The rest, less what is within the window."""
+        """The rest of the limit: `most` less what was taken within the window."""
         return most - sum(size for when, size in self._taken if when + self._window > now)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
-        """The seconds until the last that was taken is older than the window, or the first."""
+        """The seconds until the last request that was taken is older than the window (`whole`), or the first one of the
+        window (not `whole`).
+        """
         within = [when for when, _ in self._taken if when + self._window > now]
         return within[-1 if whole else 0] + self._window - now if within else 0.0
 
@@ -130,7 +134,7 @@ class BurstLimit:
         return self._level_at(now, most)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
-        """The seconds until the bucket is full, or has one more."""
+        """The seconds until the bucket is full (`whole`), or has one token more (not `whole`)."""
         missing = self._burst - self._level_at(now, most)
         return (missing if whole else min(1.0, missing)) * self._window / most
 

@@ -1,8 +1,8 @@
 """The fields in which a simulated upstream says what is left of a limit: as it is, or as providers get it wrong.
 
-A limit of requests is reported in the IETF's fields, one of tokens in those of OpenAI. What is wrong in `minus_one`,
-`zero` and `past` says its name. `other_key` reports the limit of another key: one that is used up in the first half of
-each window, whatever the app's own key uses.
+A limit of requests is reported in the IETF's fields, one of tokens in those of OpenAI. `minus_one` and `zero` always
+report that much as left; `past` reports that nothing is left and that the limit is whole again now. `other_key` reports
+the limit of another key: one that is used up in the first half of each window, whatever the app's own key uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def reported(
     how: Reports, *, left: float, most: int, reset: float, now: float, window: float, tokens: bool
 ) -> list[tuple[str, str]]:
     """The fields of an answer that comes at the time `now`. `left`: the rest of the limit, of `most` in each `window`;
-    `reset`: the seconds until it is whole, or, for "next", until more of it is left. `tokens`: it is one of tokens.
+    `reset`: the seconds until the limit is whole, or, if `how` is "next", until more of it is left. `tokens`: the limit
+    is one of tokens, not of requests.
     """
     remaining = math.floor(max(0.0, left))
     if how in ("minus_one", "zero"):

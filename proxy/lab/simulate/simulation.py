@@ -53,11 +53,12 @@ class PlayedApp:
 
 @dataclass(slots=True)
 class Played:
-    """The results of a column's calls. Calls are counted by the second in which they began, `requests` by the second in
-    which they reached the upstream. `hedges` are attempts that were sent while another attempt of their call was in
-    flight. `cooled_until` is the last time at which a cooldown held a call, `longest_pushback` the longest delay that
-    the upstream named; both in seconds. `refused`: requests that a limit of the upstream's refused; `by_app`: the
-    results of each app of the scenario; `scripts`: those that Redis ran.
+    """The results of the calls in one column of the simulation's table, that is, under one of the ways to retry that
+    are compared. Calls are counted by the second in which they began, `requests` by the second in which they reached
+    the upstream. `hedges` are attempts that were sent while another attempt of their call was in flight. `cooled_until`
+    is the last time at which a cooldown held a call, `longest_pushback` the longest delay that the upstream named; both
+    in seconds. `refused`: requests that a limit of the upstream's refused; `by_app`: the results of each app of the
+    scenario; `scripts`: the number of scripts that Redis ran.
     """
 
     name: str

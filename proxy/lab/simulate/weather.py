@@ -84,8 +84,8 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class RedisOutage:
-    """An outage of Redis, for the first sidecars, its `share` of them (0 to 1). `kind`: `gone`, connections end and are
-    refused; or `silent`, nothing is answered. `empty`: it returns without its data.
+    """An outage of Redis for a `share` of the sidecars (0 to 1), those with the lowest numbers. `kind`: `gone`,
+    connections end and are refused; or `silent`, nothing is answered. `empty`: Redis returns without its data.
     """
 
     at: float
@@ -97,8 +97,8 @@ class RedisOutage:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRedis:
-    """The Redis of a scenario. `latency`: the seconds of a round trip. `on_outage`: what sidecars do in an outage, one
-    column for each; empty: what the configuration says.
+    """The Redis of a scenario. `latency`: the seconds of a round trip. `on_outage`: what sidecars do in an outage, each
+    word played as a column of its own; empty: only the configuration's.
     """
 
     latency: float = 0.001

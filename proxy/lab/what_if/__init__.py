@@ -38,8 +38,8 @@ def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
 def tried(
     file: str | None, environ: Mapping[str, str], settings: Settings, upstream: str, text: str, calls: Sequence[Kept]
 ) -> dict[str, Any] | None:
-    """A draft's errors and warnings and, without errors, the results that calls of this upstream would have had; None
-    if the file has no such upstream. `settings` are those in force.
+    """The errors and warnings of a draft (`text`, YAML) and, without errors, the results that calls of this upstream
+    would have had; None if the file has no such upstream. `settings` are those in force.
     """
     written = None if file is None else find_written(file, upstream)
     if file is None or written is None:

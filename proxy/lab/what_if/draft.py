@@ -105,7 +105,9 @@ class Checked:
 
 
 def check(file: str, environ: Mapping[str, str], written: Written, text: str) -> Checked:
-    """Check a draft as `redrive check` would check the file with it. Nothing is written."""
+    """Check a draft (`text`, YAML) of the part `written` as `redrive check` would check the file with it. Nothing is
+    written.
+    """
     problems = Problems()
     if len(text) > LONGEST:
         return Checked([f"{NAME}:1:1: longer than {LONGEST // 1024} KiB"], [])

@@ -134,8 +134,9 @@ class ChunkedBody:
         return forwarded, payload, self._state == _DONE, data[at:]
 
     def _begin_passing(self, data: bytes, parts: list[bytes]) -> int:
-        """Begin to pass chunks on, at the place where the body is now: with a size line for what is missing of the
-        present chunk, if that is data. Return the offset in `data` from which on it is passed on.
+        """Begin to pass chunks on, at the place up to which the body was read: if that is inside a chunk's data, add to
+        `parts`, the pieces to forward, a size line for the rest of the chunk. Return the offset from which on `data` is
+        passed on.
         """
         if self._state == _CRLF:
             at = self._line_end(data, 0)

@@ -31,8 +31,9 @@ class KnownLines(Generic[AnyHead]):
     """A cache of field lines that were found well-formed, of requests or of answers. `find` returns those names in a
     line that the proxy acts on (`wire.field_names`), with their values.
 
-    `heads`: heads that were read, by those of their lines that have such a name (an answer's status line goes before
-    them). All that is decided for a head, except for its request line, is decided by these lines.
+    `heads` maps lines to the head that was read from them: only lines with such a name (for an answer, its status line
+    and these). Two heads that agree in these lines are treated alike in everything that does not depend on the request
+    line.
     """
 
     def __init__(self, find: Callable[[bytes], list[Any]]) -> None:

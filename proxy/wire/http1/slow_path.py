@@ -237,7 +237,9 @@ class Head(FieldBlock):
     def _settle_connection(
         self, found: Found, bad: Callable[[str], BadMessage], *, may_upgrade: bool, trailers: bool
     ) -> None:
-        """Decide what Connection means when it is more than `keep-alive`; raise `bad` if it can't be read."""
+        """Decide what Connection means when it is more than `keep-alive`; raise `bad` if it can't be read.
+        `may_upgrade`: this head may have an Upgrade that is forwarded; `trailers`: TE lists `trailers`.
+        """
         options = connection_options(found, bad)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
         upgrade = None
