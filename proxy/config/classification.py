@@ -60,7 +60,7 @@ def classify(
     """Compile the classification from a policy's `classify` section, which was read already. `service_codes`: the codes
     that a gRPC service config names for the method; `retried`: the service config has a retryPolicy for the method;
     `own_dialects`: the upstream itself names the dialects; `key`: the policy's idempotency key; `credentials`: the
-    policy has credentials, so that one that is refused is a reason to try another.
+    policy has credentials, so that its dialects' rules for a credential without quota apply.
     """
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}

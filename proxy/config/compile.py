@@ -189,8 +189,9 @@ def _one_door_each(
 
 
 def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map], under: Map | None) -> Map:
-    """The built-in defaults, with the layer `under`, the strategy that the environment names and the file's `defaults`
-    laid over them.
+    """The built-in defaults, with the layer `under`, the layers that the `environment` stands for and the file's
+    `defaults` (`written`) laid over them. `top`: the keys outside the policies, of which `via_proxy` is a default of
+    policies too.
     """
     base = DEFAULTS.defaults if under is None else lay(under, DEFAULTS.defaults)
     via = top.get("via_proxy")
@@ -298,7 +299,9 @@ class Upstreams:
         return Upstream(name, name, cast(Target, base.target), base, connect, prefix, hosts, routes, services)
 
     def _credentials(self, merged: Map, typed: Any, endpoints: tuple[Endpoint, ...], path: Path) -> Credentials | None:
-        """An upstream's credentials. In the tree, which pages and commands show, numbers replace their values."""
+        """An upstream's credentials, from their `typed` section; None if it has none. In the tree `merged`, which pages
+        and commands show, numbers replace their values.
+        """
         if not isinstance(typed, dict):
             return None
         full = CREDENTIALS.filled(typed)
@@ -369,7 +372,10 @@ class Upstreams:
         shares: tuple[EndpointShare, ...] = (),
         credentials: Credentials | None = None,
     ) -> tuple[Policy, tuple[Route, ...]] | None:
-        """The policy of an upstream and those of its routes; None if one of them is wrong."""
+        """The policy of an upstream and those of its routes, from the upstream's tree `merged`, which stands at `at` in
+        the file; None if one of these policies is wrong. `shares`: the weights and priorities of the upstream's
+        endpoints.
+        """
         labels: dict[str, int] = {}
         under = merged.without("routes")
         start = PolicyPlace(name, "", endpoints, path, at, shares=shares, credentials=credentials)

@@ -117,7 +117,9 @@ class _Object:
         return None
 
     def array(self, name: str, *, required: bool = False) -> Seq | None:
-        """A field that is a list; None if it is absent, or if it is not a list, which is reported."""
+        """A field that is a list; None if it is absent, which is reported if the field is `required`, or if it is not a
+        list, which always is.
+        """
         value = self.get(name)
         if isinstance(value, Seq):
             return value
@@ -126,7 +128,9 @@ class _Object:
         return None
 
     def field(self, name: str, reader: Callable[[Any], Any], *, required: bool = True) -> Any:
-        """The result of a reader for a field; None if the field is absent, or wrong, which is reported."""
+        """The result of a reader for a field; None if the field is wrong, which is reported, or absent, which is
+        reported if the field is `required`.
+        """
         value = self.get(name)
         if value is None and not required:
             return None
@@ -142,7 +146,7 @@ class _Object:
         self, name: str, reader: Callable[[Any], float], into: Map, key: str, *, required: bool = False
     ) -> None:
         """Read the field `name` with `reader`: a number or a duration above zero. Put it into the mapping `into` under
-        `key`, as redrive's own files spell it.
+        `key`, as redrive's own files spell it. An absent field is reported if it is `required`.
         """
         value = self.field(name, reader, required=required)
         if value is not None and value <= 0:

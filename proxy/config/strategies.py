@@ -222,7 +222,9 @@ class Kinds:
         return whole
 
     def _with_kind(self, what: str, tree: Map, kind: str, path: Path) -> Map | None:
-        """A mapping laid over the defaults of its kind; None if the kind or a key is wrong, which is reported."""
+        """A mapping laid over the defaults of its kind (`what` is the key: "strategy", "bucket" or "rate"); None if the
+        kind or a key is wrong, which is reported.
+        """
         if what != "strategy":
             return lay(tree, _BUCKETS[kind]) if self._knows(what, tree, kind, path) else None
         if ":" in kind:
@@ -237,7 +239,9 @@ class Kinds:
         return lay(plain_backoff(tree), spelled(BUILT_IN[kind])) if self._knows(what, tree, kind, path) else None
 
     def _knows(self, what: str, tree: Map, kind: str, path: Path) -> bool:
-        """Whether every key of a mapping is one of its kind's; other keys are reported."""
+        """Whether every key of a mapping is one of its kind's (`what` is the key: "strategy", "bucket" or "rate");
+        other keys are reported.
+        """
         if what == "strategy" and (":" in kind or kind not in STRATEGY_KEYS):
             return True
         table = STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS
@@ -362,7 +366,7 @@ class Kinds:
     ) -> tuple[tuple[BucketRef, ...], Map | None]:
         """Compile the resolved value of the key `rate`: one bucket, or a list of buckets, all of which an attempt pays.
         Returns the buckets and, if the value is one bucket and no list, the whole mapping that it stands for (else
-        None).
+        None). Uses of one definition with the same `group` share their buckets.
         """
         if not isinstance(value, Seq):
             ref, whole = self.bucket("rate", value, strategy, mark, path, group)
@@ -459,8 +463,8 @@ _INTERFACE = "the methods of proxy.retry.RetryStrategy"
 
 
 def _imported(kind: str, tree: Map, at: Mark) -> Any:
-    """Import and make a user's own strategy; modules beside the file are found too. Raises ValueError with the reason
-    in one line.
+    """Import and make a user's own strategy, whose class `kind` names as module:Class; modules beside the file are
+    found too. Raises ValueError with the reason in one line.
     """
     module_name, _, class_name = kind.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):

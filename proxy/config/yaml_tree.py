@@ -419,7 +419,9 @@ class _Builder:
 
 
 def _composing(context: str | None, began: yaml.Mark | None, problem: str, event: Any) -> Exception:
-    """Make the exception that YAML's composer raises for a document that it can't compose."""
+    """Make the exception that YAML's composer raises for a document that it can't compose. `context`: what it was
+    reading, which `began` there; `problem`: what is wrong with `event`.
+    """
     from yaml.composer import ComposerError
 
     return ComposerError(context, began, problem, event.start_mark)

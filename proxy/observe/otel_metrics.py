@@ -84,7 +84,9 @@ class MetricSender:
         return [NumberDataPoint(dict(each.labels), self._began, at, float(each.value)) for each in samples]
 
     def _histograms(self, samples: Iterable[Any], at: int) -> list[HistogramDataPoint]:
-        """The data points of the samples of a Prometheus histogram, whose buckets are cumulative."""
+        """The data points of the samples of a Prometheus histogram, whose buckets are cumulative. `at`: the time of the
+        points, in nanoseconds.
+        """
         points: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
         for sample in samples:
             labels = {name: value for name, value in sample.labels.items() if name != "le"}

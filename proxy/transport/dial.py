@@ -111,8 +111,8 @@ class Dialer:
     async def _open_at(
         self, address: str, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, secure: bool
     ) -> None:
-        """Connect a protocol to the only address of an endpoint: there is no race, and the event loop makes the socket,
-        for a fifth of the instructions.
+        """Connect a protocol to the only address of an endpoint, with TLS if `secure`: there is no race, and the event
+        loop makes the socket, for a fifth of the instructions.
         """
         place = address, endpoint.port
         try:

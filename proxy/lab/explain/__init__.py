@@ -178,9 +178,9 @@ def explain_chosen(
     fates: Sequence[Fate] | None,
     wall: float,
 ) -> Explanation:
-    """The explanation of the request `ask`, which `chosen` says the policy of, or how it is refused. `fates`: the
-    answers and faults in which its sendings may end, each explained separately; None stands for the usual ones. `wall`:
-    seconds since the epoch.
+    """The explanation of the request `ask`. `chosen`: the policy that takes the request, or the request's refusal;
+    `fates`: the answers and faults in which its sendings may end, each explained separately; None stands for the usual
+    ones. `wall`: seconds since the epoch.
     """
     explained = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if isinstance(chosen, RefusedCall):

@@ -57,7 +57,7 @@ class Sliced:
 
 
 class BudgetReport:
-    """A report: the arguments of the script."""
+    """A process's report to Redis about a budget: the arguments (`words`) of `budget.lua`."""
 
     __slots__ = (
         *("age", "before", "dead", "holder", "known", "known_made", "making", "minimum", "percent", "sequence"),
@@ -83,7 +83,7 @@ class BudgetKey:
         self.calls = self.retries = self.second = Sliced(1.0, 1.0, keeps_part=False)
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report, and return the reply; `call` is not used."""
+        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
         said = BudgetReport(words)
         record = self.records.get(said.holder)
         if record is not None and said.sequence <= record[0]:

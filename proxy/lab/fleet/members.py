@@ -30,7 +30,7 @@ class MembersKey:
         self.records: dict[str, Member] = {}
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report, and return the reply; `call` is not used."""
+        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
         name, sequence, leaves, dead = str(words[0]), int(words[1]), float(words[3]) > 0, float(words[5])
         own = self.records.get(name)
         if own is not None and sequence <= own.last:
@@ -50,7 +50,9 @@ class MembersKey:
         return [self.made.encode(), self.count, own.rank, 1 if own.joined <= self.oldest else 0]
 
     def _scan(self, name: str, own: Member, leaves: bool, now: float, dead: float) -> None:
-        """Forget the members that are silent, and number the others."""
+        """Forget the members that have not reported for `dead` seconds, and number the others; the member `name`, which
+        reports now, has the record `own`, and is not numbered if it `leaves`.
+        """
         self.oldest = now
         found: list[tuple[int, str, Member]] = []
         for other, each in list(self.records.items()):

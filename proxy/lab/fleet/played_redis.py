@@ -58,7 +58,7 @@ class PlayedRedis:
         return None
 
     def run(self, script: str, key: str, words: Sequence[Any]) -> list[Any]:
-        """Run a script now, and return its reply."""
+        """Run a script now for this key, with the arguments `words`, and return its reply."""
         self.scripts += 1
         found = self._keys.get(key)
         if found is None:

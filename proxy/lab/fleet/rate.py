@@ -29,7 +29,7 @@ class PartRecord:
 
 
 class RateReport:
-    """A report: the arguments of the script."""
+    """A process's report to Redis about a rate: the arguments (`words`) of `rate.lua`."""
 
     __slots__ = (
         *("capacity", "changed", "changed_before", "crowd", "dead", "demand", "has", "holder", "keep", "known_level"),
@@ -60,7 +60,9 @@ class RateKey:
         self.records: dict[str, PartRecord] = {}
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report, and return the reply. `call` is given the names of the holders that are to report."""
+        """Take a report (`words`: the arguments of the script), and return the reply. `call` is given the names of the
+        holders that are to report.
+        """
         said = RateReport(words)
         its = self.records.get(said.holder)
         if its is not None and said.sequence <= its.last:

@@ -28,7 +28,7 @@ class LeaseRecord:
 
 
 class TokensReport:
-    """A report: the arguments of the script."""
+    """A process's report to Redis about a bucket: the arguments (`words`) of `tokens.lua`."""
 
     __slots__ = (
         *("capacity", "changed", "changed_before", "dead", "holder", "keep", "known_level", "known_made", "making"),
@@ -55,7 +55,7 @@ class TokensKey:
         self.records: dict[str, LeaseRecord] = {}
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report, and return the reply; `call` is not used."""
+        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
         said = TokensReport(words)
         record = self.records.get(said.holder)
         if record is not None and said.sequence <= record.last:

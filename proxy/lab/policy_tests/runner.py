@@ -36,7 +36,9 @@ from proxy.wire.http1.slow_path import NEVER_NOMINATED
 
 @dataclass(slots=True)
 class PlayedCall:
-    """The results of one call. Times are seconds; names and meanings are those of `expect`."""
+    """The results of one call. Times are seconds; the attributes are named like the keys under `expect` in a policy
+    test, and mean the same.
+    """
 
     attempts: int = 0
     delays: list[float] = field(default_factory=list)

@@ -205,8 +205,8 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
 
 
 def _add_upstream(scenario: Scenario, file: str | None, tree: Map) -> None:
-    """Add an upstream without keys to the tree of a configuration, unless the tree is that of a file it includes. The
-    upstream is called `defaults`, as the policy that it has.
+    """Add an upstream without keys to the tree of the configuration `file` (None: the defaults); the tree of a file
+    that the configuration includes is left as it is. The upstream is called `defaults`, as the policy that it has.
     """
     if file is None or tree.mark.file == file:
         upstreams = {"defaults": {"url": _places(scenario)}}

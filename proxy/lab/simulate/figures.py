@@ -116,7 +116,9 @@ def _latency(ordered: list[float]) -> dict[str, float]:
 
 
 def _load(scenario: Scenario, series: tuple[tuple[int, int, int], ...]) -> tuple[float, float]:
-    """The highest load in any stretch of WINDOW seconds: in requests a second, and as a multiple of the calls."""
+    """The highest load in any stretch of WINDOW seconds: in requests a second, and as a multiple of the calls. `series`
+    has for each second the calls begun, the calls that succeeded, and the requests.
+    """
     usual = scenario.calls * WINDOW
     peak = amplification = 0.0
     for start in range(len(series)):

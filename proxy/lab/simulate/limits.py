@@ -58,7 +58,7 @@ class FixedWindow:
         return most - self._had.get(int(now // self._window), 0)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
-        """The seconds until the next window begins."""
+        """The seconds until the next window begins, with `whole` or without it: then all of the limit is left."""
         return self._window - now % self._window
 
 
@@ -106,7 +106,7 @@ class SlidingWindow:
 
 
 class BurstLimit:
-    """A token bucket, full at first. It fills by the limit in each `window` seconds."""
+    """A token bucket, full at first. It fills by the limit in each `window` seconds, and holds at most `burst`."""
 
     __slots__ = ("_burst", "_last", "_level", "_window")
 

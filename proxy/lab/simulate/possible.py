@@ -219,7 +219,7 @@ class _Scheduler:
         return True
 
     def _latency(self, route: int, outage: ScenarioOutage | None) -> float:
-        """The median latency of the route's answers, in seconds."""
+        """The median latency of the route's answers during this outage (None for none), in seconds."""
         scenario = self._scenario
         latency = scenario.latency if outage is None else outage.latency
         return latency * scenario.routes[route].slower if scenario.routes else latency
@@ -309,7 +309,8 @@ class _Scheduler:
         self, key: int, endpoint: int, outage: ScenarioOutage | None, at: float, size: int, latest: float
     ) -> float:
         """The first time from `at` on at which both the key's limit and the endpoint's queue have room for a request of
-        this size, by what has been sent so far; infinite if the limit has none up to `latest`.
+        this size, which meets this `outage` (None for none), by what has been sent so far; infinite if the limit has
+        none up to `latest`.
         """
         scenario = self._scenario
         most = scenario.limit if outage is None else outage.limit

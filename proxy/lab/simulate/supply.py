@@ -93,7 +93,9 @@ class Supply:
         return taken if capacity is None else min(taken, capacity), use
 
     def _limited(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> float:
-        """The requests a second that the limits of this part's keys allow; infinite if there is no limit."""
+        """The requests a second that the limits of this part's keys allow while these outages are in force; infinite if
+        there is no limit.
+        """
         scenario = self._scenario
         total = 0.0
         for each in range(self._values) if self._values else (key,):
@@ -106,7 +108,9 @@ class Supply:
         return total
 
     def _is_closed(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> bool:
-        """Whether an outage refuses all requests of a part, at every endpoint and with every key that it may use."""
+        """Whether one of these outages refuses all requests of a part, at every endpoint and with every key that it may
+        use.
+        """
         if not outages:
             return False
         keys = range(self._values) if self._values else (key,)

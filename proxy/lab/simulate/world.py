@@ -99,7 +99,9 @@ class World:
         return Sending(takes, _FINE)
 
     def _report(self, most: int, key: int, now: float, takes: float) -> list[tuple[str, str]]:
-        """The fields in which an answer, which `takes` so many seconds, says what is left of the limit of this key."""
+        """The fields in which an answer, which `takes` so many seconds, says what is left of the limit of this key,
+        which allows `most` in a window.
+        """
         scenario, limit, how = self._scenario, self._limits[key], self._scenario.reports
         reset = max(0.001, limit.more_in(now, most, whole=how != "next") - takes)
         return reported(

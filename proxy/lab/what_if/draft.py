@@ -240,8 +240,8 @@ class _Merger:
         return merged
 
     def _routes(self, draft: Seq, under: Any, path: Path) -> Seq:
-        """The upstream's routes: each route of the draft laid over the route of the file that matches the same
-        requests.
+        """The upstream's routes: each route of the draft laid over the route of the file (`under`: the file's routes)
+        that matches the same requests.
         """
         routes, written = Seq(draft.mark), [each for each in under or () if isinstance(each, Map)]
         for number, (route, mark) in enumerate(zip(draft, draft.marks, strict=True)):
@@ -255,8 +255,8 @@ class _Merger:
         return routes
 
     def _dialects(self, draft: Any, under: Any, path: Path) -> Any:
-        """The dialect packs that the draft names. A pack of the user's own is a file, and may be named only if the
-        file's configuration names it too.
+        """The dialect packs that the draft names. A pack of the user's own is a file, and may be named only if the file
+        names it too (`under`: the packs that the file names).
         """
         if not isinstance(draft, Seq):
             return self._value(draft, under, under, Mark(NAME, 1, 1), path)

@@ -192,7 +192,9 @@ class Batches:
             raise errors[0]
 
     def _failed(self, buckets: Iterable[RedisBucket], now: float, why: str) -> None:
-        """Note that no reply came to the messages of these buckets, and that Redis is not available."""
+        """Note that no reply came to the messages of these buckets, and that Redis is not available. `why`: the reason,
+        for the operator.
+        """
         for bucket in buckets:
             bucket.unheard(now)
         self._lost(now, why)
@@ -200,7 +202,9 @@ class Batches:
     # -- outages ----------------------------------------------------------------------------------------------------
 
     def _lost(self, now: float, why: str) -> None:
-        """Note that Redis is not available, and plan the next try; an outage that begins is reported."""
+        """Note that Redis is not available, and plan the next try; an outage that begins is reported, with the reason
+        `why`.
+        """
         absence = self._absence
         absence.failed(now, begins=not self.out)
         if self.out:

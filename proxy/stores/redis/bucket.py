@@ -97,7 +97,8 @@ def space(prefix: str) -> str:
 
 
 def key_of(prefix: str, key: Key, spec: BucketSpec) -> str:
-    """The Redis key of a bucket: its scope in readable form, and a digest of the scope and the bucket's definition.
+    """The Redis key of a bucket: the `prefix` of all keys, the bucket's scope in readable form, and a digest of the
+    scope and the bucket's definition.
 
     The braces are a hash tag: whatever is kept for one bucket is in one slot of a cluster.
     """

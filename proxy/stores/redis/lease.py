@@ -211,8 +211,8 @@ class LeasedBucket(RedisBucket):
         return self._has_heard or self._known is not None
 
     def _need(self, now: float) -> float:
-        """The number of tokens that this process should keep leased: what it has spent lately, at least one dearest
-        price; 0 if it has used none for a second.
+        """The number of tokens that this process should keep leased: what it has spent lately, at least the dearest
+        price that one retry or call may have; 0 if it has used none for a second.
         """
         if now - self._used_at >= IDLE or self._leaving:
             return 0.0

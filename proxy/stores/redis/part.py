@@ -57,7 +57,7 @@ class Reserved:
         return skipped
 
     def drop(self, count: int) -> None:
-        """Remove so many tokens, those that would come last."""
+        """Remove `count` tokens, those that would come last."""
         while count > 0 and self._runs:
             first, pause, number = self._runs.pop()
             if number > count:

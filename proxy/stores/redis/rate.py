@@ -189,7 +189,7 @@ class RedisRate(LeasedBucket, RateBucket):
         return lease.held < self._enough(now) and since > (AHEAD if lease.held >= 1 else 0.0)
 
     def _may_have_more(self, now: float) -> bool:
-        """Whether Redis may have more for this process than its part brings."""
+        """Whether Redis may have more tokens for this process than the process's part of the rate brings."""
         if self._short == 2 or self._pool_heard >= 1:
             return True
         return self._short == 0 and self._demand(now) > 1.1 * self.lease.part

@@ -203,8 +203,9 @@ class SharedFactory(Factory):
             self._write(at, (ThrottleBucket(spec, instead_of=before, now=now)._level, now, 0.0))
 
     def _begin_parted(self, spec: QuotaSpec, before: Bucket | None, now: float, at: int, former: Former | None) -> None:
-        """Write the state of a new quota with parts, as `_begin` does. If there is no former record, the new quota is
-        filled to the same share of its capacity as `before`, a bucket of this process that had no parts.
+        """Write the state of a new quota with parts at the word `at`: filled to the same share of its capacity as the
+        `former` record of the key or, if there is none, as `before`, a bucket of this process that had no parts; fresh
+        if there is neither.
         """
         if former is not None:
             level, since, refill = self._numbers(former, 3)
@@ -212,7 +213,7 @@ class SharedFactory(Factory):
         self._write(at, PartedQuota(spec, instead_of=before, now=now).state())
 
     def _rings(self, key: Key, spec: BudgetSpec) -> Rings:
-        """The windows of the budget of this key."""
+        """The record with the windows of the budget of this key, which `spec` defines."""
         return Rings(self.memory.large, self._definition("bucket", key, spec), self._begin_budget)
 
     def _budget_of(self, key: Key, spec: BudgetSpec, app: str) -> buckets.SharedBudget:

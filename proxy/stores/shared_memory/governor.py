@@ -1,8 +1,8 @@
 """The governor of one scope whose lanes the workers of one machine share.
 
 A lane that one worker makes is found by the others when a call of theirs asks for it: a worker looks its name up once
-for each lane that was made in the scope since the worker last did so. Usual times, patience and evidence are each
-worker's own.
+for each lane that was made in the scope since the worker last did so. Usual times, how long apps wait before they
+leave, and the evidence for limits and outages are each worker's own.
 """
 
 from __future__ import annotations

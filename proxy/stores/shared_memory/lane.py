@@ -165,8 +165,8 @@ class SharedLane(Lane):
 
     @shared(2)
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
-        """Take a pushback that another machine got: the first worker records it for all, and each waits for its own
-        share of the places.
+        """Take a pushback that another machine got, which asks for `delay` seconds more (`status`: that of its answer):
+        the first worker records it for all, and each waits for its own share of the places.
         """
         if now + delay > self.until:
             self.start(delay, status, now, now)

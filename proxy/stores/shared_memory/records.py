@@ -261,8 +261,9 @@ class Table:
         return others[words[_NEXT] % len(others)]
 
     def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
-        """Write a record for the definition `wanted` at the place `at`; `begin` writes its state. The last store writes
-        the record's stamp, which makes it valid.
+        """Write a record for the definition `wanted` at the place `at`; `begin` writes its state, from that of the
+        key's record at the place `newest` if there is one (None: from nothing). The last store writes the record's
+        stamp, which makes it valid.
         """
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
         lock = Mutex(memory.map, at * 8)
@@ -343,8 +344,8 @@ class Record:
         return True
 
     def _find(self, answer: int) -> None:
-        """Wait for the lock. If the record's stamp has changed (its place was given to another key, or it counted as
-        not used lately), look the record up again.
+        """Wait for the lock, after the attempt to take it gave this `answer` (see `Mutex.wait`). If the record's stamp
+        has changed (its place was given to another key, or it counted as not used lately), look the record up again.
         """
         while True:
             if answer:

@@ -42,7 +42,7 @@ def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozen
 
 def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
     """Return Content-Length (None for none) and whether the body is chunked, for a request, which may have only one of
-    the two fields, and only once. Raises Refused.
+    the two fields, and only once. `minor`: HTTP's minor version. Raises Refused.
     """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
@@ -79,7 +79,7 @@ def _refuse_coding(value: bytes) -> NoReturn:
 
 def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | None]:
     """Return Content-Length, whether the body is chunked, and the Content-Length line to write if equal repeats were
-    merged. Raises BadAnswer.
+    merged (else None). `minor`: HTTP's minor version. Raises BadAnswer.
     """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
@@ -127,7 +127,9 @@ def upgrade_protocols(values: list[bytes]) -> bytes | None:
 
 
 def switches_as_asked(offered: bytes | None, chosen: bytes | None) -> bool:
-    """Whether every protocol in the Upgrade of a 101 was offered (RFC 9110 section 7.8)."""
+    """Whether every protocol in `chosen`, the Upgrade of a 101, is in `offered`, the Upgrade of the request; False if
+    either is None (RFC 9110 section 7.8).
+    """
     if offered is None or chosen is None:
         return False
     offers = {protocol.partition(b"/")[0].strip(b" \t") for protocol in offered.lower().split(b",")}

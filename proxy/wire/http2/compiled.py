@@ -15,7 +15,9 @@ class HeaderForm(Protocol):
     """The packed form of a frame's header: length (16 and 8 bits), type, flags, stream."""
 
     def pack(self, high: int, low: int, kind: int, flags: int, stream: int, /) -> bytes:
-        """Return the 9 bytes of a frame's header with these values."""
+        """Return the 9 bytes of a frame's header with these values. `high` and `low`: the high 16 and the low 8 bits of
+        the length; `kind`: the type.
+        """
         ...
 
     def unpack_from(self, data: bytes, at: int, /) -> tuple[int, int, int, int, int]:

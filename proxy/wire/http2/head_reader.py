@@ -58,7 +58,9 @@ class HeadReader:
         self._frames = 0
 
     def go_on(self, fragment: bytes, whole: bool) -> bytes | None:
-        """Add a CONTINUATION; return the block if it is the last one, else None. Raises Broken."""
+        """Add the payload of a CONTINUATION (`fragment`); return the block if the frame ends it (`whole`), else None.
+        Raises Broken.
+        """
         if not self.number:
             raise Broken(PROTOCOL_ERROR, "a CONTINUATION without a head before it")
         self._fragments.append(fragment)
