@@ -146,7 +146,8 @@ def _waits(lane: Mapping[str, Any]) -> str:
     """
     left = ", ".join(f"{rest:g} of {name}" for name, rest in (lane["left"] or {}).items())
     said = f"; answers said that {left} is left" if left else ""
-    return f"{lane['held_calls']} calls wait for what is left of the upstream's limits (ahead){said}"
+    calls = "1 call waits" if lane["held_calls"] == 1 else f"{lane['held_calls']} calls wait"
+    return f"{calls} for what is left of the upstream's limits (ahead){said}"
 
 
 def _sentence(lane: Mapping[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 from support.ports import free_port
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer
-from test_workers import ask_once, config
+from test_workers import ask_once, config, metrics, until
 
 LISTEN = "listen: 127.0.0.1:0\nadmin: {}\n"
 
@@ -32,6 +33,39 @@ async def test_what_holds_a_call_now(tmp_path: Path) -> None:
             assert said.startswith("calls are asked to wait for another ") and said.endswith(" s (a cooldown)")
             status, output, _ = await redrive(*asked)
             assert status == 0 and "What holds" not in output
+
+
+async def test_calls_that_wait_for_a_limit_that_answers_report(tmp_path: Path) -> None:
+    """In `explain --now`, and in `redrive top`, as held calls with what is left."""
+    used_up = answer(200, b"", "RateLimit-Limit: 10", "RateLimit-Remaining: 0", "RateLimit-Reset: 55")
+    async with (
+        Upstream(used_up) as upstream,
+        Redrive(tmp_path, config(upstream, "    pushback: {ahead: on, hold: 50s}\n")) as running,
+    ):
+        assert await ask_once(running) == 200
+        waits = [asyncio.create_task(ask_once(running)) for _ in range(2)]
+
+        async def are_held() -> bool:
+            return (await metrics(running))("redrive_held_calls", upstream="a", by="ahead") == 2
+
+        await until(are_held)
+        file = str(tmp_path / "redrive.yaml")
+        status, output, _ = await redrive("explain", "-c", file, "GET", "/a/x", "--admin", running.admin, "--json")
+        assert status == 0
+        assert json.loads(output)["now"] == [
+            "2 calls wait for what is left of the upstream's limits (ahead); answers said that 0 of ratelimit is left"
+        ]
+        status, output, _ = await redrive("top", "--admin", running.admin, "--json")
+        assert status == 0
+        (row,) = json.loads(output)["upstreams"]
+        assert (row["held_calls"], row["weather"][0]["held_by"]) == (2, "ahead")
+        assert row["weather"][0]["left"] == {"ratelimit": 0}
+        status, output, _ = await redrive("top", "--admin", running.admin)
+        assert status == 0 and "2 calls held" in output
+        assert (await metrics(running))("redrive_limit_remaining", upstream="a", limit="ratelimit") == 0
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def test_where_nothing_runs_the_command_says_so(tmp_path: Path) -> None:
