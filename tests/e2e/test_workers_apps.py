@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer
-from test_workers import LISTEN, config, metrics, until
+from test_workers import LISTEN, config, metrics, patient, until
 
 APPS = """
 apps:
@@ -125,3 +125,23 @@ async def test_in_a_full_waiting_room_calls_of_a_lower_priority_give_way(tmp_pat
         assert set(told) <= {("batch", True), ("batch", False), ("web", False)}
         assert all("outcome=overloaded" in why for _, status, why in over if status == 503)
         await calls.end()
+
+
+async def test_retry_tokens_of_apps_are_exact_over_four_workers(tmp_path: Path) -> None:
+    """Of a hundred tokens the batch spends half, since its calls are of low priority: ten retries. What its own part
+    did not have it took from those of the others, so that the web has 40 of its 66.7 left, and half of what is left of
+    the part of all others: eight retries.
+    """
+    top = APPS + patient(4) + "buckets: {low: {kind: quota, capacity: 100, retry_cost: 5}}\n"
+    more = "    strategy: patient\n    bucket: low\n    concurrency: off\n    outage: fail\n"
+    async with (
+        Upstream(answer(503)) as upstream,
+        Redrive(tmp_path, config(upstream, more, top), listen=LISTEN.format(4)) as running,
+    ):
+        for app, retries in (("batch", 10), ("web", 8)):
+            assert {status for _, status, _ in await asyncio.gather(*(ask(running, app) for _ in range(40)))} == {503}
+            counted = await metrics(running)
+            assert counted("redrive_retries_total", app=app) == retries
+            assert counted("redrive_calls_total", app=app, upstream="a") == 40
+        assert counted("redrive_bucket_level", bucket="low") == 100 - 18 * 5
+        assert len(upstream.requests) == 80 + 18
