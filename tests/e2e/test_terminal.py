@@ -21,7 +21,9 @@ async def test_on_a_terminal_the_log_is_for_people_and_follows_a_reload(tmp_path
     ours, theirs = os.openpty()
     terminal = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(terminal), os.fdopen(ours, "rb", 0))
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(terminal), os.fdopen(ours, "rb", 0, closefd=False)
+    )
 
     async def line(mark: str) -> str:
         while mark not in (read := (await terminal.readline()).decode().strip()):

@@ -151,6 +151,11 @@ class ForkedBeside:
 
 
 async def _read(pipe: BinaryIO) -> asyncio.StreamReader:
+    """A reader of the pipe, whose descriptor uvloop closes. It then closes the file object as well, and gives up the
+    interpreter's lock before that: a thread that opens a socket in between would lose it. So the object closes nothing.
+    """
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    with pipe:
+        handed_over = os.fdopen(os.dup(pipe.fileno()), "rb", closefd=False)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), handed_over)
     return reader
