@@ -165,6 +165,18 @@ def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, 
     return name
 
 
+def report_resent(upcoming: NextAttempt, flight: Flight, now: float) -> None:
+    """Report to the governor that an attempt is sent again at once, as its call's transparent retry. One without a
+    place was counted by a limit that began since it was sent. It is as new as its second sending now, so that the limit
+    would not take its end for that of an attempt from before.
+    """
+    governor = upcoming.scope.governor
+    if flight.traffic is not None and governor.holds(now) and flight not in governor:
+        lane = governor.lane(upcoming.endpoint_of(flight))
+        if lane.limit.is_on:
+            lane.free_place(flight, flight.since, now)
+
+
 def _fails_again(call: CallState, failure: Failure) -> bool:
     """Whether the attempt could not connect, and neither could an earlier attempt of the call."""
     if failure.fault is None or failure.fault.kind is not FaultKind.CONNECT_FAILURE:

@@ -565,7 +565,7 @@ class Governor:
         found = [self._find((endpoint, group)) for endpoint in self._traffics for group in groups]
         return [lane for lane in found if lane is not None]
 
-    def __contains__(self, waiter: Waiter) -> bool:
+    def __contains__(self, waiter: object) -> bool:
         return waiter in self._in
 
     def late_wait(self, caller: Caller, hold: float, now: float) -> float | None:

@@ -6,6 +6,7 @@ from proxy.retry.actions import Actions, Launch
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import classify_fault
 from proxy.retry.facts import Fault, Progress
+from proxy.retry.feedback import report_resent
 from proxy.retry.flows import SequentialFlow
 from proxy.retry.states import Flight
 
@@ -57,6 +58,7 @@ class TransparentRetry:
         call.note(flight, now, "transparent").record_fault(fault)
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(fault, classify_fault(call.policy.classify, call.request, fault))
+        report_resent(call.upcoming, flight, now)
         flight.since = now
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             call.ambiguous = True

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from playbook import Playbook, fault, reply, start
+
+from proxy.retry.actions import Deliver, Launch
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
-from proxy.retry.facts import Request
+from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
+from proxy.retry.policy import Backoff, Policy, Strategy
 
 
 class Waiting:
@@ -148,3 +153,16 @@ def test_a_limit_that_ends_while_another_endpoint_is_chosen_holds_nothing_any_mo
     governor.leave(waiter, 1.1)
     assert governor.wait_at(waiter, caller, "a:80", 100.0) == 0.0
     assert not governor.holds(100.0)
+
+
+def test_an_attempt_that_is_sent_again_after_a_limit_began_keeps_no_place_for_good() -> None:
+    policy = Policy("u", "", Strategy("standard", "standard", 3, Backoff(0.1, 20.0)), BucketRef(QuotaSpec()))
+    book = Playbook(policy)
+    lane = book.scope.governor.first
+    assert book >> start() << Launch(1)
+    lane.limit_elsewhere(2.0, float("inf"), 2.0, busy=False, holds=False, now=1.0)
+    book.scope.governor.allotted(lane, 1.0)
+    assert lane.in_use() == 1, "the attempt is one from before the limit"
+    assert book >> fault(1, "connect_failure", at=1.1) << Launch(1, fresh=True)
+    assert book >> reply(1, 200, at=1.2) << Deliver(1, Outcome.SUCCESS)
+    assert lane.in_use() == 0
