@@ -472,8 +472,9 @@ class Recorder(Driver):
     def enter(
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, others: OtherUpstreams | None = None
     ) -> None:
-        """Begin the call of the app's request. `others` are the upstreams that may take the call over; without them
-        none does.
+        """Begin the call of the app's request. `scope`: what the call shares with others, such as its bucket; `env`:
+        the random source and the observers of the run. `others` are the upstreams that may take the call over; without
+        them none does.
         """
         self.starts: list[float] = []
         self.levels: list[float | None] = []

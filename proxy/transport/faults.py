@@ -134,7 +134,9 @@ def malformed(detail: str) -> Fault:
 
 
 def attempt_timeout(within: float | None = None) -> Fault:
-    """The fault of an attempt without a final head within `timeouts.attempt`, which is `within` seconds."""
+    """The fault of an attempt without a final head within `timeouts.attempt`, which is `within` seconds (None: not to
+    be named).
+    """
     detail = f"no answer within {_time(within)}timeouts.attempt{_closed(within)}"
     progress, error = Progress.UNKNOWN, "http_response_timeout"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error=error, by_attempt=True)
@@ -142,7 +144,7 @@ def attempt_timeout(within: float | None = None) -> Fault:
 
 def first_byte_timeout(within: float | None = None, *, answered: bool) -> Fault:
     """The fault of an attempt without a byte of a body that counts within `timeouts.first_byte`, which is `within`
-    seconds. `answered`: the head had arrived.
+    seconds (None: not known). `answered`: the head had arrived.
     """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
     detail = f"no {'event' if answered else 'answer'} within {_time(within)}timeouts.first_byte{_closed(within)}"
@@ -150,8 +152,8 @@ def first_byte_timeout(within: float | None = None, *, answered: bool) -> Fault:
 
 
 def idle_timeout(within: float | None = None, *, answered: bool) -> Fault:
-    """The fault of an attempt on which nothing moved for longer than `timeouts.idle`, which is `within` seconds.
-    `answered`: the head had arrived.
+    """The fault of an attempt on which nothing moved for longer than `timeouts.idle`, which is `within` seconds (None:
+    not known). `answered`: the head had arrived.
     """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
     error = "connection_read_timeout" if answered else "http_response_timeout"

@@ -164,7 +164,9 @@ class RedisFactory(Factory):
             )
 
     def governor(self, upstream: str, value: str) -> Governor:
-        """The governor of this scope. If the fleet has a cooldown in force for it, that holds calls from the start."""
+        """The governor of this scope. If the fleet has a cooldown in force for the scope, a new governor holds calls by
+        it from the start.
+        """
         governor = self.inner.governor(upstream, value)
         if upstream in self.upstreams:
             place = _place_of(upstream, value)
