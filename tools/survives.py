@@ -251,7 +251,7 @@ connection or stream is broken off, so that half an answer never passes for a wh
 - **The first 64 KiB** of an answer are [kept until it is whole](../reference/whole-answers.md), for at most
   `answers.wait` of silence, or `answers.pause` if it names no length. What breaks later has begun to go to the app.
 - **A download** goes on where it broke under [`resume`](../reference/resume.md), if its `ETag` is strong. The
-  tests break downloads of curl, wget, requests, boto3, pip and apt: these get the same bytes, or an error.
+  tests break downloads of curl, wget, requests, boto3, pip, apt and git LFS: these get the same bytes, or an error.
 - **A model's stream** is asked for again until something that counts has come ([streams](streams.md)). Here it has
   `streams: {unfinished: event}` and `timeouts.first_byte`. A stream of events is never kept.
 
