@@ -24,13 +24,13 @@ HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "
 
 
 class LaneWeather(NamedTuple):
-    """The weather of one lane: of the calls that one group of callers sends to one endpoint. It names the lane as
-    `WeatherChanged` does: `upstream`, `scope` (the scope value), `endpoint` ("" for the upstream as a whole) and
-    `group` (the callers). `held`: the number of calls that are held, and `by` the cause: a key of HOLDS, "" for none.
-    `limit`: how many attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that
-    is not limited; `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of
-    all workers. `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock),
-    infinity for none. `left`: what is left of the upstream's own limits, by name, as answers said (`pushback.ahead`).
+    """The weather of one lane: of the calls that one group of callers sends to one endpoint. The lane is named by
+    `upstream`, `scope` (the scope value), `endpoint` ("" for the upstream as a whole) and `group` (the callers).
+    `held`: the number of calls that are held, and `by` the cause: a key of HOLDS, "" for none. `limit`: how many
+    attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that is not limited;
+    `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of all workers.
+    `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock), infinity for
+    none. `left`: what is left of the upstream's own limits, by name, as answers said (`pushback.ahead`).
     """
 
     upstream: str

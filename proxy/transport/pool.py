@@ -121,7 +121,8 @@ class Pool(Keeper):
         self, endpoint: Endpoint, target: Target, named: bool, strict: bool, http2: bool = False, either: bool = False
     ) -> Origin:
         """The origin of an endpoint of this target, the same object for the same definition. `named`: the configuration
-        names the endpoint, and not the request; the other parameters are those of `destination`.
+        names the endpoint, and not the request; `strict`: loopback addresses are denied; `http2`: the endpoint is
+        reached by HTTP/2; `either`: or by HTTP/1.1, if TLS selects that.
         """
         named = named and (endpoint.unix is not None or names_address(endpoint.host))
         way = Way(*target.reach, named, strict, http2, either and endpoint.scheme == "https")
@@ -257,7 +258,8 @@ class Pool(Keeper):
     ) -> UpstreamStream | None:
         """Open a stream on a connection that calls share; None if the upstream's TLS has selected HTTP/1.1 instead. One
         connection is dialled at a time, for at most `within` seconds; if the dial fails, so do all calls that wait for
-        it, except for those that get a stream on another connection. `not_on` and `idempotent` are as for `lease`.
+        it, except for those that get a stream on another connection. `not_on`: shared connections that are used only if
+        there is no other; `idempotent`: whether the request may be repeated.
         """
         turn = object()
         lease = partial(self.lease, origin, idempotent=idempotent, not_on=not_on)

@@ -42,7 +42,8 @@ def break_off(transport: asyncio.Transport, wire: asyncio.Transport) -> None:
 
 def reset(transport: asyncio.Transport, wire: asyncio.Transport) -> None:
     """Close with a RST at once: written bytes that were not sent yet are thrown away. Not to be called after
-    `connection_lost`. `wire`: the transport that has the socket (see `break_off`).
+    `connection_lost`. `wire`: the transport that has the socket: `transport` itself, or the one that carries its
+    TLS.
     """
     wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()
@@ -64,7 +65,7 @@ def _look(transport: asyncio.Transport, wire: asyncio.Transport, *, left: int, e
 
 def _unsent(transport: asyncio.Transport, wire: asyncio.Transport) -> int:
     """The bytes that the peer's kernel has not acknowledged: in our own buffers, and in the kernel's. `wire`: the
-    transport that has the socket (see `break_off`).
+    transport that has the socket: `transport` itself, or the one that carries its TLS.
     """
     size = wire.get_write_buffer_size()
     if transport is not wire:

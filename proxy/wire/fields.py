@@ -77,7 +77,9 @@ class FieldBlock:
         return raw[at : raw.find(b"\r", at)].strip(b" \t")
 
     def values(self, mark: bytes) -> list[bytes]:
-        """Return every value, stripped, of the field whose line begins with `mark` (see `needle`)."""
+        """Return every value, stripped, of the field whose line begins with `mark`: a line feed, the lower-case name
+        and a colon.
+        """
         raw, lowered = self.text(), self.lowered
         found: list[bytes] = []
         at = lowered.find(mark)

@@ -43,7 +43,9 @@ def demo(seconds: float | None, as_json: bool) -> int:
 
 
 async def _until_ended(seconds: float | None, as_json: bool) -> None:
-    """Run the demo to its end, or to a signal. `seconds` and `as_json` are those of `demo`."""
+    """Run the demo to its end, or to a signal. `seconds`: how long one round of weather takes and the demo lasts, None
+    for until Ctrl-C; `as_json`: print figures instead of a picture.
+    """
     loop = asyncio.get_running_loop()
     running = loop.create_task(_demo(seconds, as_json))
     ended = False

@@ -24,7 +24,7 @@ _FIELDS = (
 
 
 def explain_kept(settings: Settings, kept: Kept) -> dict[str, Any]:
-    """The data of `Explanation.as_data`, for a call as `/requests` has it."""
+    """The explanation, as data for JSON, of the recorded call `kept`, an entry of `/requests`."""
     try:
         call = kept_call(settings, kept)
     except ValueError as error:

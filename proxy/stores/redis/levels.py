@@ -1,8 +1,8 @@
 """Throttles and budgets in Redis, which decide by the last known level and their own unsent changes.
 
-A decision rests on a level that was reported within the last 100 ms; without one it asks first. If Redis is out, each
-bucket continues by itself: a throttle from the last known level, a budget on the calls and retries of its own process,
-which it counts all the time.
+A decision rests on a level that was reported within the last 100 ms; without one the bucket asks Redis first. If Redis
+is out, each bucket continues by itself: a throttle from the last known level, a budget on the calls and retries of its
+own process, which it counts all the time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Level(RedisBucket, Bucket):
 
 
 class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` may also answer ASK
-    """A throttle of the fleet. Redis keeps thousandths of tokens, as `ThrottleBucket` does."""
+    """A throttle of the fleet. Redis keeps its level in thousandths of tokens, as grpc-core does."""
 
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
         ThrottleBucket.__init__(self, spec)

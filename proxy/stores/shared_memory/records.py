@@ -344,8 +344,9 @@ class Record:
         return True
 
     def _find(self, answer: int) -> None:
-        """Wait for the lock, after the attempt to take it gave this `answer` (see `Mutex.wait`). If the record's stamp
-        has changed (its place was given to another key, or it counted as not used lately), look the record up again.
+        """Wait for the lock, after the attempt to take it gave this `answer` (0: this process has it already). If the
+        record's stamp has changed (its place was given to another key, or it counted as not used lately), look the
+        record up again.
         """
         while True:
             if answer:

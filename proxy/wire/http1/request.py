@@ -103,7 +103,7 @@ class RequestHead(Head):
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
         """Return the head `raw` with this method and target. Of its lines, those that the proxy acts on are equal to
-        those of `like`, a `common` head, so what they mean is taken from there.
+        those of `like`, a `common` head, so what these lines mean is taken from `like`.
         """
         self = RequestHead.__new__(RequestHead)
         self.raw = raw

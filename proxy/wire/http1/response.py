@@ -85,7 +85,7 @@ class ResponseHead(Head):
     @classmethod
     def alike(cls, like: ResponseHead, raw: bytes) -> ResponseHead:
         """Return the head `raw`. Its status line, and those of its lines that the proxy acts on, are equal to those of
-        `like`, a `common` head, so what they mean is taken from there.
+        `like`, a `common` head, so what these lines mean is taken from `like`.
         """
         self = ResponseHead.__new__(ResponseHead)
         self.raw = raw

@@ -316,7 +316,9 @@ class Request2(RequestHead):
         drop: frozenset[bytes] = NO_NAMES,
         add: bytes = b"",
     ) -> bytes:
-        """Render the head to send on HTTP/1.1 (see `RequestHead.render`). Raises Refused if HTTP/1 can't express it."""
+        """Render the head to send on HTTP/1.1: with this `target` and `host` (None: those that came), without the
+        fields named in `drop`, and with the lines `add` at the end. Raises Refused if HTTP/1 can't express it.
+        """
         text = self._text
         if text is None:
             raw = self.text()
@@ -494,8 +496,8 @@ class Response2(ResponseHead):
         return _get_all(self.fields, name)
 
     def render(self, *, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-        """Render the head to forward on HTTP/1.1 (see `ResponseHead.render`). Raises BadAnswer if HTTP/1 can't express
-        it.
+        """Render the head to forward on HTTP/1.1: without the fields named in `drop`, and with the lines `add` at the
+        end. Raises BadAnswer if HTTP/1 can't express it.
         """
         text = self._text
         if text is None:
@@ -507,7 +509,9 @@ class Response2(ResponseHead):
         return text.render(drop=drop, add=add)
 
     def block(self, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-        """Encode the head to forward as HPACK: fields as they were encoded, then `add`, lines with their CRLF."""
+        """Encode the head to forward as HPACK: fields as they were encoded, then `add`, lines with their CRLF; without
+        the fields named in `drop`.
+        """
         if not drop or drop <= ANSWER_CUT:
             block = self._wired
             if block is None:
@@ -562,7 +566,10 @@ def request_block(
     drop: frozenset[bytes] = NO_NAMES,
     add: bytes = b"",
 ) -> bytes:
-    """Encode a request's head as HPACK, on whichever protocol it came. See `Request2.block`."""
+    """Encode a request's head as HPACK, on whichever protocol it came. `scheme`: what the endpoint speaks; `authority`
+    and `target` are sent in place of those that came (None: as they came), the fields named in `drop` are left out, and
+    the lines `add` come last.
+    """
     if isinstance(head, Request2):
         return head.block(scheme, authority, target, drop, add)
     text = head.render(target=target, host=authority, drop=drop, add=add)
@@ -580,7 +587,9 @@ def request_block(
 
 
 def answer_block(head: ResponseHead, drop: frozenset[bytes] = NO_NAMES, add: bytes = b"") -> bytes:
-    """Encode an answer's head as HPACK, on whichever protocol it came. See `Response2.block`."""
+    """Encode an answer's head as HPACK, on whichever protocol it came. The fields named in `drop` are left out, and the
+    lines `add` come last.
+    """
     if isinstance(head, Response2):
         return head.block(drop, add)
     _, _, fields = head.render(drop=drop, add=add).partition(b"\r\n")

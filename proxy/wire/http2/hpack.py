@@ -45,7 +45,8 @@ class TooMuch(Exception):  # noqa: N818 - named by what happened
 
 class Name:
     """The beginning of a field's encoding, up to its value. `wire`: the bytes to forward. `kept`: fields with this
-    beginning may be cached, because it does not mark them as never indexed. `fault` and `steers`: see `Field`.
+    beginning may be cached, because it does not mark them as never indexed. `fault`: what is wrong with the name, ""
+    for nothing; `steers`: whether fields of this name need a closer look.
     """
 
     __slots__ = ("fault", "kept", "name", "steers", "wire")
