@@ -14,8 +14,6 @@ from proxy.retry.whole_answers import length_of
 
 #: Methods whose answers are kept without further conditions.
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Methods that change something, and are idempotent without a key.
-_REPEATED_BY_METHOD = frozenset({"PUT", "DELETE"})
 #: Media types of bodies that are read while they come.
 _STREAMING = frozenset(
     {
@@ -37,7 +35,7 @@ def may_break(policy: Policy, request: Request) -> bool:
     attempt may be what makes the condition fail.
     """
     fields, rules = request.fields, policy.classify
-    if fields.get_all("if-match") or fields.get_all("if-unmodified-since") or "*" in fields.get_all("if-none-match"):
+    if _is_conditional_write(request):
         return False
     verdict = classify_fault(rules, request, _BROKEN)
     if not verdict.cls.retryable:
@@ -47,14 +45,24 @@ def may_break(policy: Policy, request: Request) -> bool:
     return request.method in broken_answers_of(rules, request, _BROKEN, verdict)
 
 
+def _is_conditional_write(request: Request) -> bool:
+    """Whether the request names a condition of the resource's state that carrying the request out may change."""
+    fields = request.fields
+    if fields.get_all("if-match") or fields.get_all("if-unmodified-since"):
+        return True
+    return "*" in fields.get_all("if-none-match")
+
+
 def may_follow_head(policy: Policy, request: Request) -> bool:
     """Whether a request may be repeated although the head of a success has come for it, which then broke or fell
-    silent: its first attempt was carried out. A PUT or DELETE that is idempotent by its method alone may not: the
-    second may say something else (a 404), or undo what others wrote meanwhile. It may under `unsafe_methods: always`,
-    with a key of the app's own, and where the provider's own client repeats it then.
+    silent: its first attempt was carried out. A DELETE, or a PUT under a condition, that is idempotent by its method
+    alone may not: the second attempt would be answered 404 or 412, and the app would be told of a failure. Either may
+    under `unsafe_methods: always`, with a key of the app's own, and where the provider's own client repeats it then.
     """
-    rules = policy.classify
-    if request.method not in _REPEATED_BY_METHOD or rules.unsafe_methods == "always":
+    method, rules = request.method, policy.classify
+    if method != "DELETE" and not (method == "PUT" and _is_conditional_write(request)):
+        return True
+    if rules.unsafe_methods == "always":
         return True
     return bool(forwarded(request.fields, rules.key_header)) or may_break(policy, request)
 

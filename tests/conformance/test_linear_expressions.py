@@ -18,6 +18,7 @@ import pytest
 from support.expressions import Matcher, growth
 
 import proxy
+from proxy.config.policy_schema import IDEMPOTENCY_KEY, TIMEOUTS
 from proxy.retry import globs, http_date, rules
 from proxy.wire import field_names as names
 
@@ -31,6 +32,10 @@ USED = re.compile(rf"\bre\s*\.\s*(?:{'|'.join(sorted(FUNCTIONS))})\b")
 
 #: Expressions that are made at run time, by the function that makes them: some, and whether they are searched for.
 MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
+    "proxy.config.schema_language._meant_by": (
+        [re.compile(form) for form, _ in (*TIMEOUTS.short, *IDEMPOTENCY_KEY.short, ("https?://.*", "url"))],
+        False,
+    ),
     "proxy.retry.globs.host_glob": ([globs.host_glob("*a*a*.*-*")], False),
     "proxy.retry.globs.path_glob": ([globs.path_glob("/**/a/*a*b/**/b"), globs.path_glob("**a*b**c*")], False),
     "proxy.retry.rules._glob": ([re.compile(translate("*a*b?*[ab]*c"))], False),

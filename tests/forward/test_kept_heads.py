@@ -1,7 +1,8 @@
 """Calls whose success has begun, with its head kept back (`timeouts.first_byte`, a look into it), when it fails.
 
-A success's head says that the request was carried out. So a PUT or DELETE is not made again then, though both are
-idempotent: a second DELETE would say 404, and a PUT could undo what others wrote meanwhile.
+A success's head says that the request was carried out. So a DELETE, or a PUT under a condition, is not made again then,
+though both are idempotent: the second would be answered 404 or 412. Any other PUT stays retryable (contract,
+section 13).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ KEPT: dict[str, tuple[dict[str, Any], Played, int]] = {
         502,
     ),
 }
-#: A provider's client that reads the answers to its PUTs whole, and repeats them where they break.
-OWN = Repeats("its client", faults=frozenset(FaultKind), whole_answers=frozenset({"PUT"}))
+#: A provider's client that reads the answers to its DELETEs whole, and repeats them where they break.
+OWN = Repeats("its client", faults=frozenset(FaultKind), whole_answers=frozenset({"DELETE"}))
 upstreams = pytest.mark.parametrize("spoken", [1, 2])
 kept = pytest.mark.parametrize("name", KEPT)
 
@@ -62,9 +63,19 @@ async def played(
 
 @upstreams
 @kept
-@pytest.mark.parametrize("method", ["PUT", "DELETE"])
-async def test_a_put_or_delete_is_not_made_again(spoken: Protocol, name: str, method: str) -> None:
-    reply, sent, call = await played(spoken, name, method)
+@pytest.mark.parametrize(
+    ("method", "fields"),
+    [
+        ("DELETE", ()),
+        ("PUT", ('If-Match: "a"',)),
+        ("PUT", ("If-None-Match: *",)),
+        ("PUT", ("If-Unmodified-Since: Sat, 29 Oct 1994 19:43:31 GMT",)),
+    ],
+)
+async def test_a_delete_or_a_put_under_a_condition_is_not_made_again(
+    spoken: Protocol, name: str, method: str, fields: tuple[str, ...]
+) -> None:
+    reply, sent, call = await played(spoken, name, method, *fields)
     assert (reply.status, sent, call["outcome"]) == (KEPT[name][2], 1, Outcome.NOT_RETRYABLE)
     assert call["history"][0].why == f"{method} was carried out: the head of its answer had come"
     assert reply.one("x-should-retry") is None
@@ -76,11 +87,16 @@ async def test_a_put_or_delete_is_not_made_again(spoken: Protocol, name: str, me
     ("method", "fields", "changes"),
     [
         ("GET", (), {}),
-        ("PUT", ("Idempotency-Key: k1",), {}),
+        ("PUT", (), {}),
+        ("PUT", ('If-Match: "a"', "Idempotency-Key: k1"), {}),
         ("DELETE", (), {"unsafe_methods": "always"}),
-        ("PUT", (), {"dialects": (Dialect("own", repeats=OWN),), "own_dialects": True, "unsafe_methods": "provider"}),
+        (
+            "DELETE",
+            (),
+            {"dialects": (Dialect("own", repeats=OWN),), "own_dialects": True, "unsafe_methods": "provider"},
+        ),
     ],
-    ids=["GET", "with a key", "unsafe_methods always", "as its client does"],
+    ids=["GET", "PUT", "with a key", "unsafe_methods always", "as its client does"],
 )
 async def test_what_may_be_repeated_is(
     spoken: Protocol, name: str, method: str, fields: tuple[str, ...], changes: dict[str, Any]
