@@ -107,7 +107,9 @@ class LiveBoard:
         timeline.end()
 
     async def look(self) -> None:
-        """Update the rows of the board, unless that was done less than `wait` seconds ago."""
+        """Update the rows of the board, unless that was done less than `wait` seconds ago (the longer the last update
+        took, the longer that is).
+        """
         async with self._looking:
             began = self._clock()
             if began - self._looked < self.wait * 0.9:

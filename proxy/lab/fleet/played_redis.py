@@ -36,8 +36,8 @@ class PlayedRedis:
         self._cut: list[Callable[[], None]] = []
 
     def connect(self, holder: str, called: Callable[[str], None], cut: Callable[[], None]) -> None:
-        """Connect a sidecar; the first is number 0. `called` is given the key of a rate that the holder is to report
-        on, and `cut` is called when the connection ends.
+        """Connect a sidecar, which the scripts know by the name `holder`; the first to connect is number 0. `called` is
+        given the key of a rate that the sidecar is to report on, and `cut` is called when the connection ends.
         """
         self._called[holder] = called
         self._cut.append(cut)

@@ -31,7 +31,7 @@ from proxy.retry.facts import GRPC_STATUS_NAMES
 
 
 def as_json(results: Sequence[TestResult]) -> str:
-    """The contract's array: an object for every call, times in seconds."""
+    """The results as the JSON array that the contract describes: an object for every call, times in seconds."""
     rows = [
         {
             "name": result.test.name,

@@ -96,8 +96,8 @@ class ChunkedBody:
         return self._left + 2 if self._state == _DATA else self._left if self._state == _CRLF else 0
 
     def pass_on(self, data: bytes) -> tuple[bytes, int, bool, bytes]:
-        """Return the chunks in `data` to forward as they came, the bytes of payload in them, whether the body is whole,
-        and the bytes after it. Raises BadBody.
+        """Return the chunks in `data` to forward as they came, the number of bytes of payload in them, whether the body
+        is whole, and the bytes after it. Raises BadBody.
 
         Extensions are left out; the last chunk and the trailers are left to `end_chunked`, once they are whole. A chunk
         that `feed` has begun to read goes on as a chunk of its own. After the first call, `feed` is of no use.
