@@ -249,7 +249,9 @@ class Offer:
             sock.close()
 
     async def _give(self, peer: _Peer) -> str:
-        """Send the listeners to the successor `peer`, which asks for them; return the successor's release."""
+        """Send the listeners to the successor `peer`, which asks for them; return the version of redrive that the
+        successor is.
+        """
         asked = await asyncio.to_thread(peer.hear)
         if asked["take_over"] != _CONVERSATION:
             peer.say({"refused": f"redrive {__version__} does not know this way to take over"})

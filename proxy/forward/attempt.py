@@ -86,8 +86,9 @@ class AttemptOwner:
         """Take more bytes of the answer that is being delivered to the app."""
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Take more bytes of the answer that is being delivered to the app, in chunks as they came, `size` bytes with
-        their framing. `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
+        """Take more of the answer that is being delivered to the app: `chunks`, with the framing that they came in.
+        `size`: the bytes in them without the framing. `owed`: the bytes that are missing of the last chunk, 0 if it is
+        whole.
         """
 
     def answer_ended(self, attempt: Attempt) -> None:
@@ -267,8 +268,8 @@ class Attempt(Listener):
             self.stream.pause()
 
     def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of the delivered answer, in chunks as they came, `size` bytes with their framing. `owed`: the
-        bytes that are missing of the last chunk, 0 if it is whole.
+        """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
+        `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
         """
         try:
             if size:

@@ -450,8 +450,8 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of the delivered answer, in chunks as they came, `size` bytes with their framing. `owed`: the
-        bytes that are missing of the last chunk, 0 if it is whole.
+        """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
+        `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
         """
         self.delivery.forward_chunks(attempt, chunks, size, owed)
 

@@ -61,7 +61,9 @@ class Naming:
         self.fields = fields
 
     def is_same(self, head: RequestHead) -> bool:
-        """Whether a request with this head has the same values in these fields, so that its app is the same."""
+        """Whether a request with this head has these values in the fields that name its app, so that its app is the
+        same.
+        """
         return all(tuple(head.get_all(name)) == values for name, values in self.fields)
 
 

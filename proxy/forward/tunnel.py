@@ -251,8 +251,9 @@ class AutoTunnel(Exchange):
             self._timer = self.context.loop.call_later(MOMENT, self._ring_for_more)
 
     def _ring_for_more(self) -> None:
-        """End the wait for the app's first bytes: a tunnel that got only a part of a line is blind; a tunnel without
-        any bytes whose CONNECT was answered at once is dialled.
+        """End the wait for the app's first bytes, which say whether it speaks TLS. If only a part of a line came, the
+        tunnel's bytes are passed on unread. If no byte came, and the app has its answer to the CONNECT already, the
+        upstream is connected to now, since it may be the one that speaks first.
         """
         self._timer = None
         if self._said:

@@ -22,7 +22,9 @@ _INTERVAL = 60.0
 
 
 def metric_sender(environ: Mapping[str, str], began: float, notify: Callable[..., None]) -> MetricSender | None:
-    """The sender of metrics of a process that `began` at this time (seconds since 1970); None if none is asked for."""
+    """The sender of metrics of a process that `began` at this time (seconds since 1970); None if the environment asks
+    for none. `notify` is called with what goes wrong, for the log.
+    """
     if not _is_wanted(environ, "METRICS", otherwise="otlp"):
         return None
     trouble = _reporter(notify)

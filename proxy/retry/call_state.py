@@ -72,7 +72,7 @@ class CallState:
 
     @property
     def sent_by(self) -> str:
-        """The protocol of the attempt whose answer was delivered, if it is the call's only one; else ""."""
+        """The protocol of the delivered answer's attempt, if the call made no other attempt; else ""."""
         return self.delivered.protocol if self.delivered is not None and self.attempts == 1 else ""
 
     @property

@@ -128,7 +128,7 @@ class BodyWait:
             self.kept.budget = budget
 
     def give_up(self) -> None:
-        """Keep the answer no longer, though it is not whole."""
+        """Stop keeping the answer, though it is not whole, so that it goes on to the app as it comes."""
         if self.kept is not None:
             self.kept.release()
             self.kept = None

@@ -101,7 +101,9 @@ class _Refill:
         self._used = self._whole_in = 0.0  # of the report that others are compared with
 
     def learn(self, said: ReportedLimit) -> None:
-        """Learn from the report `said`, which does not name a window."""
+        """Learn how fast the limit refills, in units a second, from the report `said`, which does not say how long its
+        window lasts. Only two reports that agree set `rate`.
+        """
         if said.limit is None or said.remaining >= said.limit:
             return
         used, whole_in = said.limit - said.remaining, said.reset

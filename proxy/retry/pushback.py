@@ -206,7 +206,7 @@ class _PushbackReader:
 
     def rate_limit(self) -> Iterator[tuple[str, float]]:
         """The delays in the IETF's RateLimit fields, of each generation of its drafts, for quotas of which nothing
-        remains.
+        remains: each as the field's name and the seconds.
         """
         for value in self.values("ratelimit"):
             for delay in _quotas_used_up(value):

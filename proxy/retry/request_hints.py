@@ -77,8 +77,8 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
 
 
 def _hedges_at_once(strategy: Strategy) -> bool:
-    """Whether a call that is hedged by this strategy needs more from its start than a time for the first hedge: hedges
-    without a delay, or the times and the counts of other calls.
+    """Whether a call under this hedging strategy can't be sent first and hedged later: because hedges have no delay,
+    because the delay follows a percentile of other calls' times, or because other calls' hedges count (`extra`).
     """
     if strategy.hedging_delay is None:
         return False

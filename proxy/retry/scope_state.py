@@ -162,7 +162,9 @@ class ScopeState:
         return marked
 
     def shadow_is_full(self, now: float) -> bool:
-        """Whether the shadow bucket is at its initial level, or was never made."""
+        """Whether the shadow bucket (the one that `mode: observe` pays from in place of the real one) is at the level
+        that it began with, or was never made.
+        """
         if self._shadow is None:
             return True
         return self._shadow.level(now) == make_app_bucket(self._shadow.spec, now=now).level(now)

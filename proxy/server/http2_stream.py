@@ -95,7 +95,7 @@ class Http2AppStream(Stream):
 
     @property
     def place(self) -> Exposure:
-        """The exposure of the connection's listener."""
+        """How far the connection's listener can be reached, and the app that it names, if it names one."""
         return self._home.place
 
     @property

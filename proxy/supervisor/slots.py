@@ -344,7 +344,9 @@ class Slots:
             await adopter.leave(slot.sockets)
 
     def forget(self, worker: WorkerProcess) -> None:
-        """Note that a worker accepts on the sockets of no other slot any more, because it has ended or hangs."""
+        """Note that a worker, which accepted for slots without a worker of their own as well, has ended or hangs: those
+        slots have nobody who accepts on their sockets.
+        """
         for slot in self.every:
             if slot.adopter is worker:
                 slot.adopter = None

@@ -43,7 +43,7 @@ class Listener:
         """Take more of the body."""
 
     def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
-        """Take more of a chunked body as it came, `size` bytes of it with their framing, after `pass_chunks_on`.
+        """Take more of a chunked body as it came, after `pass_chunks_on`. `size`: its bytes without the framing.
         `owed`: the bytes that are missing of the last chunk, its CRLF among them; 0 if it is whole. Below 0: it is
         whole, and `on_end` is called next.
         """

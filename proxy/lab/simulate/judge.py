@@ -1,7 +1,7 @@
-"""The judge of redrive's own defaults: the rules of the contract, section 9, with the figures that they were held to.
+"""The judge of redrive's own defaults: six rules for how well a scenario's calls have to fare (contract, section 9).
 
 Four results of one scenario are compared: the defaults, no retries (`none`), the defaults with `concurrency: off` and
-`outage: fail` (`bare`), and what was possible.
+`outage: fail` (`bare`), and what the best scheduler would serve, which knows what the upstream takes (`possible`).
 """
 
 from __future__ import annotations

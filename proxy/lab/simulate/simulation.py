@@ -296,7 +296,7 @@ class _Run:
             self.clock.at(at, BEGIN, self._visit)
 
     def _visit(self) -> None:
-        """Let a request of another client come."""
+        """Let one request of a neighbour, a client without redrive, come to the upstream and take capacity there."""
         self.world.neighbour(self.clock.now)
         self._await_visit()
 

@@ -21,8 +21,8 @@ __all__ = ["shown", "tried"]
 
 
 def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
-    """The part of an upstream's policy that may be changed in a draft, as the file has it; None if the file has no such
-    upstream.
+    """The part of an upstream's policy that may be changed in a draft (a policy that is tried out and not in force), as
+    the configuration file at the path `file` has it; None if there is no file, or no such upstream in it.
     """
     written = None if file is None else find_written(file, upstream)
     if written is None:

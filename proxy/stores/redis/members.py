@@ -43,7 +43,7 @@ class RedisMembers(RedisBucket):
         return max((number for _, number in self._counts), default=1)
 
     def share(self, now: float) -> Share:
-        """The share of this process in an outage that begins now."""
+        """The part of a fleet's buckets that this process may spend if Redis becomes unreachable now."""
         if not self._is_told or now - self.heard_at > self.store.dead:
             return NONE
         return Share(self.count(now), self._rank)

@@ -120,8 +120,9 @@ class RingCount(SlidingCount):
             self._write(place, first, last, count - 1)
 
     def _place_of(self, header: _Header, at: float | None) -> int | None:
-        """The place of the slice in which an event at the instant `at` was counted; `header.tail` stands for the slice
-        that is still open. None if that slice has left the window.
+        """The index of the slice in which an event at the instant `at` was counted, or of the last slice with an event
+        if `at` is None. Returns `header.tail` for the slice that is still open, and None if the slice has left the
+        window.
         """
         if at is None:
             if header.count:
