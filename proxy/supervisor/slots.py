@@ -345,7 +345,7 @@ class Slots:
 
     def forget(self, worker: WorkerProcess) -> None:
         """Note that a worker, which accepted for slots without a worker of their own as well, has ended or hangs: those
-        slots have nobody who accepts on their sockets.
+        slots have no process that accepts on their sockets.
         """
         for slot in self.every:
             if slot.adopter is worker:
