@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +14,7 @@ import pytest
 import redis.asyncio
 from support.ports import free_port
 from support.process import Redrive
-from support.redis_server import FOUND, RedisServer, needs_redis
+from support.redis_server import RedisServer, needs_redis
 from support.scripted import Turn, Upstream, answer
 
 pytestmark = needs_redis
@@ -31,15 +31,6 @@ upstreams:
     strategy: {{kind: standard, backoff: {{base: 1ms, max: 1ms}}}}
     {more}
 """
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    if FOUND is None:
-        pytest.skip("no redis-server and no valkey-server on PATH")
-    found = RedisServer()
-    yield found
-    found.close()
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,6 @@ upstreams:
   u: {{url: "{upstream}"}}
 {more}
 """
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    if FOUND is None:
-        pytest.skip("no redis-server and no valkey-server on PATH")
-    found = RedisServer()
-    yield found
-    found.close()
 
 
 @contextlib.asynccontextmanager

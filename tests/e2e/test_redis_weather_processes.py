@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from support.capacity import CapacityServer
 from support.process import Redrive
-from support.redis_server import FOUND, RedisServer, needs_redis
+from support.redis_server import RedisServer, needs_redis
 
 pytestmark = needs_redis
 
@@ -31,15 +31,6 @@ upstreams:
     pushback: {{hold: 60s}}
     {more}
 """
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    if FOUND is None:
-        pytest.skip("no redis-server and no valkey-server on PATH")
-    found = RedisServer()
-    yield found
-    found.close()
 
 
 class Fleet:

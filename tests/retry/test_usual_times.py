@@ -64,13 +64,14 @@ def test_a_route_that_is_new_is_expected_to_take_as_long_as_others_did_at_first(
     assert usual.last("r GET /new/orders") == float("-inf"), "nothing says that the route answers"
 
 
-def test_few_routes_say_nothing_about_another() -> None:
+@pytest.mark.parametrize("twentieth", ["r GET /19", "r POST /a"])
+def test_few_routes_say_nothing_about_another(twentieth: str) -> None:
     usual = UsualTimes()
     for number in range(19):
         usual.learn(f"r GET /{number}", 0.05, 0.0)
     assert usual.of("r GET /new") == 0.0
-    usual.learn("r GET /19", 0.05, 0.0)
-    assert usual.of("r GET /new") == pytest.approx(0.05)
+    usual.learn(twentieth, 0.05, 0.0)
+    assert usual.of("r GET /new") == pytest.approx(0.05), "twenty of any method"
 
 
 def test_what_a_route_took_itself_counts_more_than_what_others_did() -> None:
@@ -79,12 +80,3 @@ def test_what_a_route_took_itself_counts_more_than_what_others_did() -> None:
         usual.learn(f"r GET /{number}", 0.05, 0.0)
     usual.learn("r GET /report", 8.0, 0.0)
     assert usual.of("r GET /report") == 8.0
-
-
-def test_a_few_routes_say_nothing_of_a_new_one() -> None:
-    usual = UsualTimes()
-    for number in range(19):
-        usual.learn(f"r GET /{number}", 0.05, 0.0)
-    assert usual.of("r GET /new") == 0.0
-    usual.learn("r POST /a", 0.05, 0.0)
-    assert usual.of("r GET /new") == pytest.approx(0.05), "twenty of any method"

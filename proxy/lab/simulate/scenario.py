@@ -6,7 +6,7 @@ all mistakes are reported at once with their lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from proxy.config import addresses
@@ -285,17 +285,20 @@ def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tup
     """The routes of a scenario, whose requests have this method and this latency (seconds) unless they say otherwise.
     Those without a share have what the others leave.
     """
-    left = 1.0 - sum(each.get("share", 0.0) for each in found)
-    without = sum("share" not in each for each in found)
+    rest = _rest(found)
     return tuple(
         ScenarioRoute(
-            each.get("method", method),
-            each["path"],
-            each["share"] if "share" in each else max(0.0, left) / without,
-            each.get("latency", latency) / latency,
+            each.get("method", method), each["path"], each.get("share", rest), each.get("latency", latency) / latency
         )
         for each in found
     )
+
+
+def _rest(parts: Collection[dict[str, Any]]) -> float:
+    """The share of each part that names none: those that do leave the rest of the whole, which is divided evenly."""
+    left = 1.0 - sum(each.get("share", 0.0) for each in parts)
+    without = sum("share" not in each for each in parts)
+    return max(0.0, left) / without if without else 0.0
 
 
 def _redis(found: dict[str, Any]) -> SimulatedRedis:
@@ -314,11 +317,9 @@ def _redis(found: dict[str, Any]) -> SimulatedRedis:
 def _apps(found: dict[str, dict[str, Any]]) -> tuple[ScenarioApp, ...]:
     """The apps of a scenario; those without a share have what the others leave."""
     full = {name: APP.filled(each) for name, each in found.items()}
-    left = 1.0 - sum(each.get("share", 0.0) for each in full.values())
-    without = sum("share" not in each for each in full.values())
+    rest = _rest(full.values())
     return tuple(
-        ScenarioApp(name, each.get("share", max(0.0, left) / (without or 1)), each["weight"], each["priority"])
-        for name, each in full.items()
+        ScenarioApp(name, each.get("share", rest), each["weight"], each["priority"]) for name, each in full.items()
     )
 
 

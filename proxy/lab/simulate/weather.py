@@ -16,7 +16,8 @@ from proxy.lab.simulate.reports import Reports
 
 #: A failure that is no status and no fault: the head of a stream comes, and nothing after it.
 STALL = "stall"
-#: The ways of a sidecar while it has no Redis.
+#: The ways of a sidecar while it has no Redis, as in `proxy.stores.redis.absence`, which is not imported: what was
+#: possible is worked out from a scenario without the code that is judged.
 OnOutage = Literal["share", "local", "deny"]
 #: A failure: a status, or the name of a fault kind, or `stall`.
 Kind = int | str
