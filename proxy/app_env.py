@@ -53,7 +53,9 @@ _POWERSHELL_QUOTES = re.compile("(['\u2018\u2019\u201a\u201b])")
 
 
 class NotWritableError(Exception):
-    """Raised if the lines that set an app's variables cannot be written; the text is one line for people."""
+    """Raised if an app's variables cannot be expressed: no URL names a listener, or a .env file can't hold a value. The
+    text is one line for people.
+    """
 
 
 def variables(
@@ -86,16 +88,16 @@ def before(environ: Mapping[str, str], name: str, ours: str = "") -> str | None:
 
 
 def saved(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables, beside those of `values`, in which an environment keeps the values that `values` replace in
-    `environ`, so that `restored` can bring them back.
+    """The further variables that keep what `values` overwrite in `environ`: for each variable of `values` that has a
+    value there, one whose name begins with SAVED and which has that value. `restored` brings the values back.
     """
     kept = {name: before(environ, name, value) for name, value in values.items()}
     return {f"{SAVED}{name}": value for name, value in kept.items() if value is not None}
 
 
 def restored(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The changes of `environ` that undo `values`: each variable gets the value that was saved before, or None, which
-    removes it; the variables in which values were saved are removed too.
+    """The changes of `environ` that undo `values`: each of these variables gets back the value that `saved` kept, or
+    None, which removes it; the variables that kept values are removed too.
     """
     kept = {name: environ.get(f"{SAVED}{name}") for name in values}
     return {**kept, **{f"{SAVED}{name}": None for name, value in kept.items() if value is not None}}
@@ -128,9 +130,9 @@ def _without_password(url: str) -> str:
 
 
 def _appended(environ: Mapping[str, str], name: str) -> str:
-    """The value that the variable `name` (one of NO_PROXY_NAMES) gets: the hosts that it and its other spellings
-    exclude from a proxy in `environ` already, and those that redrive excludes. Clients read one spelling before
-    another, so that a host which only the second named would no longer be excluded once the first is set.
+    """The value that the variable `name` (one of NO_PROXY_NAMES) gets: the hosts that `environ` already excludes from a
+    proxy, and those that redrive excludes. The hosts come from both spellings (`no_proxy`, `NO_PROXY`): a client reads
+    only one of the two, and which one it reads must not matter.
     """
     ours = NO_PROXY.split(",")
     named = dict.fromkeys((name, *NO_PROXY_NAMES))

@@ -92,8 +92,8 @@ class _Edit:
 
 
 def serve(file: str | None, given: str) -> None:
-    """Serve the configuration `file` for a command until the command ends. `given`: the folder of the CA, a bar, and
-    "yes" if HTTPS is intercepted or "no" if not.
+    """Serve the configuration `file` for a command until the command ends. `given`: the folder of the CA, the character
+    `|`, and "yes" if HTTPS is intercepted or "no" if not.
     """
     from proxy.main import serve as serve_process
     from proxy.server.late_client import import_aiohttp

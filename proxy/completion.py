@@ -229,7 +229,9 @@ def _quoted(text: str) -> str:
 
 
 def _function(word: str) -> str:
-    """A text (such as a verb's name) in the form in which it may be part of a shell function's name."""
+    """A text, such as a verb's name, as a part of a shell function's name: other characters than letters, digits and
+    `_` become `_`.
+    """
     return re.sub(r"\W", "_", word)
 
 

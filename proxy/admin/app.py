@@ -45,8 +45,8 @@ OPEN = frozenset({"dashboard", "static"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The names and the token that the admin port accepts. `hosts` are names besides IP literals and localhost; if
-    `token` is "", no token is needed.
+    """The host names and the token that the admin port accepts. A request's Host may be an IP literal, localhost or one
+    of `hosts`; if `token` is "", no token is needed.
     """
 
     token: str = ""
@@ -74,7 +74,9 @@ get, post = partial(web.get, expect_handler=expect), partial(web.post, expect_ha
 
 
 def admin_app(view: View, access: Callable[[], Access] = Access) -> web.Application:
-    """Make the application of the admin port. `access` is called at each request."""
+    """Make the application of the admin port. `access` is called at each request, and returns the host names and the
+    token that are accepted at that time, so that a reload can change them.
+    """
     app = bare_app(known_host, token, own_site)
     app[ACCESS] = access
     board = LiveBoard(view, asyncio.get_running_loop().time, secrets.token_hex(4))

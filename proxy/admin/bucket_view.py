@@ -1,4 +1,4 @@
-"""The buckets for the pages: their levels, and those of what is shown like a bucket."""
+"""The rows of `/buckets`: the level of each bucket, and of the limits and bounds that are shown as buckets."""
 
 from __future__ import annotations
 

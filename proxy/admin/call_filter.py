@@ -19,8 +19,9 @@ class FilterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """A choice of calls, by what each parameter names; None takes all. `status`: a status, or `5xx` for a hundred of
-    them; `app`: an app's name, or the product of its User-Agent, with its version or without.
+    """A filter of calls, with a value for each parameter of the request; a parameter that is None takes all calls.
+    `status` is one status, or `5xx` for those from 500 to 599. `app` is an app's name, or the product that a call's
+    User-Agent names first, with its version or without.
     """
 
     upstream: str | None = None

@@ -221,7 +221,9 @@ class AdminConnection(web.RequestHandler):
     # -- a client that does not read ----------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Begin to check whether the client reads the rest of its answer."""
+        """Begin to check whether the client reads the rest of its answer; a client that reads nothing for STALLED
+        seconds is cut off.
+        """
         super().pause_writing()
         self._watch(self._left())
 

@@ -85,7 +85,9 @@ def _file(name: str) -> web.Response:
 
 
 class Handlers:
-    """The pages of one application. Pages that show what other processes count fetch it first (`View.refresh`)."""
+    """The pages of one application. A page that shows other processes' counters fetches these counters first
+    (`View.refresh`).
+    """
 
     def __init__(self, view: View, timeline: Timeline | None = None) -> None:
         self._view = view
@@ -137,8 +139,8 @@ class Handlers:
         return await _json(request, lambda: {"upstreams": shown})
 
     async def series(self, request: web.Request) -> web.StreamResponse:
-        """`/series`: the samples of the last fifteen minutes, of all upstreams together or of the one that `?name`
-        names.
+        """`/series`: the figures of the last fifteen minutes for the charts, one sample every five seconds, of all
+        upstreams together or of the one that `?name` names.
         """
         name, timeline, to_wall = request.query.get("name"), self._timeline, wall() - monotonic()
         if name is None:
@@ -160,8 +162,8 @@ class Handlers:
         return await _json(request, lambda: shown)
 
     async def buckets(self, request: web.Request) -> web.StreamResponse:
-        """`/buckets`: the level of each bucket, in parts: `?limit` is the most that are listed, `?after` the number of
-        buckets to skip at the beginning.
+        """`/buckets`: the level of each bucket, in portions: `?limit` is the most that are listed, `?after` the number
+        of buckets to skip at the beginning. The answer's `next` is the `?after` of the next portion.
         """
         limit, after = request.query.get("limit", str(BUCKETS)), request.query.get("after", "0")
         if not is_count(limit) or not 0 < int(limit) <= MOST_BUCKETS or not is_count(after):
@@ -216,16 +218,17 @@ class Handlers:
             return await _json(request, lambda: {**self._view.explain(kept), "now": now})
 
     async def policy(self, request: web.Request) -> web.StreamResponse:
-        """`/what-if?upstream=NAME`: the parts of an upstream's policy that a draft may change, as the file has them,
-        secrets masked.
+        """`/what-if?upstream=NAME`: the parts of an upstream's policy that a user can change and try out with `POST
+        /what-if`, as the configuration file has them, secrets masked.
         """
         async with self._one_play:
             found = await asyncio.to_thread(self._view.policy, request.query.get("upstream", ""))
         return _not_in_the_file() if found is None else await _json(request, lambda: found)
 
     async def what_if(self, request: web.Request) -> web.StreamResponse:
-        """`POST /what-if`: what is wrong with a draft of an upstream's policy, and how its last calls would have gone
-        under it. Nothing is written to the file, and nothing is sent.
+        """`POST /what-if`: try out a draft, which is a changed copy of an upstream's policy. The answer says what is
+        wrong with the draft, and how the upstream's last calls would have ended under it, by a simulation. Nothing is
+        written to the file, and nothing is sent.
         """
         if request.content_type != "application/json":
             return refusal(415, "The body is JSON: Content-Type: application/json.")

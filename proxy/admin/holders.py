@@ -127,7 +127,9 @@ def credentials_aside(router: Router, registry: Registry, now: float) -> list[di
 
 
 def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[tuple[str, str], float]]:
-    """The samples of a gauge, by upstream and number: 0 for a credential that is put aside."""
+    """The samples of a gauge, by upstream and the credential's number: 0 for a credential that is put aside, 1 for one
+    that is not.
+    """
     return [((label, str(each.key)), float(not each.left)) for label, keys in found.items() for each in keys]
 
 

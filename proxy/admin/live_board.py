@@ -196,8 +196,8 @@ def pause_after(took: float) -> float:
 
 
 def _bring(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
-    """Put the figures `seen` of the row `name` into `known`. If they differ from those kept, the row gets this version.
-    Return the row's name.
+    """Compare the figures `seen` of the row `name` with those in `known`, the rows as last made. If they differ, or the
+    row is new, store them there with `version`, the version of the board that has them first. Return the row's name.
     """
     row = known.get(name)
     if row is None or row.seen != seen:
@@ -249,7 +249,9 @@ def _upstream(
 
 
 def _weather(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of an upstream's weather, with whole seconds, so that the board's row changes at most once a second."""
+    """A row of an upstream's weather with its durations rounded to whole seconds, so that the row changes, and is sent
+    again, at most once a second.
+    """
     rounded = {
         name: {**said, "seconds": round(said["seconds"])} if said is not None else None
         for name, said in (("outage", row["outage"]), ("limit", row["limit"]))
@@ -270,8 +272,8 @@ _SUFFIXES = {"adaptive limiter": " (limiter)", "hedging": " (hedges)"}
 
 
 async def _lowest(buckets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each label and kind of bucket: of all the scopes that a bucket definition has, the bucket with the
-    lowest level, with the number of these scopes.
+    """The rows of buckets, with one row in place of several that differ only in their scope: the row with the lowest
+    level, to which the number of these scopes is added.
     """
     lowest: dict[str, dict[str, Any]] = {}
     async for bucket in gradually(buckets):

@@ -42,9 +42,10 @@ NO_CALLS = (0,) * (len(BOUNDS) + 1)
 
 
 def quantile(slots: Sequence[int], share: float) -> float | None:
-    """The seconds that this share of the counted durations did not exceed; None if none was counted. As Prometheus
-    estimates it (`histogram_quantile`): durations are taken to be evenly spread within a slot, so that the result is
-    wrong by a slot's width at most, and durations beyond the highest bound count as that bound.
+    """The duration in seconds that a share of the counted durations did not exceed; None if none was counted. `slots`:
+    a histogram's counts, one for each of BOUNDS and one for longer durations; `share`: from 0 to 1. The result is an
+    estimate, as Prometheus' `histogram_quantile` makes it: durations are taken to be evenly spread within a slot, and
+    those beyond the highest bound count as that bound.
     """
     total = sum(slots)
     if not total:
@@ -72,7 +73,7 @@ class _Ring:
         self.moved = 0
 
     def write(self, number: int, row: bytes) -> None:
-        """Write the packed sample `row` as sample `number`, in the place of the oldest."""
+        """Write the packed sample `row` as sample `number`, over the oldest sample."""
         at = number % _PLACES * _ROW.size
         self._rows[at : at + _ROW.size] = row
         if row != _NOTHING:
@@ -169,7 +170,7 @@ class Timeline:
         return self._number
 
     def knows(self, name: str) -> bool:
-        """Whether the last sample had an upstream of this name."""
+        """Whether there was an upstream of this name when the last sample was made."""
         return name in self._before
 
     def columns(self, name: str | None, to_wall: float) -> dict[str, list[Any]]:
@@ -206,8 +207,8 @@ class Timeline:
 
 
 def _has_not_moved(before: Live, row: Live) -> bool:
-    """Whether nothing was counted between two samples of an upstream. Equal calls and attempts are not enough: a
-    process that was started again may have counted as many.
+    """Whether nothing was counted between two samples of an upstream. All counters are compared, since a process that
+    was started again may by chance have counted as many calls and attempts as before.
     """
     return (
         before.calls == row.calls

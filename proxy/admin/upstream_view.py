@@ -45,7 +45,8 @@ NO_LOGS = Logs(CooldownLog(), NO_WEATHER)
 class Live:
     """An upstream's counters since the process began, and what holds its calls now.
 
-    `slots` is its histogram of call durations. `cooldown` is the number of seconds for which its callers are still
+    `at_once`: calls that succeeded at the first attempt; `after_retries`: calls that succeeded at a later one. `slots`:
+    the counts of its histogram of call durations. `cooldown` is the number of seconds for which its callers are still
     asked to wait; `held`, the number of its calls that a gate holds now. `open`: its endpoints whose circuit breakers
     are open, each with the seconds until a call may go there. `aside`: the numbers of its credentials that are put
     aside, each with the seconds for which it still is. `cooling`: the numbers of its credentials whose callers are

@@ -29,9 +29,10 @@ def by_upstream(lanes: Iterable[LaneWeather]) -> dict[str, list[LaneWeather]]:
 
 
 def held(lanes: Iterable[LaneWeather], *, waiting: int, every: int) -> dict[str, int]:
-    """The number of an upstream's held calls by cause: those held in `lanes` by what each lane says, those that wait
-    for a place under a `max` (`waiting`), and the rest of all its held calls (`every`), which a rate bucket or the
-    adaptive limiter holds.
+    """The number of an upstream's held calls by cause (CAUSES). Calls that one of `lanes` holds count for the cause
+    that the lane names; `waiting` is the number of calls that wait for a place under the policy's `max` of attempts
+    under way; `every` is the number of all its held calls, of which the rest are held by a rate bucket or the adaptive
+    limiter.
     """
     found: Counter[str] = Counter()
     for lane in lanes:
@@ -141,8 +142,8 @@ def holding(row: Mapping[str, Any]) -> list[str]:
 
 
 def _waits(lane: Mapping[str, Any]) -> str:
-    """A sentence about the calls of a lane that wait because too little is left of the upstream's own limits. `lane`: a
-    row of `rows`.
+    """A sentence about the calls of a lane that wait because answers reported that too little is left of the upstream's
+    rate limits. `lane`: a row of `rows`.
     """
     left = ", ".join(f"{rest:g} of {name}" for name, rest in (lane["left"] or {}).items())
     said = f"; answers said that {left} is left" if left else ""

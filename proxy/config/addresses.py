@@ -164,7 +164,9 @@ address_or_off = or_off(address)
 
 
 def admin_name(value: Any) -> str:
-    """A name that the admin listener answers to, with a port or for any port; names are compared whole."""
+    """A host name under which the admin listener may be asked: for one port if it has a port, else for any. A request's
+    Host must be equal to it, so patterns are refused.
+    """
     found = word(value)
     if "/" in found:
         hint = found.partition("://")[2].split("/")[0] or found.split("/")[0]
@@ -285,7 +287,7 @@ def pattern_host(host: str) -> str:
 
 
 def service_pattern(value: Any) -> str:
-    """A gRPC service as the first segment of its calls' paths names it, exact or with `*`."""
+    """The full name of a gRPC service, such as `helloworld.Greeter`, or a pattern with `*`, such as `acme.*`."""
     found = word(value)
     if "/" in found:
         inner = found.strip("/").split("/")[0]
@@ -312,8 +314,8 @@ prefix_or_off = or_off(prefix)
 
 
 def route_path(value: Any) -> str:
-    """A route's path glob. Globs that no path can match are refused: one begins with a slash and has no dot segments.
-    `*` alone matches `OPTIONS *`.
+    """A route's path glob. It must begin with a slash, and contain no segment `.` or `..`, since no path would match
+    it. `*` alone matches `OPTIONS *`.
     """
     found = word(value)
     if not found.startswith(("/", "**")) and found != "*":
@@ -350,7 +352,9 @@ def as_glob(regex: str) -> str:
 
 
 def _host(host: str, value: Any) -> str:
-    """A host in lower case, without brackets; other scripts in their ASCII form (RFC 5891)."""
+    """A host in lower case, without brackets, and a name with non-ASCII letters in its ASCII form (RFC 5891). `value`:
+    the whole setting, which the error repeats.
+    """
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if ":" in host:

@@ -108,7 +108,9 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
 
 
 def _all(named: Any) -> frozenset[Any] | None:
-    """The set of all failures that a word, or the words of a list, stand for; None if neither is given."""
+    """The set of all failures that a setting stands for. `named`: the failures of one word, or a sequence of such sets,
+    one for each word of a list; None, which is returned, if the file does not have the setting.
+    """
     if named is None:
         return None
     return named if isinstance(named, frozenset) else frozenset().union(*named)
@@ -172,7 +174,7 @@ def _pack(file: str, text: str) -> tuple[Dialect | None, tuple[Any, ...]]:
 
 
 def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> None:
-    """Report a dialect pack whose `codes` section says no place of an answer to find a code in (header, body field), or
+    """Report a dialect pack whose `codes` section does not say where an answer has its code (header, body field), or
     lists no code.
     """
     if not any(codes.get(place) for place in _CODE_PLACES):
@@ -182,8 +184,8 @@ def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> No
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
-    """Compile a dialect pack. `own`: the pack is a user's file, whose rules are named by number, since their text may
-    contain secrets; rules of a built-in pack are named by their text.
+    """Compile a dialect pack. `own`: the pack is a user's file, and not built in. In logs, the rules of a user's pack
+    have a number as their name, since their text may contain secrets; a built-in rule's name is its text.
     """
     rules = [rule(each, f"rule {n}" if own else _words(each)) for n, each in enumerate(typed["rules"], 1)]
     if "codes" in typed:

@@ -60,9 +60,10 @@ def compile_tree(
     problems: Problems,
     under: Map | None = None,
 ) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
-    """Compile a checked tree. Return the settings and every policy with its place, leaving out parts whose errors were
-    reported; None if the errors leave no valid settings. `found` has the typed values of the tree's keys. Files that
-    are read here are added to `files`. `under` is a layer of policy under the tree's own defaults.
+    """Compile a checked tree. Return the settings and every policy with its place; None if the errors leave no valid
+    settings. Parts with an error that was reported already are left out. `found` has the typed values of the tree's
+    keys. The paths of further files that are read here are added to `files`. `under` is a layer of policy that applies
+    where the tree sets nothing, above the built-in defaults.
     """
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
@@ -176,7 +177,9 @@ def _app(name: str, typed: dict[str, Any]) -> NamedApp:
 def _one_door_each(
     listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
 ) -> None:
-    """Refuse an address that two listeners name (those of `listen`, the admin port, the probe)."""
+    """Report an address that two listeners name (those of `listen`, the admin port, the probe) as an error. `top`: the
+    keys of the file, for the error's place.
+    """
     taken: dict[Address, str] = {}
     doors = [*(("listen", each) for each in listen), ("admin", admin.listen if admin is not None else None)]
     for key, address in (*doors, ("probe", probe)):
@@ -300,7 +303,7 @@ class Upstreams:
 
     def _credentials(self, merged: Map, typed: Any, endpoints: tuple[Endpoint, ...], path: Path) -> Credentials | None:
         """An upstream's credentials, from their `typed` section; None if it has none. In the tree `merged`, which pages
-        and commands show, numbers replace their values.
+        and commands show, each credential is replaced by its number.
         """
         if not isinstance(typed, dict):
             return None
@@ -414,8 +417,9 @@ class Upstreams:
         return found
 
     def _look_at_fallbacks(self, tree: Map, place: PolicyPlace) -> None:
-        """Report every entry of the `fallback` list in `tree` that cannot be used, and record to which upstreams the
-        usable ones lead, so that circles of them are found later.
+        """Report every entry of the `fallback` list in `tree` that cannot be used. Record which upstreams the usable
+        entries name, so that `_refuse_circles` can find entries that lead a call back to an upstream where it was
+        already.
         """
         entries = tree["fallback"]
         for number, entry in enumerate(entries):
@@ -435,7 +439,9 @@ class Upstreams:
                 self._falls.setdefault(place.upstream, {}).setdefault(name, (at, path))
 
     def _refuse_circles(self) -> None:
-        """Report every circle of `fallback` entries once, at the entry that closes it."""
+        """Report every circle of `fallback` entries, by which a call would come back to an upstream where it was
+        already: once, at the entry that closes the circle.
+        """
         done: set[str] = set()
         for first in self._falls:
             way = {first: iter(self._falls[first].items())}  # the path so far, and what is left of each list
@@ -453,8 +459,8 @@ class Upstreams:
                     way[to] = iter(self._falls.get(to, {}).items())
 
     def _methods(self, tree: Map, path: Path) -> list[MethodPolicy] | list[None]:
-        """The methods of the gRPC service config that `tree` names; [None], for the policy itself, if there is none or
-        it is wrong.
+        """The policies of the methods in the gRPC service config that `tree` names. If it names none, or the config is
+        wrong, the list has one item, None, which stands for the upstream's policy itself.
         """
         value = tree.get("service_config")
         if value is None:
@@ -531,8 +537,8 @@ def _endpoint_labels(endpoints: Sequence[Endpoint]) -> list[str]:
 
 
 def _unique(label: str, taken: dict[str, int]) -> str:
-    """The label or, if it is given already, the label with the first number that makes it different. `taken` counts the
-    labels given so far.
+    """The label itself or, if another route or endpoint has it already, the label with the first number that makes it
+    different. `taken` has the labels in use and how often each was asked for; the new label is added.
     """
     number = taken.get(label, 0) + 1
     found = label if number == 1 else f"{label} #{number}"

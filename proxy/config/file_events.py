@@ -57,7 +57,7 @@ class FileEvents:
 
 def places_of(files: Iterable[str], patterns: Iterable[str]) -> set[str] | None:
     """The files and folders to watch, so that no change of these files, or of what these globs find, is missed; None if
-    they can't be told, because a glob has a wildcard in its folder.
+    a glob has a wildcard in its folder, since the folders to watch are then not known.
     """
     places: set[str] = set()
     for file in files:

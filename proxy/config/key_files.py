@@ -8,7 +8,7 @@ from proxy.config.value_files import read_value_file
 
 def read_key_file(file: str) -> str:
     """The credential in a file, without one line break at its end. Raises ValueError, whose text does not repeat the
-    content, if the file can't be read, is empty, or has what no credential has.
+    content, if the file can't be read, is empty, or has a character that no credential can have.
     """
     text = read_value_file(file).decode("latin-1").removesuffix("\n").removesuffix("\r")
     try:

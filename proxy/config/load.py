@@ -84,8 +84,8 @@ def _parsed(file: str, problems: Problems) -> Map | None:
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str], *, under: Map | None = None) -> LoadResult:
-    """Load a configuration that is part of another file, or Python data. Relative paths start at `file`. `under` is a
-    layer of policy under its own defaults.
+    """Load a configuration that is part of another file, or Python data. Relative paths start at the folder of `file`.
+    `under` is a layer of policy that applies where the configuration sets nothing, above the built-in defaults.
     """
     problems = Problems()
     read = _checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems)

@@ -56,9 +56,9 @@ _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "pr
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """The place that a policy is made for: its labels, its place in the file (`path`, `at`), its endpoints and
-    credentials. `own` names the buckets and limits that are set here and not inherited; `shares` are the endpoints'
-    weights and priorities.
+    """The upstream or route that a policy is made for. `upstream` and `route` are its labels (`route` is "" for the
+    upstream's own policy); `path` and `at`, where it stands in the file; `own` names the buckets and limits that are
+    set there and not inherited; `shares` are the weights and priorities of the upstream's `endpoints`.
     """
 
     upstream: str
@@ -115,8 +115,8 @@ class Policies:
         return result
 
     def make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None = None) -> Policy | None:
-        """Make the policy of a merged tree, with a service config's method if there is one. None if it is wrong, which
-        was reported.
+        """Make the policy of a merged tree. `method`: the policy of a method in the upstream's gRPC service config,
+        laid over the tree; None for no such method. Returns None if the policy is wrong, which was reported.
         """
         path, groups = place.path, dict.fromkeys(place.own, place.route)
         if method is not None:
@@ -263,8 +263,8 @@ class Policies:
             self._problems.add(place.at, (*path, "credentials", "header"), message)
 
     def _one(self, part: Part) -> Part:
-        """The first part of a policy (such as its timeouts) that was equal to `part`, so that policies share equal
-        parts in memory: thousands of routes differ in little.
+        """Return the part of an earlier policy (such as its timeouts) that is equal to `part`, else `part` itself.
+        Policies share equal parts to save memory: thousands of routes differ in little.
         """
         known: Part = self._parts.setdefault((type(part), part), part)
         return known
@@ -348,9 +348,10 @@ class Policies:
         return Concurrency(**typed, group=group)
 
     def _whose_word(self, tree: Map, typed: dict[str, Any], place: PolicyPlace, path: KeyPath) -> PushbackOf:
-        """Whether a pushback is about the endpoint that sent it, or about the whole upstream (`pushback.of`). With
-        `auto`: the endpoint if there are several, unless limits belong to an account: the policy has credentials, or a
-        pack of a provider that limits accounts (contract, section 5).
+        """Return "endpoint" if a pushback holds only calls to the endpoint that sent it, and "upstream" if it holds
+        those to the whole upstream (`pushback.of`). With `auto` it is the endpoint if there are several, unless limits
+        belong to an account: the policy has credentials, or a pack of a provider that limits accounts (contract,
+        section 5).
         """
         said, several = typed["pushback"]["of"], len({each.label for each in place.endpoints}) > 1
         if said == "endpoint" and not several:
@@ -373,7 +374,7 @@ class Policies:
 
 
 def _is_chosen(share: EndpointShare) -> bool:
-    """Whether an endpoint's share has a weight or priority other than the default."""
+    """Whether an endpoint has another weight than 1 or another priority than 0, the defaults."""
     return share.weight != 1 or share.priority != 0
 
 
@@ -395,8 +396,9 @@ def _without_overruled(over: Map, under: Map) -> Map:
 
 
 def _effective(tree: Map, shown: Iterable[tuple[str, str | None, Map | None]]) -> Map:
-    """The tree that `explain` shows of a policy. `shown`: each key of a strategy or bucket, with the name that it was
-    set by (None for a mapping), and the whole mapping that it stands for.
+    """The tree that `explain` shows of a policy, in which a strategy's or bucket's name is replaced by its whole
+    definition. `shown` has an entry for each such key: the key, the name that the policy sets (None if it has a mapping
+    there), and the definition.
     """
     result = tree.without("routes", "match", "service_config")
     for key, name, found in shown:
@@ -429,8 +431,8 @@ def _fallback(typed: str | dict[str, Any]) -> Fallback:
 
 
 def _edits(typed: dict[str, Any], removed: frozenset[str] = frozenset()) -> HeaderEdits:
-    """The edits of header fields, and the lower-case names of further fields that are `removed`. Names are compared
-    without case: a field that a route sets replaces its upstream's.
+    """Make the edits of header fields from the section `headers`, `typed`. `removed`: lower-case names of further
+    fields to remove. Names are compared without case: a field that a route sets replaces its upstream's.
     """
     fields = {name.lower(): (name, value) for name, value in typed["set"].items()}
     return HeaderEdits(tuple(fields.values()), removed | {name.lower() for name in typed["remove"]})
@@ -442,8 +444,8 @@ def _answers(typed: str | dict[str, Any]) -> WholeAnswers | None:
 
 
 def _auto_limit(typed: str | dict[str, Any]) -> AutoLimit | None:
-    """Make the bounds on a limit that redrive finds by itself (`concurrency: auto`); None if the policy sets a limit,
-    or none.
+    """Make the bounds on the limit that redrive finds by itself under `concurrency: auto`; None if the policy sets a
+    fixed limit, or no limit.
     """
     if typed == "auto":
         return AutoLimit()

@@ -154,8 +154,9 @@ class PolicyAdvice:
         yield ("bucket",), message
 
     def _fleet(self, policy: Policy) -> _Said:
-        """Report, as a note, for how many processes a bucket in Redis is large enough. Each process keeps tokens for
-        one payment ready (the dearest retry, or one attempt), and all of them together at most half of the bucket.
+        """Report, as a note, for how many processes a bucket in Redis is large enough. Each process keeps tokens ready
+        for one retry at the highest price (of a rate bucket: for one attempt), and all processes together at most half
+        of the bucket.
         """
         found = [("bucket", policy.bucket), *(("rate", ref) for ref in policy.rates)]
         for key, ref in found:
@@ -225,7 +226,9 @@ class PolicyAdvice:
             yield ("strategy",), message
 
     def _client(self, policy: Policy) -> _Said:
-        """Warn if the own client of a provider, which a dialect stands for, makes more attempts than the policy."""
+        """Warn if the policy allows fewer attempts than the provider's own SDK makes by default. A dialect pack says
+        how many that are.
+        """
         strategy = policy.strategy
         if strategy.kind == "none" or strategy.custom is not None or not policy.classify.own_dialects:
             return
@@ -238,14 +241,16 @@ class PolicyAdvice:
             yield ("strategy",), message
 
     def _max_delay(self, policy: Policy) -> _Said:
-        """Warn of a `max_delay` that is longer than any app waits."""
+        """Warn of a `max_delay` that is longer than any app waits: a call held for so long would be given up by its
+        app.
+        """
         longest = policy.pushback.max_delay
         if longest >= LONG_DELAY:
             message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before that: try 60s"
             yield ("pushback", "max_delay"), message
 
     def _lists(self, policy: Policy) -> _Said:
-        """Warn of a status below 400 in a list of failures."""
+        """Warn of a status below 400 in a list of failures: it is a success, and would be retried."""
         statuses = policy.classify.statuses
         if statuses and (least := min(statuses)) < 400:
             message = f"{least} is not a failure, and would be retried: remove what is below 400 from the list"
@@ -279,8 +284,8 @@ class PolicyAdvice:
         yield from in_the_clear(tree_of(self._settings, policy))
 
     def _grpc_strategy(self, policy: Policy) -> _Said:
-        """Warn of the strategy `grpc` if the policy retries no grpc-status, so that only HTTP failures would be
-        retried.
+        """Warn of the strategy `grpc` if no list or dialect of the policy makes a grpc-status retryable: only HTTP
+        failures would be retried.
         """
         if policy.strategy.kind == "grpc" and not names_grpc(policy):
             message = (

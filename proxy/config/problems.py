@@ -55,7 +55,8 @@ Path = tuple[str | int, ...]
 class Problem:
     """A problem, shown to people as one line. `path` is the key's dotted path, "" if the whole file is meant.
 
-    Only errors refuse a configuration. A warning names a setting without effect, a note a figure worth knowing.
+    Only an error refuses a configuration. A warning is about a setting without effect; a note tells the user a figure
+    that follows from the settings.
     """
 
     file: str
@@ -84,7 +85,7 @@ class Problems:
         self.referred: list[str] = []
 
     def refer(self, file: str) -> None:
-        """Note that the configuration uses the content of this file."""
+        """Add a file to `referred`, the files besides the configuration whose content the settings use."""
         if file not in self.referred:
             self.referred.append(file)
 
@@ -167,8 +168,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint for an unknown word: the most similar known one; if none is similar, `otherwise`, or all known words if
-    they are few.
+    """A hint for an unknown word, to append to its error message: the most similar known word; if none is similar, the
+    text `otherwise` or, without that, all known words if they are few, else "".
     """
     names = list(known)
     few = f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else ""
@@ -198,8 +199,8 @@ def counted(problems: Sequence[Problem]) -> str:
 
 
 def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
-    """A line that says whether the file is accepted, and how many problems it has. `upstreams` is None if it is
-    refused.
+    """A line that says whether the file is accepted, and how many problems it has. `upstreams`: the number of upstreams
+    in the file, None if the file is refused.
     """
     if upstreams is None:
         return f"{file}: refused, {counted(problems)}"
@@ -209,8 +210,8 @@ def summary(file: str | None, upstreams: int | None, problems: Sequence[Problem]
 
 
 def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]) -> str:
-    """A JSON object: what was checked, whether it is accepted, and every problem. `upstreams` is None if it is
-    refused.
+    """A JSON object: what was checked, whether it is accepted, and every problem. `upstreams`: the number of upstreams
+    in the file, None if the file is refused.
     """
     found = Counter(problem.severity for problem in problems)
     report = {
@@ -248,7 +249,9 @@ def to_terminal(problems: Sequence[Problem]) -> None:
 
 
 def on_terminal(problem: Problem, width: int) -> Iterator[Text]:
-    """The problem's line, followed by the line of the file with a caret, if there is one to show."""
+    """The lines that show a problem on a terminal of this width (in characters): its message and, if its place is a
+    line of a file, that line and a caret under the word that is meant.
+    """
     from rich.cells import cell_len  # imported late: only needed on a terminal
     from rich.text import Text
 

@@ -36,13 +36,17 @@ class EffectiveValue:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The merged trees of the top level and of every policy, by (upstream's label, route's label)."""
+    """The merged tree of the file's top level (`top`), and that of every policy (`policies`, by the labels of its
+    upstream and route).
+    """
 
     top: Map = field(default_factory=Map)
     policies: Mapping[tuple[str, str], Map] = field(default_factory=dict)
 
     def of(self, upstream: str, route: str = "") -> list[EffectiveValue]:
-        """Every effective leaf value of a policy, in the order of the contract's keys."""
+        """Every effective value of the policy of an upstream, or of its route, in the order of the contract's keys: one
+        item for each value that is neither a mapping nor a list.
+        """
         tree = self.policies.get((upstream, route))
         return [] if tree is None else list(_leaves(tree, "", tree.mark))
 
@@ -71,7 +75,9 @@ class Provenance:
         return Provenance(self.top, folded)
 
     def parts(self) -> list[object]:
-        """The parts of this object, for a caller that frees them a few at a time."""
+        """The trees of the policies, compressed or not, as a list: a caller that no longer needs them frees them a few
+        at a time.
+        """
         return list(self.policies.pages.values() if isinstance(self.policies, Folded) else self.policies.values())
 
 

@@ -20,8 +20,8 @@ _NO_STREAM = {
 
 @dataclass(frozen=True)
 class RuleSection(Section):
-    """The form of a classification rule, with the checks across its keys. A rule with an event is about a stream, and
-    only a successful answer can be a stream.
+    """The form of a classification rule. Beside each key, it checks keys that exclude each other: a rule with `event`
+    is about a stream, and only a successful answer can be a stream.
     """
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
@@ -50,8 +50,8 @@ class RuleSection(Section):
 
     @staticmethod
     def _check_match(found: Any, statuses: set[int], tree: Any, path: Path, report: Report) -> None:
-        """Report parts of a rule that never match the same answer. `found`: the rule's typed parts; `statuses`: those
-        that it names.
+        """Report conditions of a rule that no answer can meet together. `found`: the rule's typed values; `statuses`:
+        the HTTP statuses that the rule names.
         """
         looked_into = [key for key in ("json", "xml") if found.get(key)]
         if "fail" in found:

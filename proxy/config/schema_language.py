@@ -210,7 +210,7 @@ class MapOf:
 
 
 def _or_nothing(part: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a value that matches `part` or is null."""
+    """The JSON Schema of a value that is null or matches the schema `part`."""
     if isinstance(part.get("type"), str):
         return part | {"type": [part["type"], "null"]}
     return {"anyOf": [part, {"type": "null"}]} if part else part
@@ -257,8 +257,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping whose every key is known (unless `open`: the others are checked elsewhere). `belongs` names the right
-    place for keys that people put here by mistake.
+    """A mapping whose every key is known (unless `open`: the others are checked elsewhere). `belongs` says of keys that
+    people write here by mistake where they belong, for the error message.
     """
 
     name: str
@@ -287,8 +287,8 @@ class Section:
         return f" (did you mean {{{key}: {value}}}?)" if key else ""
 
     def _place_of(self, value: Any) -> str | None:
-        """The place in the file where the value of an unknown key belongs, as its own keys show; None if that is not
-        known.
+        """Where in the file an unknown key with this value belongs, recognised by the keys within the value, as words
+        for the error message; None if that is not known.
         """
         if isinstance(value, Map):
             return next((place for place, keys in self.inside if keys & value.keys()), None)

@@ -40,15 +40,15 @@ MOST_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class MethodPolicy:
-    """The policy of a method. `glob` matches its path, None is for all other calls; `layer` is laid over the upstream's
-    tree.
+    """The policy of a method. `glob` matches the method's path, None stands for all other calls; `layer` is laid over
+    the upstream's tree.
 
-    `codes` replace the lists of failures; None if there is neither a retryPolicy nor a hedgingPolicy: then the service
-    config names no failure, the strategy is `none`, and its one attempt is judged as it would be without a service
-    config. `retried`: there is a retryPolicy, under which an attempt that timed out is retried whatever the codes are;
-    `timed`: the retryPolicy sets perAttemptRecvTimeout, which allows such retries for every method. `hedged`: the
-    config says that these methods are safe to hedge. `fails_fast`: `waitForReady` is false, so neither a limit nor an
-    outage holds these calls.
+    `codes` are the gRPC statuses to retry, in place of the policy's lists of failures; None if there is neither a
+    retryPolicy nor a hedgingPolicy: then the strategy is `none`, and its one attempt is judged as it would be without a
+    service config. `retried`: there is a retryPolicy, under which an attempt that timed out is retried whatever the
+    codes are; `timed`: the retryPolicy sets perAttemptRecvTimeout, which allows such retries for every method.
+    `hedged`: the config says that these methods are safe to hedge. `fails_fast`: `waitForReady` is false, so neither a
+    limit nor an outage holds these calls.
     """
 
     glob: str | None
@@ -128,8 +128,8 @@ class _Object:
         return None
 
     def field(self, name: str, reader: Callable[[Any], Any], *, required: bool = True) -> Any:
-        """The result of a reader for a field; None if the field is wrong, which is reported, or absent, which is
-        reported if the field is `required`.
+        """The value of the field `name`, converted by `reader`; None if `reader` refuses it (ValueError), which is
+        reported, or if the field is absent, which is reported if it is `required`.
         """
         value = self.get(name)
         if value is None and not required:
@@ -265,7 +265,9 @@ def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
 
 
 def _layer(strategy: Map, throttling: Map | None) -> Map:
-    """The keys `strategy` and `bucket` of a method's policy, which take precedence over those of its upstream."""
+    """Make the layer of a method's policy, which takes precedence over its upstream's: the key `strategy`, and the key
+    `bucket`, from the service config's `throttling` (None: off).
+    """
     layer = Map(strategy.mark)
     if "kind" not in strategy:
         strategy.put("kind", adopt("none"), DEFAULT)
@@ -278,8 +280,8 @@ def _layer(strategy: Map, throttling: Map | None) -> Map:
 
 
 def _retry(inner: _Object, strategy: Map) -> frozenset[int]:
-    """Lay a method's retryPolicy into `strategy`, and return its codes. `_hedging` does the same with a
-    hedgingPolicy.
+    """Convert a method's retryPolicy, `inner`, to keys of redrive's, add them to `strategy`, and return the gRPC
+    statuses to retry.
     """
     draft = "maxRetryAttempts" in inner or "exponentialBackoff" in inner
     strategy.put("kind", adopt("grpc"), DEFAULT, strategy.mark)
@@ -353,7 +355,8 @@ _LONGEST_SPELLED = 1000 * 365 * 24 * 3600
 
 
 def _plain(name: str) -> str:
-    """A field's name in one spelling, whether it was written in camelCase, in snake_case or in another case."""
+    """A field's name in lower case without underscores, so that camelCase, snake_case and any other case are the same.
+    """
     return name.replace("_", "").lower()
 
 
@@ -417,7 +420,7 @@ def _as_code(value: Any) -> int:
 
 
 def _spelled_seconds(value: float) -> str:
-    """Seconds as our own durations are spelled."""
+    """A number of seconds as text, such as `0.25s`, as durations in redrive's configuration are written."""
     return f"{min(value, _LONGEST_SPELLED):.9f}".rstrip("0").rstrip(".") + "s"
 
 

@@ -37,7 +37,7 @@ MOST_WORKERS = 127
 @dataclass(frozen=True, slots=True)
 class Address:
     """An address to listen on: host (without brackets) and port, or a unix socket's path. Port 0 lets the system
-    choose. `app`: the name of the app whose listener it is, "" for none.
+    choose. `app`: the name of the app that the file gives this listener to, "" if any app may use it.
     """
 
     host: str = ""
@@ -202,7 +202,9 @@ class Settings:
 
 
 def pack(settings: Settings) -> bytes:
-    """The settings as bytes for `unpack`. Of the provenance, only the top level is included."""
+    """The settings as bytes, from which `unpack` restores them in another process. The provenance of the policies is
+    left out; that of the top level is included.
+    """
     router = settings.router
     policies = (policy for upstream in (*router.upstreams, router.fallback) for policy in upstream.policies)
     remakes = {id(each.custom): each.remake for each in (policy.strategy for policy in policies) if each.remake}

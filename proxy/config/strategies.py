@@ -63,7 +63,9 @@ ALIASES = {"initial_backoff": "base", "max_backoff": "max", "multiplier": "multi
 
 
 def plain_backoff(tree: Map) -> Map:
-    """A strategy's mapping with gRPC's spellings of backoff moved into `backoff`."""
+    """A strategy's mapping in which gRPC's keys for the backoff (ALIASES) are replaced by redrive's keys under
+    `backoff`.
+    """
     if ":" in str(tree.get("kind", "")) or not any(key in tree for key in ALIASES):
         return tree
     result = tree.copy()
@@ -80,7 +82,9 @@ _DURATIONS = frozenset({"base", "throttling_base", "max", "pushback_clamp", "hed
 
 
 def _spelled(key: str, value: Any) -> Any:
-    """A key's value as a user would write it."""
+    """The value of a built-in strategy's attribute `key` as a user would write it in the file: seconds as `2s` or
+    `250ms`, a set as a list.
+    """
     if isinstance(value, Backoff):
         parts = {each: getattr(value, each) for each in BACKOFF.keys}
         return {each: _spelled(each, part) for each, part in parts.items() if part is not None}
@@ -172,9 +176,9 @@ class Kinds:
             self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
     def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
-        """Lay `value`, the value of the key `what` in a policy's layer, over `below`, the inherited one. Return a name
-        or a whole mapping with its kind; None if the value is wrong, which was reported. A bucket without `kind` that
-        inherits none is returned unchanged: it is later merged into the strategy's own bucket.
+        """Lay `value`, the value of the key `what` in a policy's layer, over `below`, the inherited one. Return a name,
+        or a mapping with every key of its kind; None if the value is wrong, which was reported. A bucket without `kind`
+        that inherits none is returned unchanged: it is later merged into the strategy's own bucket.
         """
         if not isinstance(value, Map) or "kind" in value:
             return value
@@ -222,8 +226,8 @@ class Kinds:
         return whole
 
     def _with_kind(self, what: str, tree: Map, kind: str, path: Path) -> Map | None:
-        """A mapping laid over the defaults of its kind (`what` is the key: "strategy", "bucket" or "rate"); None if the
-        kind or a key is wrong, which is reported.
+        """Lay a mapping over the defaults of its `kind`. `what`: the key that has it, "strategy", "bucket" or "rate".
+        Returns None if the kind or a key in the mapping is wrong, which is reported.
         """
         if what != "strategy":
             return lay(tree, _BUCKETS[kind]) if self._knows(what, tree, kind, path) else None
@@ -358,7 +362,9 @@ class Kinds:
         return BucketRef(self._parted(spec), group=group or ("inline" if whole else None)), tree
 
     def _parted(self, spec: BucketSpec) -> BucketSpec:
-        """The definition of the bucket with the apps that have parts of it."""
+        """The definition of a bucket, to which the apps' shares of it are added if it is of a kind that retries are
+        paid from (`quota`, `budget`).
+        """
         return replace(spec, apps=self._shares) if isinstance(spec, QuotaSpec | BudgetSpec) else spec
 
     def rates(
@@ -499,7 +505,9 @@ def _imported(kind: str, tree: Map, at: Mark) -> Any:
 
 
 def _without(arguments: Any, text: str) -> str:
-    """A text with every argument that it repeats removed: an argument of any name may be a secret."""
+    """A text, such as an exception's message, with each of these arguments that it contains replaced by `…`: an
+    argument of any name may be a secret.
+    """
     if isinstance(arguments, Mapping):
         arguments = list(arguments.values())
     if isinstance(arguments, (list, tuple)):

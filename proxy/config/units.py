@@ -37,7 +37,9 @@ _LONGEST = 1000 * 365 * 24 * 3600.0
 
 
 def written(value: Any) -> str:
-    """A value as a message names it: as the file has it, never with a value from the environment."""
+    """A value as error messages quote it: as the file has it, cut if it is long; of a value from the environment, the
+    reference ${NAME}.
+    """
     if value is None:
         return "nothing"
     if isinstance(value, Map):
@@ -218,7 +220,7 @@ def rate(value: Any) -> float:
 
 
 def percent(value: Any) -> float:
-    """A percentage: `20` and `20%` are the same."""
+    """A percentage: `20` and `20%` are the same, and are returned as 20."""
     found = scalar(value, "a percentage such as 20%")
     match = _PERCENT.fullmatch(found)
     if match is None or not math.isfinite(float(match[1])):
@@ -290,8 +292,8 @@ def one_of(*words: str) -> Callable[[Any], str]:
 
 
 def concurrency_word(value: Any) -> str:
-    """The word `auto` or `off`, of a key that may be a mapping, too. The error for a number says that it is probably
-    the mapping's `max`.
+    """The word `auto` or `off`, as the value of a key that may also be a mapping. If a number is given, the error
+    suggests the mapping's `max`, which was probably meant.
     """
     found = scalar(value, "auto, off or a mapping")
     if is_off(found):
@@ -379,8 +381,8 @@ def grpc_status(value: Any) -> Failures:
 
 
 def guess(value: Any) -> Any:
-    """Plain data of a value for which no key says how to read it (a custom strategy's arguments), by YAML 1.2's core
-    schema.
+    """The value of a custom strategy's argument, as plain Python data. No key says how to read it, so a bare scalar is
+    taken for a boolean, a number or a text by its looks (YAML 1.2's core schema).
     """
     if isinstance(value, Map):
         return {key: guess(item) for key, item in value.items()}

@@ -27,8 +27,8 @@ _Placed = Iterator[tuple[Mark, KeyPath, str]]
 
 
 class UpstreamAdvice:
-    """The advice about the upstreams of one configuration. Each private method but the helpers at the end gives one
-    piece of advice: it yields what is to be reported.
+    """The advice about the upstreams of one configuration. Each method for one subject yields the warnings and notes to
+    report, each with its place; `on` and `on_all` call these methods.
     """
 
     def __init__(self, settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree: Map) -> None:
@@ -157,8 +157,8 @@ class UpstreamAdvice:
         yield from keys_in_the_clear(*self._written(upstream))
 
     def _hosts(self) -> _Placed:
-        """Warn of a host that an earlier upstream has already. Upstreams that lose the hosts of their urls to the same
-        others are reported together.
+        """Warn of a host that two upstreams have, of which the earlier gets the calls. Later upstreams whose urls'
+        hosts all belong to the same earlier ones are reported together.
         """
         first: dict[HostPattern, str] = {}
         by_prefix: dict[tuple[str, ...], list[tuple[Mark, KeyPath, str, str]]] = {}

@@ -168,7 +168,9 @@ class Watcher:
 
 
 class _Poll:
-    """The pauses of the thread that polls. `stirred` is set when something may have changed."""
+    """The signals between the thread that polls and the loop. `stirred` is set when something may have changed;
+    `woken`: the last rest ended because of that.
+    """
 
     def __init__(self) -> None:
         self.stirred = threading.Event()
@@ -223,8 +225,8 @@ def _stamp(file: str) -> _Stamp:
 
 
 def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
-    """The digest of the files' contents and of which files the patterns find; a file that cannot be read counts as
-    such.
+    """The digest of the content of all these files and of those that the patterns find, with their names. If a file
+    cannot be read, the error's number stands for its content.
     """
     found = hashlib.blake2b(digest_size=16)
     for file in _watched(files, patterns):

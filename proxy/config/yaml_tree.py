@@ -126,7 +126,9 @@ def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
 
 
 def place(tree: Any, path: Path) -> Mark:
-    """The place of the value at a path; if there is no such value, that of the innermost value around it."""
+    """The file and line of the value at `path` in a tree; if there is no such value, those of the innermost mapping or
+    list on the way to it.
+    """
     found: Mark = getattr(tree, "mark", DEFAULT)
     for part in path:
         if isinstance(tree, Map) and part in tree:
@@ -181,8 +183,8 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, path: str = "") -> str | None:
-    """The text of a file, or None if it cannot be read, which is reported at `named_at` (the place where another file
-    names it).
+    """The text of a file, or None if it cannot be read, which is reported. `named_at` and `path` are the place and the
+    key that name the file, for the report; without them, the report names the file alone.
     """
     at = named_at if named_at is not None and named_at.line else Mark(file, 1, 1)
     lead = "" if at.file == file else f"{file}: "
@@ -270,8 +272,9 @@ class _TooMuchError(Exception):
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not been read. `key` is the key of the next value (None: a key comes next, or the key
-    was refused); `before` is the number of values that were read before the collection.
+    """A collection (mapping or list) that the builder has begun and whose end has not come. `key` is the key of the
+    next value (None: a key comes next, or the key was refused); `before` is the number of values in the document that
+    came before the collection.
     """
 
     tree: Map | Seq
@@ -356,11 +359,11 @@ class _Builder:
 
     @property
     def _wants_key(self) -> bool:
-        """Whether the next value is a mapping's key."""
+        """Whether the next value in the document is a key of the innermost mapping, and not a value or an item."""
         return bool(self._open) and self._open[-1].key_at is None and isinstance(self._open[-1].tree, Map)
 
     def _counted(self, event: Any, mark: Mark) -> None:
-        """Check a value that is not an alias: report a tag that has no meaning, and refuse a document that is nested
+        """Count a value that is not an alias: report a tag that has no meaning, and refuse the document if it is nested
         too deeply or contains too many values.
         """
         if len(self._open) > DEEPEST:
@@ -419,8 +422,8 @@ class _Builder:
 
 
 def _composing(context: str | None, began: yaml.Mark | None, problem: str, event: Any) -> Exception:
-    """Make the exception that YAML's composer raises for a document that it can't compose. `context`: what it was
-    reading, which `began` there; `problem`: what is wrong with `event`.
+    """Make the exception that PyYAML's composer would raise, so that its errors and the builder's are reported alike.
+    `context`: the text that says what was being read, which `began` there; `problem`: what is wrong with `event`.
     """
     from yaml.composer import ComposerError
 
@@ -497,8 +500,8 @@ def _in_plain_words(message: str) -> str:
 
 
 def _alias(message: str, rest: str) -> str:
-    """The remedy for text that begins with `*` and was read as an alias; "" if that is not the error. `rest` is the
-    line from the `*` on.
+    """Advice for text that begins with `*` and was therefore read as a YAML alias: to quote it. "" if PyYAML's
+    `message` is about another error. `rest` is the line from the `*` on.
     """
     found = re.match(r"\*[^\s,\]}]*", rest)
     undefined = "undefined alias" in message

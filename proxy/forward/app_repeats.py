@@ -53,10 +53,10 @@ class LastCalls(Protocol):
 
 
 class GivenUp:
-    """A call that was given up at time `at` (seconds): its client, request, and the digest of its body. `prefix`: its
-    client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent. `is_usual`:
-    on the same connection so much time has passed that the app would call the URL again in any case, so that no call
-    there is taken for a retry any more; `is_usual_elsewhere`: the same of other connections.
+    """A call that the proxy gave up at time `at` (seconds): its client, its request, and the digest of its body.
+    `prefix`: its client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent.
+    `is_usual`: so much time has passed that the app would call the URL again even without a failure, so that a call on
+    the same connection is no longer taken for a retry; `is_usual_elsewhere`: the same for calls on other connections.
     """
 
     __slots__ = (
@@ -88,10 +88,10 @@ class GivenUp:
 
 class AppRepeats:
     """The calls that the proxy gave up recently, by client, method, authority and path. `last`: the source of the last
-    calls, which show how often a URL is called in any case.
+    calls, which show how often an app calls a URL when nothing fails.
 
-    For some seconds after a call was given up, every call is looked up here. Most of them have a path that no call
-    which was given up had, or are by the same client as the latest call with their path; so the calls are kept by path
+    For some seconds after a call was given up, every call is looked up here. Most calls can be told by their path: no
+    call with that path was given up, or the latest one that was is by the same client. So the calls are kept by path
     too, and a key of client, method, authority and path is built only for the others.
     """
 

@@ -1,11 +1,13 @@
-"""A sending of a request: from the dial to the end of its answer.
+"""An attempt: from the dial to the end of its answer.
 
-An attempt knows nothing of other attempts, nor how its answer will be judged. It listens to its stream, keeps bytes
-that its exchange has not taken yet, and reports events to its exchange. States, as the call decides them:
+An attempt has no reference to other attempts, and does not judge its answer. It listens to its stream, keeps bytes that
+its exchange has not taken yet, and reports events to its exchange. Its states follow what the call decides:
 
     FLYING -> PEEKING -> HOLDING -> DELIVERING -> GONE        (each may be left out)
 
-The first attempt of a call that needed no decision is kept, with its exchange, for the next call.
+The answer has not come (FLYING), the beginning of its body is collected for the decision (PEEKING), it is kept while
+the call waits (HOLDING), it goes to the app (DELIVERING), or nothing more of it is of interest (GONE). The first
+attempt of a call that needed no decision is kept, with its exchange, for the next call.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ class AttemptOwner:
     """The owner of attempts, which gets their events: the exchange of a call. It is a base class, and no protocol,
     because compiled code calls its methods without the interpreter.
 
-    `moved`: the time at which bytes last came or were sent. `flights`: the attempts whose answers are still of
-    interest, by number.
+    `moved`: the time at which bytes last came or were sent. `flights`: the attempts that have not ended, or whose
+    answers are kept or being delivered, by number.
     """
 
     __slots__ = ("flights", "moved")
@@ -105,15 +107,16 @@ class AttemptOwner:
 
 
 class Attempt(Listener):
-    """A sending of a request.
+    """An attempt of a call: its stream, its request as far as it is sent, and its answer as far as it is kept.
 
     `body_wait`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
     `watch`: the reader that looks for errors and token counts in the delivered answer, None if there is none. `cursor`:
     bytes of the request's body that were given to the stream; `sent_at`: the time at which the last of them was given.
     `ended`, `fault`: how the answer ended, if it ended before it was delivered. `task`: the dial, while it lasts.
     `sent_on`: the stream that the attempt was sent on, set once that stream is over or has failed. `protocol`: the
-    version of HTTP that the attempt was sent in, if the call began without a `Call` that decides. `key`: the number of
-    the credential that the attempt carries, None for none.
+    version of HTTP that the attempt was sent in; set only for calls that begin without the object that decides
+    (`Call`), because nothing has to be decided. `key`: the number of the credential that the attempt carries, None for
+    none.
     """
 
     __slots__ = (
@@ -194,8 +197,8 @@ class Attempt(Listener):
 
     @property
     def sent(self) -> int:
-        """The bytes of the request's body that its upstream, or the kernel for it, has taken. -1: not connected yet;
-        -2: the attempt no longer needs the body.
+        """The number of bytes of the request's body that the upstream, or the kernel on the way to it, has taken. -1:
+        the attempt has no connection yet; -2: the attempt no longer needs the body.
         """
         if self.state is GONE or self.state is HOLDING:
             return -2
@@ -317,7 +320,9 @@ class Attempt(Listener):
             self._break_down(error)
 
     def _break_down(self, error: Exception) -> None:
-        """End the call, but not the connection that the event came by, which other calls may share."""
+        """Have the owner end the call because of `error`, a defect of the proxy. The exception goes no further: other
+        calls may share the connection whose bytes were being handled.
+        """
         self.owner.break_down(error, monotonic())
 
     # -- for the exchange -----------------------------------------------------------------------------------------
@@ -337,8 +342,8 @@ class Attempt(Listener):
             self._peeked()
 
     def tire(self, now: float) -> None:
-        """Report an answer whose head is kept for its body (`waits`), if the time for which `body_wait` keeps it is
-        over at `now`.
+        """Report an answer that is kept until its body begins (`waits`), if at `now` it has been kept for as long as
+        `body_wait` allows.
         """
         if self.waits and self.body_wait is not None and self.body_wait.tire(now):
             self._peeked()

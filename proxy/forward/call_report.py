@@ -25,8 +25,8 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
-    """Return the record of a call, filled with what its request and its answer (`delivery`) say; `add_success` or
-    `add_call` adds the attempts. `started`, `ended`: seconds.
+    """Return the record of a call that is over, with the fields that describe its request and the answer that the app
+    got (`delivery`). The caller adds the attempts by `add_success` or `add_call`. `started`, `ended`: seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -52,7 +52,8 @@ def add_success(
 ) -> None:
     """Add to a record the course of a call for which nothing had to be decided. `first`: its only attempt; `bytes_in`:
     the bytes of the request's body; `keys`: the choice of the credential that the attempt carried, None for none;
-    `looked`: the body of its answer, which had come whole with the head, was looked at.
+    `looked`: whether the answer's body was read for errors or token counts, for which it had to come whole with the
+    head.
     """
     record.outcome = SUCCESS
     record.attempts = 1
@@ -116,7 +117,9 @@ def _agent(user_agent: bytes | None) -> str:
 
 
 def _only(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
-    """Return the record of the only attempt of a call, which carried a credential, or whose answer was looked into."""
+    """Return the attempt's own record for a call of one attempt. Such a record is made only if the attempt carried a
+    credential (`keys`), or if the body of its answer was read for errors or token counts (`looked`).
+    """
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
     )

@@ -17,8 +17,8 @@ _NEVER = float("inf")
 
 
 class CallTimeouts:
-    """The timeouts of a call in its present state; made for one check of the call. `moved`: the time at which bytes
-    last moved.
+    """The timeouts of a call in its present state; made for one check of the call. `moved`: the time at which bytes of
+    the request or an answer last came or were sent.
     """
 
     __slots__ = ("_call", "_delivery", "_flights", "_moved", "_plan", "_stall", "_timeouts", "_upload")
@@ -56,8 +56,8 @@ class CallTimeouts:
 
     @property
     def silence_due(self) -> float:
-        """The time at which the idle timeout ends, which begins again whenever bytes move; infinite if nothing is
-        streaming. It bounds a body in either direction, a tunnel, and a call whose request's body outgrew its buffer.
+        """The time at which the idle timeout ends if no byte moves before; infinite if no body or tunnel is in
+        progress. It bounds a body in either direction, a tunnel, and a call whose request's body outgrew its buffer.
         """
         idle = self._timeouts.idle
         receiving = self._upload is not None and not self._upload.replay.done
@@ -118,8 +118,8 @@ class CallTimeouts:
 
     @property
     def _flowing(self) -> list[Attempt]:
-        """The attempts that only the idle timeout ends: those whose answers stream, or wait for the beginning of their
-        body.
+        """The attempts that only the idle timeout ends: their answers are being delivered, or wait for the beginning of
+        their body, or are awaited for a request whose body outgrew its buffer.
         """
         outgrown = self._has_outgrown
         flights = self._flights.values()

@@ -86,8 +86,9 @@ class Delivery:
         end: bool,
         trailers: Trailers | None,
     ) -> None:
-        """Forward the head of an answer for which nothing had to be decided, without the fields of the lower-case names
-        `drop`, and with the lines `add`. `data`: the beginning of its body, or all of it if `end`, with its trailers.
+        """Forward the head of an answer for which nothing had to be decided. `drop`: the lower-case names of the fields
+        to leave out; `add`: the field lines to add. `data`: the beginning of the answer's body, or all of it if `end`,
+        with its trailers.
         """
         direct = self.direct
         if direct is not None:
@@ -137,8 +138,8 @@ class Delivery:
             attempt.stream.pause()
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of an answer's body, in chunks as they came, `size` bytes with their framing. `owed`: the bytes
-        that are missing of the last chunk, 0 if it is whole.
+        """Forward more of an answer's body, in chunks as they came. `size`: the bytes in them without the framing.
+        `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
         """
         direct = self.direct
         if direct is None or direct.chunks is None:  # the app has left
@@ -187,7 +188,9 @@ class Delivery:
         app.tunnel()
 
     def _via(self, attempt: Attempt, plan: Plan, journey: Journey | None) -> str:
-        """Return the name for the Via of an attempt's answer; "" if its upstream's policy has none."""
+        """Return the proxy's name for the Via line of an attempt's answer; "" if the policy of the upstream that
+        answered adds no Via.
+        """
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
 
@@ -210,8 +213,8 @@ class Delivery:
         self.app.answer(self.status, lines, body)
 
     def lacks_grpc_status(self, head: ResponseHead, plan: Plan, call: CallState, outcome: Outcome) -> bool:
-        """Whether a gRPC call on HTTP/2 is given up with an answer that has no grpc-status, so that `give_up` must add
-        one. `head`: the answer's.
+        """Whether a gRPC call on HTTP/2 is being given up with an answer that has no grpc-status, so that `give_up`
+        must add one. `head`: the answer's; `outcome`: how the call ends.
         """
         if not plan.head.is_http2 or head.get(b"grpc-status") is not None:
             return False

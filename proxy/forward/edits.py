@@ -17,8 +17,8 @@ _MOST = 256
 
 
 class Edits:
-    """The field lines that a policy adds to a request and to an answer, including the count of attempts but not Via,
-    and the names of the fields that it removes first.
+    """The field lines that a policy adds to a request and to an answer, and the names of the fields that it removes
+    first. The lines include the count of attempts; Via, which depends on the message's protocol, is added elsewhere.
     """
 
     __slots__ = ("_from_answers", "_from_requests", "to_answers", "to_requests")
@@ -53,8 +53,8 @@ def edits_of(policy: Policy) -> Edits | None:
 
 
 def _marks(names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """A pair for each of these lower-case field names: the bytes to search a lower-cased head for, with which a line of
-    that field begins, and the name.
+    """Make a pair for each of these lower-case field names, to find out fast whether a head has the field: the bytes
+    with which a line of that field begins, for a search in the lower-cased head, and the name.
     """
     return [(needle(name.decode("latin-1")), name) for name in sorted(names)]
 

@@ -18,7 +18,8 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class Worded:
-    """An error of the proxy's own as its client reads it: the media type and bytes of the body, and further fields."""
+    """An error of the proxy's own as its client reads it: the body's media type and bytes, and further header fields.
+    """
 
     __slots__ = ("body", "fields", "media")
 

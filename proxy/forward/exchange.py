@@ -356,7 +356,9 @@ class Exchange(AttemptOwner):
             self.delivery.inform(attempt, head, self.plan, self.journey, resent=resent)
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
-        """Report a head for which something has to be decided."""
+        """Report to the call the head of an answer for which something has to be decided. If the answer that is being
+        delivered broke, and this is the answer to the request for the rest, continue the delivery instead.
+        """
         if self.delivery.resumer is not None:
             self._take_rest(attempt, attempt.arrived)
             return
@@ -371,7 +373,7 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:
-        """Report that the part of an answer's body that was to be examined has come, or all of it."""
+        """Report to the call that the part of an answer's body that was to be examined has come, or all of it."""
         now = monotonic()
         try:
             self.carry_out(self.decider().peeked(attempt.number, body, now), now)
@@ -379,7 +381,9 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
-        """Report that an attempt ended without a whole answer."""
+        """Report to the call that an attempt ended without a whole answer. If its answer is being delivered, ask for
+        the rest, or break it off if that is impossible.
+        """
         now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:
             if self.plan.policy.resume is not None and self._goes_on(attempt, fault, now):
@@ -413,8 +417,8 @@ class Exchange(AttemptOwner):
             self.notify(self.moved, Call.failed, (attempt.number, NOT_THE_REST, self.moved), self.call)
 
     def _goes_on(self, attempt: Attempt, fault: Fault, now: float) -> bool:
-        """Ask for the rest of the delivered answer, which broke; False if nothing was done, since it can't be
-        resumed.
+        """Ask for the rest of the answer that was being delivered and broke by `fault`, and return True; return False
+        and do nothing if the answer can't be resumed.
         """
         broken = BrokenAnswer(self.plan, self.sender, self.delivery, self.call)
         try:
@@ -493,9 +497,9 @@ class Exchange(AttemptOwner):
             self._pump(self.upload)
 
     def begun(self, attempt: Attempt) -> None:
-        """Note that an attempt's request has begun to be sent. If the request's body has outgrown its buffer, sent
-        bytes are freed only once all attempts that are sent at this moment (hedges) have begun, since each sends the
-        body from its beginning.
+        """Note that the proxy has begun to send an attempt's request, and free bytes of the request's body that are no
+        longer needed. If the body has outgrown its buffer, that is put off until all attempts that are sent at this
+        moment (hedges) have begun, since each of them sends the body from its beginning.
         """
         upload = self.upload
         self._note_sent(attempt)
@@ -575,8 +579,8 @@ class Exchange(AttemptOwner):
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _succeed(self, now: float, looked: bool = False) -> None:
-        """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: the body of
-        its answer was looked at.
+        """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether the
+        answer's body was read for errors or token counts.
         """
         context, delivery, scope = self.context, self.delivery, self._scope
         assert scope is not None  # the call has begun
@@ -702,7 +706,7 @@ class Exchange(AttemptOwner):
             self.due_by(now + idle)
 
     def _note_sent(self, attempt: Attempt) -> None:
-        """Let the timeouts `attempt` and `first_byte` begin, once this attempt has sent its request's last byte."""
+        """Start the timeouts `attempt` and `first_byte`, if this attempt has sent the last byte of its request."""
         sent_at, timeouts = attempt.sent_at, self.plan.policy.timeouts
         if sent_at is None:
             return
@@ -783,14 +787,14 @@ def _send_dialled(exchange: Exchange, attempt: Attempt, stream: UpstreamStream, 
 
 
 def _launch(exchange: Exchange, action: Launch, now: float) -> None:
-    """Send an attempt."""
+    """Send the attempt that the action describes."""
     attempt = exchange.sender.launch(action, now)
     if exchange.upload is not None and attempt.task is not None:
         exchange.upload.settle(exchange.flights.values())
 
 
 def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
-    """Give the app an attempt's answer."""
+    """Begin to forward the answer of the attempt that the action names to the app."""
     delivery, call, plan = exchange.delivery, exchange.call, exchange.plan
     attempt, outcome = exchange.flights[action.attempt], action.outcome
     attempt.state = DELIVERING
@@ -814,21 +818,23 @@ def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
 
 
 def _hold(exchange: Exchange, action: Hold, now: float) -> None:
-    """Keep an answer while its call waits."""
+    """Keep the answer of the attempt that the action names while the call waits for its next attempt."""
     attempt = exchange.flights[action.attempt]
     attempt.hold()
     exchange.sender.avoid(attempt, True)
 
 
 def _drop(exchange: Exchange, action: Discard | Cancel, now: float) -> None:
-    """End an attempt, whether its answer is held or it is still in flight."""
+    """End the attempt that the action names, whether its answer is held or has not come."""
     attempt = exchange.flights.pop(action.attempt, None)
     if attempt is not None:
         attempt.drop()
 
 
 def _peek(exchange: Exchange, action: Peek, now: float) -> None:
-    """Keep an answer until the part of its body that is to be examined, or awaited, has come."""
+    """Keep the answer of the attempt that the action names until the part of its body that the call has to examine has
+    come.
+    """
     attempt, idle, body_wait = exchange.flights[action.attempt], exchange.plan.policy.timeouts.idle, action.body_wait
     if body_wait is not None and idle is not None:
         exchange.due_by(exchange.moved + idle)

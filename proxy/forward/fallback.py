@@ -46,9 +46,9 @@ class StaysError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """The objects that are needed to build a plan for another upstream of the same configuration, to which a call falls
-    back. `strict`: whether loopback addresses that no upstream's `url` names are denied; `traced`: whether attempts are
-    spans of a trace.
+    """The objects that are needed to build the plan of a request to another upstream of the same configuration, to
+    which a call falls back. `strict`: whether loopback addresses that no upstream's `url` names are denied; `traced`:
+    whether attempts are spans of a trace.
     """
 
     router: Router
@@ -71,10 +71,10 @@ class Leg:
 
 @dataclass(slots=True, eq=False)
 class Journey:
-    """The course of a call over several upstreams, which it falls back to one after the other. `first`: the plan for
-    the first upstream; `ahead`, `leg`: the upstream that is prepared next, and the present one, each None if there is
-    none; `policies`: the policy of each upstream after the first; `since`: for each of these, the number of attempts
-    that the call had made before it went there.
+    """The course of a call that falls back from its first upstream to others, one after the other. `first`: the plan
+    for the first upstream; `leg`: the upstream to which the call has fallen back, None while it is at the first;
+    `ahead`: the upstream that is prepared next, None if there is none. `policies`: the policy of each upstream after
+    the first; `since`: for each of these, the number of attempts that the call had made before it went there.
     """
 
     context: Context
@@ -204,8 +204,8 @@ class Journey:
         return self.policies[place - 1] if place else self.first.policy
 
     def dropped(self, attempt: int) -> frozenset[bytes]:
-        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded: cookies, if
-        the answer comes from another upstream than the one that the app asked.
+        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded: those of
+        cookies if another upstream answers than the one that the app asked, else none.
         """
         return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
 

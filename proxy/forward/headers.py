@@ -39,7 +39,9 @@ _NOT_VISIBLE = re.compile("[^ -~]").sub
 
 @dataclass(slots=True)
 class Changes:
-    """The field lines to add at the end, in order, and the lower-case names to remove first."""
+    """The changes to the header fields of a message: the field lines to add at the end, in order, and the lower-case
+    names of the fields to remove first.
+    """
 
     add: list[tuple[str, str]] = field(default_factory=list)
     drop: set[str] = field(default_factory=set)
@@ -213,9 +215,10 @@ def refusal_fields(outcome: Outcome, error: str, detail: str) -> Changes:
 
 
 def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = False) -> bool:
-    """Whether the answer of a call that ended so asks the app not to retry on top: the proxy has retried as often as it
-    may. One attempt under a policy that allows only one is not giving up; one at each of several upstreams is.
-    `no_place`: the call ended because too many attempts were under way, the only overload that counts as giving up.
+    """Whether a call with this outcome was given up, which means that the proxy has retried as often as it may; the
+    fields of its answer then ask the app not to retry on top. One attempt under a policy that allows only one is not
+    giving up; one at each of several upstreams is. `no_place`: the call ended because too many attempts were under way,
+    the only overload that counts as giving up.
     """
     if outcome is _SUCCESS:
         return False
@@ -288,8 +291,8 @@ def quoted(text: str) -> str:
 
 
 def _settle_retry_after(changes: Changes, fields: Fields, end: CallEnd) -> None:
-    """Reduce the delay that an answer asks for by the seconds for which the proxy held the answer (`end.held`), and add
-    that to its `changes`.
+    """Add to the `changes` of an answer the delay that it asks the app for: its own, less the seconds for which the
+    proxy held the answer (`end.held`).
 
     The delay is never below what is left of the cooldown that ended the call, so that an app which comes back as told
     finds the cooldown over. Fields in milliseconds, which SDKs read first, are set likewise.
@@ -332,8 +335,9 @@ def via_line(name: str, version: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def way_line(name: str, version: str, via: bool) -> bytes:
-    """Return the line by which a loop of requests is detected: Via, or, if `via` is false, a field of our own that no
-    server acts upon. `name`: the proxy's; `version`: that of HTTP in which the request came.
+    """Return the line by which a proxy recognises a request that comes back to it: Via, or, if `via` is false,
+    X-Redrive-Loop, a field that other servers ignore. `name`: the proxy's; `version`: the version of HTTP in which the
+    request came.
     """
     return via_line(name, version) if via else f"X-Redrive-Loop: {name}\r\n".encode("ascii")
 
