@@ -98,7 +98,7 @@ def states_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int)
 
 
 def beside(states: Sequence[str]) -> list[str]:
-    """The states that are shown beside the first of `states`: those of the others that are serious (of a rank above 2)."""
+    """The states that are shown beside the first of `states`: those of the others that are serious (a rank above 2)."""
     return [state for state in states[1:] if STATES[state].rank > 2]
 
 

@@ -355,7 +355,7 @@ _LONGEST_SPELLED = 1000 * 365 * 24 * 3600
 
 
 def _plain(name: str) -> str:
-    """A field's name in lower case without underscores, so that camelCase, snake_case and any other case are the same."""
+    """A field's name in lower case without underscores, so that camelCase, snake_case and any other case are equal."""
     return name.replace("_", "").lower()
 
 

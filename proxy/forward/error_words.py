@@ -18,7 +18,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class Worded:
-    """An error of the proxy's own as its client reads it: the body's media type and bytes, and further header fields."""
+    """An error of the proxy's own as its client reads it: the media type of the body, the body, and more fields."""
 
     __slots__ = ("body", "fields", "media")
 
