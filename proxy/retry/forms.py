@@ -1,4 +1,6 @@
-"""Forms that a provider's client sends without a signature, and repeats all the same (contract, section 15)."""
+"""Form-encoded request bodies that a provider's client sends without a signature and repeats after a failure, although
+their method is POST (contract, section 15).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ _LONGEST = 256 * 1024
 
 
 def is_form(forms: Forms, hosts: tuple[str, ...], request: Request) -> bool:
-    """Whether the request is one of these forms, by its host and its body. `hosts`: those of the upstream's endpoints,
-    which count too, since in reverse use the app names redrive itself.
+    """Whether the request's body is one of the pack's `forms` (a form-encoded field with one of the listed values), and
+    its host is one of theirs. `hosts`: the hosts of the upstream's endpoints. Such a host counts as the request's,
+    because in reverse use the request itself names redrive's host.
     """
     if request.body is None or not any_matches([request.authority.lower(), *hosts], forms.host):
         return False

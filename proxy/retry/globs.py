@@ -1,8 +1,9 @@
 """Globs of hosts and paths as regular expressions that match in linear time, whatever text they are matched against.
 
-Between two wildcards the leftmost place at which a text fits is never worse than a later one, so no other is tried:
-every run is possessive, or in an atomic group, which keeps its first match. A path is matched segment by segment for
-the same reason: a text that is not in a segment is not searched for from each of the segment's characters.
+The literal text between two wildcards is matched where it occurs first, because a later occurrence never leads to a
+match that the first one misses. So the expressions never try another: each repetition is possessive or in an atomic
+group, which keeps its first match. Paths are matched one segment at a time, so that a text which a segment does not
+contain is not searched for again from each of that segment's characters.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
 
 
 def _beginning(segments: list[str], within: str, end: str) -> str:
-    """The regular expression of consecutive segments of a glob, which begin at the present place in the path; `within`
-    is the character class that a `*` matches; `end` is the expression that follows the last one.
+    """The regular expression for consecutive segments of a glob that must match from the position reached in the path.
+    `within`: the character class that a `*` matches; `end`: the expression that follows the last segment.
     """
     ends = ["/"] * (len(segments) - 1) + [end]
     return "".join(_run(each.split("*"), within, stop) for each, stop in zip(segments, ends, strict=True))
@@ -59,9 +60,10 @@ def _anywhere(segments: list[str], within: str, end: str) -> str:
 
 
 def _run(texts: list[str], taken: str, end: str, leading: str = "") -> str:
-    """The regular expression of the literal `texts` between the wildcards of a glob, each two with a run of the
-    character class `taken` between them, and `end` after the last. `leading` is the class of the first run, if it is
-    another than `taken`. If `end` is empty, the match is the shortest.
+    """The regular expression for a part of a glob without its wildcards: `texts` are the literal texts between them,
+    and each wildcard becomes a repetition of the character class `taken`. `leading`: the class for the first wildcard,
+    if it differs from `taken`; `end`: the expression that follows the last text. If `end` is empty, the match is the
+    shortest.
     """
     first, *others = texts
     if not others:

@@ -1,10 +1,10 @@
 """The governor of one scope: which of its calls may be sent to an upstream now, and which wait.
 
-Contract, sections 5 ("Cooldown") and 14. Calls wait in lanes (`proxy.retry.lane`): one for each endpoint, and for those
-of its callers that share a credential (a limit on a key is about its calls alone) or a route (a poll that answers 503
-must not take other calls down). A lane but the endpoints' own exists only while something is known of it. A call may be
-in several lanes: it queues in one after another, and keeps its place in the former while it waits for the next, so that
-no queue passes it by.
+Contract, sections 5 ("Cooldown") and 14. Calls wait in lanes (`proxy.retry.lane`). Each endpoint has a lane for all
+calls to it. Further lanes are made when they are needed, for calls to an endpoint that share a credential (a limit on a
+key is about its calls alone) or a route (a poll that answers 503 must not hold other calls), and are dropped when
+nothing holds their calls any more. A call may belong to several lanes: it queues in one after another, and keeps the
+place that it got in one lane while it waits in the next, so that no later call overtakes it.
 
 While all is well a call costs the governor a count of the attempts under way, and the time of one answer in sixteen.
 """
@@ -52,10 +52,10 @@ _OUT = 1e9
 
 class Governor:
     """The lanes of one scope, and what holds their calls. `quiet_from`: the time from which no call is held (seconds,
-    the callers' clock). `first`: the lane of all callers of the only endpoint, or of all endpoints; `traffic`: that
-    lane's count of attempts. `ahead`: the limits that answers report, None if they are not read. `watch`: the watch
-    that reports when limits and outages begin and are over, if anything observes them. `holds_none`: no call is held
-    any more, since the process ends.
+    the callers' clock). `first`: the lane of all calls, to whichever endpoint; `traffic`: that lane's count of
+    attempts. `ahead`: keeps the limits that answers report and holds calls by them, None if they are not read. `watch`:
+    the watch that reports when limits and outages begin and are over, if anything observes them. `holds_none`: no call
+    is held any more, since the process ends.
     """
 
     __slots__ = (
@@ -186,7 +186,7 @@ class Governor:
 
     @staticmethod
     def _applies(holds: str, caller: Caller) -> bool:
-        """Whether what holds calls (`holds`: "cooldown", "limit" or "outage") holds this caller, too."""
+        """Whether this caller's calls may be held for this reason. `holds`: "cooldown", "limit" or "outage"."""
         if holds == "outage":
             return caller.outages
         return caller.cools if holds == "cooldown" else caller.limits
@@ -232,8 +232,8 @@ class Governor:
             self._answered(caller, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
-        """Note that the attempt of a call without a `Call`, for which nothing had to be decided, was answered well,
-        after it was sent at `sent`. `fields` hold the caller's credential.
+        """Note that an attempt, sent at `sent`, was answered well. The driver sent it without making a `Call`
+        (`request_hints.may_start_undecided`). `fields`: the header fields with the caller's credential.
         """
         if self.suspects or self._lost_paths or self.first.outage.is_suspected or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
@@ -241,9 +241,9 @@ class Governor:
             self._note_time(timed_route(route, request), sent, now, self.traffic)
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
-        """Take in the time of an answer that came while all was well, to an attempt of this route that was sent at
-        `sent`; or, if its time is not measured, only that an answer of the route came. `traffic`: the count of the
-        attempts to its endpoint.
+        """Note that an attempt of this route, sent at `sent`, was answered while nothing held calls. The time that the
+        answer took counts for the route's usual time if `traffic`, the count of the endpoint's attempts, says that it
+        is to be measured, or if none was measured before.
         """
         usual = self.usual
         traffic.note_at = now + _NOTED_EVERY
@@ -282,9 +282,9 @@ class Governor:
         again: bool,
         cools: bool,
     ) -> None:
-        """Note how an attempt, sent at `sent`, failed (`ending`). `again`: it could not connect, and neither could
-        another attempt of its call; `cools`: its answer asks callers to wait, so that the failure does not cut the
-        limit as well.
+        """Note how an attempt, sent at `sent`, failed (`ending`). `again`: neither this attempt nor an earlier one of
+        its call could connect; `cools`: its answer asks callers to wait, which holds calls by a cooldown, so that the
+        failure does not lower the limit as well.
         """
         self._refresh(caller, now)
         if ending.lost:
@@ -299,8 +299,8 @@ class Governor:
         self._landed(attempt, caller, sent, now, well=ending.well)
 
     def _is_lost(self, caller: Caller) -> bool:
-        """Whether there is an outage of this call's endpoint, route or path, or one for whose end calls were held in
-        vain: then failures say nothing about capacity.
+        """Whether this call's endpoint, route or path has an outage now, or had one that held calls until they had to
+        be refused and has not answered since. Failures then say nothing about the upstream's capacity.
         """
         groups = [ALL_CALLERS, caller.lost_route()]
         if self._tells_paths_apart():
@@ -345,8 +345,8 @@ class Governor:
             self._look(over, now)
 
     def _own_answered(self, caller: Caller, now: float) -> list[Lane]:
-        """Note that an attempt was answered by its endpoint itself. Returns the lanes of its route and path whose
-        outages that ends.
+        """Note that an attempt was answered by its endpoint itself. Returns the lanes, of the attempt's route and path,
+        in which this answer ends an outage.
         """
         over = []
         if self._lost_paths:
@@ -408,8 +408,9 @@ class Governor:
         self._look((base,), now)
 
     def _route_lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane) -> None:
-        """Note that an attempt ended without an answer in a way that counts for its route and method, or its path (a
-        timeout, say). `ending` says how it ended; `base`: the lane of its endpoint.
+        """Note that an attempt ended without an answer (in a timeout, say), where that is evidence of an outage of its
+        route and method, or of its path alone, but not of the whole endpoint. `ending` says how it ended; `base`: the
+        endpoint's lane.
         """
         lane = self.lane_of((caller.endpoint, caller.lost_route()))
         outage, share = lane.outage, base.limit.evidence.share()
@@ -434,9 +435,9 @@ class Governor:
         self._look((lane,), now)
 
     def _path_lost(self, caller: Caller, row: LostPath, now: float, base: Lane) -> None:
-        """Begin the outage of a path that answered lately, if it has not begun. A limit of the endpoint's lane (`base`)
-        that began since the path's first failure (`row`) was found because of these failures; it ends if attempts of
-        other paths are answered.
+        """Begin an outage of the caller's path, if the path answered in the last minutes and has no outage yet. `row`:
+        the path's latest attempts, which all ended without an answer; `base`: the endpoint's lane. If that lane's limit
+        began after the first of them, and other paths have answered since, these failures were its cause, and it ends.
         """
         answered_at = self.usual.last(caller.timed_route())
         if now - answered_at > ANSWERED_WITHIN:
@@ -477,8 +478,8 @@ class Governor:
         return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
 
     def turns_away(self, attempt: object, now: float) -> bool:
-        """Whether this attempt is the probe of an outage that has held a call in vain, while other calls wait for the
-        outage's end, or are refused because of it.
+        """Whether this attempt is the probe of an outage from which new calls are turned away (refused at once), or
+        which has held a call for as long as a call may be held while other calls still wait in its queue.
         """
         lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)
@@ -540,7 +541,9 @@ class Governor:
         return max((lane.wait_of(waiter, now, hold) for lane in self._in.get(waiter, ())), default=0.0)
 
     def answer_time(self, waiter: Waiter) -> float:
-        """The mean time in which attempts like this waiter's are answered under the limits that hold it, in seconds."""
+        """The mean time, in seconds, in which attempts are answered under the limits that hold this waiter: the longest
+        of its lanes' means; 0 if no lane holds it.
+        """
         return max((lane.limit.round_trip for lane in self._in.get(waiter, ())), default=0.0)
 
     def left_for(self, caller: Caller, now: float) -> tuple[float, int]:
@@ -569,8 +572,8 @@ class Governor:
         return waiter in self._in
 
     def late_wait(self, caller: Caller, hold: float, now: float) -> float | None:
-        """The seconds that a call may wait if it comes when an outage has lasted for more than `hold` seconds; None if
-        there is no such outage.
+        """The seconds that this call may wait for the end of an outage that began more than `hold` seconds ago; None if
+        no such outage holds it. `hold`: the longest that a call is held, in seconds.
         """
         for _, lane in self._lanes_of(caller):
             if caller.outages and lane.holds(now) == "outage":
@@ -580,8 +583,8 @@ class Governor:
         return None
 
     def held_in_vain(self, waiter: Waiter, hold: float, now: float) -> None:
-        """Note that this call was held for as long as it may be (`hold` seconds). If its outage has lasted for all of
-        that time, further calls are not held for the outage's end.
+        """Note that this call was held for `hold` seconds, the longest that a call is held. If its outage has lasted
+        for all of that time, no further calls are held for that outage's end.
         """
         for lane in self._in.get(waiter, ()):
             if lane.outage.is_on and lane.outage.is_late(now + STEP, hold):
@@ -767,8 +770,9 @@ class Governor:
             self._watch()
 
     def _watch(self) -> None:
-        """Set whether each attempt that goes well has to be reported: while calls are held or the latest attempt of a
-        lane was lost, and until enough usual times are known.
+        """Set `is_watched` of each endpoint's traffic: whether its driver has to report every attempt that is answered
+        well to this governor. It has to while calls are held or a lane's latest attempt was lost, and until enough
+        usual times are known.
         """
         watched = self.suspects > 0 or len(self._lost_paths) > 0 or self.usual.count < KNOWN or bool(self._holding)
         self.traffic.is_watched = watched or self.first.outage.is_suspected

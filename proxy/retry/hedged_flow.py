@@ -35,8 +35,8 @@ class HedgedFlow(SequentialFlow):
         return False
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """Whether all attempts read the request's body as it comes, side by side: with `hedging_delay: 0s`, once all
-        have been sent.
+        """Whether the request's body needs no buffer, because all attempts read it at the same time as it comes. True
+        only with `hedging_delay: 0s`, once all attempts have been sent.
         """
         state = call.state
         all_gone = type(state) is Flying and bool(state.flights) and state.planned is None
@@ -56,7 +56,7 @@ class HedgedFlow(SequentialFlow):
         return call.plan is not None and self.hedges(call).shared
 
     def holds_answer(self, call: CallState) -> bool:
-        """True: each answer is held as it is judged."""
+        """True: the answer that is being judged is kept, to be delivered if all attempts fail."""
         return True
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:

@@ -9,10 +9,11 @@ If the bound leaves no room for a hedge, the call's timer does not ask for one a
 percentile and bound on extra load these are, ask once, and a timer of a few milliseconds would ask hundreds of times a
 second. Source: Finagle, `BackupRequestFilter`.
 
-Theory. What is measured is the time that a hedge would have waited for: from the sending of the oldest attempt that had
-not ended when the success came. If the first attempt answers, that is its own time; if a hedge was faster, it is a time
-within which the first attempt did not answer. To measure the hedge's own time instead would take every slow answer out
-of the sample, and with each minute the percentile would move to earlier answers and more hedges.
+Theory. The percentile is of the time that a hedge would have waited for: from the sending of the oldest attempt that
+had not ended when the success came. If the first attempt succeeds, this is how long its answer took. If a hedge
+succeeds first, it is a time within which the first attempt was not answered. To measure how long the hedge's own answer
+took would be wrong: no slow answer would ever be measured, so the percentile would become ever shorter, and hedges ever
+more.
 """
 
 from __future__ import annotations

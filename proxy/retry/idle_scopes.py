@@ -1,15 +1,17 @@
-"""The forgetting of idle scopes: a host, or a tenant, to which no call has come for an hour, if its state is as new.
+"""The removal of idle scopes: a host, or a tenant, to which no call has come for an hour, if a new scope in its place
+would behave the same.
 
 Law: no state that matters is forgotten. A scope is a candidate if no call came to it for IDLE seconds and no call holds
-its state; of its shared objects only those go that equal new ones: a bucket or a rate at its initial level, a governor
-that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, places without an
-attempt. A drained quota that only successes refill stays, and so does a quota with `initial` that is above it: no hour
-without a call justifies another level. Such a bucket is examined again in each round.
+its state. Of its shared objects only those are removed that equal new ones: a bucket or a rate at its initial level, a
+governor that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, and places
+without an attempt. A quota that only successes refill is therefore kept while its level is not the initial one, whether
+below or above it, for however long no call comes. Such a bucket is examined again in each round.
 
-Theory. A call leaves only a mark in its scope's state. A sweep continues where the one before ended, through a copy of
-the keys, AT_ONCE of them; a scope that it finds marked counts as used at that time, so a scope goes between one and two
-rounds after its hour. A process that only observes has no states of calls: there, a scope counts as used at the last
-report of another process that uses it (`Registry.mirror`, `Factory.announce`), and goes after twice the time.
+Theory. A call sets a mark in its scope's state, and records no time. A sweep looks at AT_ONCE scopes, continuing where
+the one before ended, and counts each scope that it finds marked as used at the time of the sweep. So a scope is removed
+between one and two rounds after its hour. A process that only observes has no states of calls: there, a scope counts as
+used at the last report of another process that uses it (`Registry.mirror`, `Factory.announce`), and is removed after
+twice the time.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ RENEWED = "key renewed"
 
 
 def read_again(call: CallState, flight: Flight, now: float) -> None:
-    """Read again the file of the credential that an attempt carried, because the upstream answered 401."""
+    """Read the file of the credential that the attempt `flight` carried once more, because the upstream answered 401,
+    and use its content for further attempts. Does nothing if the file was read within the last second or can't be read.
+    """
     keys = call.upcoming.keys
     if keys is None or flight.key is None:
         return

@@ -127,8 +127,8 @@ class Lane:
         return True
 
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
-        """Note a delay that callers on another machine were asked to wait. That machine has the first place afterwards,
-        and this process has none until it gets its share.
+        """Note a delay (seconds) that an answer with this status asked of callers on another machine. After the delay,
+        that machine sends the first call; this process sends none until the fleet gives it a share of the places.
         """
         if self.start(delay, status, now, now) and self.share < _NEVER:
             self.share = 0.0
@@ -159,9 +159,9 @@ class Lane:
     def limit_elsewhere(
         self, places: float, share: float, threshold: float, busy: bool, holds: bool, now: float
     ) -> None:
-        """Set the number of places of a limit in the whole fleet, and this process's `share` of them; the limit began
-        here or on another machine. Up to `threshold` places, the number doubles with each round trip. `busy`: other
-        machines need the limit; `holds`: they hold calls.
+        """Take over the limit that the fleet shares, which began here or on another machine: `places` in the whole
+        fleet, of which this process may use `share`. Up to `threshold` places, the number doubles with each round trip.
+        `busy`: other machines need the limit too; `holds`: they hold calls under it.
         """
         limit = self.limit
         if not limit.is_on:
@@ -178,7 +178,7 @@ class Lane:
             self.release(now)
 
     def _count_before(self) -> None:
-        """Count the attempts under way that hold no place, since they were sent before the limit began."""
+        """Count the attempts that were under way when the limit began (`_before`): they hold no place under it."""
         self._before = max(0, self.traffic.flying - len(self._taken))
 
     def outage_elsewhere(self, since: float, probed_at: float, may_probe: bool, now: float) -> None:
@@ -250,8 +250,8 @@ class Lane:
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
-        is the second attempt of its call that could not connect; `of_path`: how many such attempts in a row are of its
-        path. Returns whether an outage begins.
+        is the second attempt of its call that could not connect; `of_path`: how many attempts in a row, up to this one,
+        ended without an answer on this attempt's path. Returns whether an outage begins.
         """
         began = self.outage.lost(now, share, again, of_path)
         if began and self.fleet is not None:
@@ -286,8 +286,8 @@ class Lane:
         self.outage.held_in_vain()
 
     def late_wait(self, now: float, hold: float, *, retries: bool) -> float | None:
-        """The seconds for which a call may wait that comes when the outage has lasted for more than `hold` seconds;
-        None if the outage has not. `retries`: the call has made an attempt.
+        """The seconds that a call may wait if it comes when the outage has lasted for more than `hold` seconds, the
+        longest that a call is held; None if the outage is younger. `retries`: the call has made an attempt.
         """
         return self.outage.late_wait(now, hold, is_first=not self.queue, retries=retries)
 
@@ -405,7 +405,8 @@ class Lane:
         `well`: its answer is no failure of the upstream's, and took `ratio` times the `usual` time (seconds; 0 if none
         is known).
 
-        An attempt that was sent before the cooldown in force began says nothing about the time since: it adds no place.
+        An attempt that was sent before the cooldown in force began does not make the limit grow, because its answer
+        says nothing about the upstream since then.
         """
         self.usual_time = usual
         self.free_place(attempt, sent, now)
@@ -434,7 +435,9 @@ class Lane:
             self._free_before()
 
     def _free_before(self) -> None:
-        """Note that an attempt without a place has ended, probably one that was sent before the limit began."""
+        """Subtract one from the count of attempts under way that were sent before the limit began: an attempt that
+        holds no place has ended, and was probably one of them.
+        """
         self._before = max(0, self._before - 1)
 
     def leave(self, waiter: Waiter, now: float) -> None:
@@ -449,12 +452,12 @@ class Lane:
         self.release(now)
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until the waiter is sent, at the pace so far, if calls are held for at most `hold`
-        seconds; infinity if it would wait too long.
+        """An estimate of the seconds until the waiter is sent, if calls are held for at most `hold` seconds; 0 during
+        an outage, whose end can't be known.
 
-        The first in the queue is sent when the delay is over, the others as their turn comes at the limit's pace. But
-        an upstream that has served no call since before the cooldown in force is expected to go on like that for as
-        long again (for half as long, if the waiter is first and was held before).
+        The first in the queue is sent when the delay is over, each other one later, at the pace that the limit allows.
+        If the upstream has served no call for 20 seconds or more, the last of them before the cooldown in force began,
+        the others are expected to wait for at least as long again.
         """
         if self.outage.is_on:
             return 0.0  # its end can't be known
@@ -471,8 +474,9 @@ class Lane:
         return max(wait, idle)
 
     def _wait_without(self, waiter: Waiter, wait: float, gap: float, now: float, hold: float) -> float:
-        """The seconds until the waiter is sent, if none is sent for `wait` seconds and then one call each `gap`
-        seconds. Calls before it that are held for `hold` seconds at most, and leave before their turn, are left out.
+        """The seconds until the waiter is sent, if no call is sent for `wait` seconds and then one every `gap` seconds.
+        A call before it whose turn would come after it has been held for `hold` seconds leaves the queue first, and is
+        not counted.
         """
         for other, since in self.queue.items():
             if other is waiter:

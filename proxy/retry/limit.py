@@ -1,21 +1,21 @@
 """The limit on the attempts under way in one lane, while the upstream has less capacity than is asked of it.
 
-Contract, section 14. While all is well there is no limit. It begins at half of what was under way (RFC 5681, section
-3.1: multiplicative decrease), is halved by further refusals, once for all attempts that were sent before the last cut,
-and is cut where even the fastest answers take several times as long as when all was well: then calls wait in the
-upstream's queue instead of here (Brakmo and Peterson, TCP Vegas, 1995). Other answers make it grow, by one each up to a
-threshold, and by one a round trip above it; by ever more once nothing was refused for some seconds, because the weather
-is probably over then.
+Contract, section 14. While all is well there is no limit. It begins at half the number that was under way (RFC 5681,
+section 3.1: multiplicative decrease). Further refusals halve it, but only refusals of attempts that were sent after it
+was last cut. It is also cut if even the fastest answers take several times as long as when all was well, because calls
+then wait in the upstream's queue instead of here (Brakmo and Peterson, TCP Vegas, 1995). Other answers make it grow:
+each adds one place up to a threshold, and above that a whole round trip of answers adds one. If nothing was refused for
+some seconds, it grows faster and faster, because the upstream has probably recovered.
 
-Where an upstream refuses without a queue, the number under way says nothing. Then sendings are spaced in time as well
-(`proxy.retry.spacing`). They are also spaced where even one place for each client is too much, so that attempts end
-without an answer in time: answers then tell how much is too much (Kumar et al., Swift, 2020, section 3.5: congestion
-windows of less than one packet).
+Where an upstream refuses without a queue, the number of attempts under way tells nothing about its capacity. Then
+sendings are spaced in time as well (`proxy.retry.spacing`). They are also spaced where even one place for each client
+is too much, so that attempts end without an answer in time: the times of answers then show by how much (Kumar et al.,
+Swift, 2020, section 3.5: congestion windows of less than one packet).
 
-What fails by chance is no want of capacity. If, at half of what was under way, as many attempts fail as before, and
-answers come as fast as usual, the limit is given up, and not tried again for 5 s, then 10 s, up to a minute. The same
-holds if answers stay as slow at half: other clients fill the upstream's queue then. Until that is known, the limit is
-not cut further, as long as most attempts are served.
+Failures that happen by chance are no want of capacity. If, at half the number under way, as many attempts fail as
+before, and answers come as fast as usual, the limit ends, and no new one begins for 5 s, the next time for 10 s, up to
+a minute. The same holds if answers stay as slow at half the number: other clients fill the upstream's queue then. Until
+that is known, the limit is not cut further, as long as most attempts are served.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ class Limit:
         return self._trial.is_on
 
     def return_slowly(self, now: float, cooldown: bool = True) -> None:
-        """Begin a limit of one place, because calls return that an outage or (`cooldown`) a cooldown has held."""
+        """Begin a limit of one place, so that calls which were held return one by one. `cooldown`: a cooldown held
+        them; else an outage did.
+        """
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
         if not cooldown and self.last_ratio > SLOW and self._times_out(now):
@@ -173,7 +175,9 @@ class Limit:
             self.held_at = now
 
     def add_under_way(self, more: int) -> None:
-        """Note that `more` attempts, of another process of this machine, were under way too when the limit began."""
+        """Raise a limit that has just begun, since `more` attempts of another process of this machine were under way
+        too: it begins at half of all of them.
+        """
         if self._cut_at == self.begun:
             self.most += more / 2
             self.threshold += more / 2
@@ -200,7 +204,9 @@ class Limit:
     # -- how attempts end -------------------------------------------------------------------------------------------
 
     def served(self, sent: float, now: float, ratio: float) -> None:
-        """Note that an attempt sent at `sent` was answered in `ratio` times the usual time (0 if that is not known)."""
+        """Note that an attempt sent at `sent` was served, and let its answer change the limit. `ratio`: the time of the
+        answer as a multiple of its route's usual time, 0 if that is not known.
+        """
         self._trial.count(ratio, before=sent < self.begun, refused=False)
         if sent < self._cut_at or self.is_draining:
             return
@@ -400,8 +406,8 @@ class Limit:
         return self.most if self.most > 1.0 or not self._spaced else min(1.0, self.pace.rate / self._spaced)
 
     def drain(self, waiting: int, now: float) -> None:
-        """Spread `waiting` calls, which a limit held that is given up, over a few seconds, instead of sending all at
-        once.
+        """Space out the `waiting` calls that still wait when the limit is given up, so that they are sent over a few
+        seconds and not all at once.
         """
         self._begin(_ANY, _ANY, now)
         self.pace.slow_down(waiting / _DRAIN + 2.0 * self._trial.pace)

@@ -3,16 +3,16 @@ upstream's limits (contract, section 16, "Ahead").
 
 A report is as old as the request that it answers: what attempts sent since then cost is taken off.
 
-Theory of the refill. Some providers fill a limit up all the time, others at the end of a window. Where answers name the
-window, so much is added each second (contract). Where they name only the time until the limit is whole, that time says
-which kind it is: if the limit fills up all the time, it is in proportion to what was used, else it does not depend on
-it. So two reports between which the use has changed by half tell the rate; until then nothing is added before the
+Theory of the refill. Some providers refill a limit continuously, others at the end of a window. If answers name the
+window, the limit is taken to refill evenly over it (contract). If they name only the time until the limit is full, that
+time tells which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
+depend on it. So two reports whose used amounts differ by half tell the rate; until then nothing is added before the
 reset.
 
-Theory of the reset. From then on the limit counts as whole, less what was sent since, until an answer says more: else
-all calls that wait would be sent before the first answer comes. If that answer shows that only a part came back, as a
-sliding window's does that names the time of the next part, one attempt finds out how much after each later reset. An
-answer that says nothing of the limit ends what is assumed of it.
+Theory of the reset. From its reset on, a limit counts as full, less what was sent since, until an answer reports more:
+otherwise all waiting calls would be sent before the first answer comes. If that answer shows that only a part came back
+(as from a sliding window that names the time of its next part), after each later reset a single attempt finds out how
+much there is. If an answer reports nothing of the limit, the limit no longer counts as full.
 
 Law: an attempt's price is taken off every report of an attempt that was sent before it, once.
 """
@@ -50,10 +50,11 @@ def price_of(estimate: Estimate | None) -> Price:
 
 
 class _Report:
-    """The latest report of one limit, `said`. `spent`: what had been spent of the limit in all when the attempt that
-    this report answers had been sent; `order`: the number of that attempt; `at`: when the report came; `until`: when
-    the limit is whole again; `rate`: what is added each second, 0 if that is not known; `is_assumed`: no answer said
-    it, but the limit was to be whole by then.
+    """The latest report of one limit. `said`: the limit as the answer reported it. `spent`: what had been spent of the
+    limit in all when the attempt that this report answers had been sent; `order`: the number of that attempt; `at`:
+    when the report came; `until`: when the limit is full again; `rate`: what is added each second, 0 if that is not
+    known. `is_assumed`: no answer made this report: it was made up at the limit's reset, and says that the limit is
+    full.
     """
 
     __slots__ = ("at", "is_assumed", "order", "rate", "said", "spent", "until")
@@ -89,8 +90,9 @@ class _Report:
 
 class _Refill:
     """Finds out how one limit refills if its reports do not name a window. `rate`: what is added each second; 0 until
-    it is known. `period`: the longest time (seconds) until the limit was to be whole; `in_part`: at that time it was
-    not, as of a sliding window that names the time at which the next part comes back.
+    it is known. `period`: the longest time (seconds) that a report named until the limit is full. `in_part`: after a
+    reset only a part of the limit had come back, as with a sliding window that names the time at which its next part
+    comes back.
     """
 
     __slots__ = ("_used", "_whole_in", "in_part", "period", "rate")
@@ -170,11 +172,13 @@ class Account:
             self.reports[name] = _Report(said, spent, self._spent[0], each.until, each.rate, assumed=True)
 
     def assumed(self, order: float) -> list[str]:
-        """The limits that count as whole without an answer's word, since before the `order`th attempt was sent."""
+        """The names of the limits that count as full since before the `order`th attempt was sent, because their reset
+        has passed, though no answer has reported it.
+        """
         return [name for name, each in self.reports.items() if each.is_assumed and each.order < order]
 
     def resets(self, at: float) -> bool:
-        """Whether a limit is whole again at this time."""
+        """Whether any of the reported limits is full again at the time `at` (give or take a rounding error)."""
         return any(abs(each.until - at) < _ROUNDING for each in self.reports.values())
 
     def forget(self, name: str) -> None:
@@ -211,7 +215,7 @@ class Account:
         return min(report.until - now, short / report.rate if report.rate else _NEVER)
 
     def _in_force(self, now: float) -> list[_Report]:
-        """The reports that still count: neither is the limit whole again, nor are its reports known to be wrong."""
+        """The reports that count now: those whose limit's reset is still ahead and which are not known to be wrong."""
         if not self.reports:
             return []
         self.renew(now)

@@ -5,8 +5,8 @@ of their drafts (draft-ietf-httpapi-ratelimit-headers): the latest is a list of 
 before, a dictionary for one quota; the first, three fields. A quota that counts something else than requests is not
 read.
 
-Law: a report that can't be true is not used: one without a remainder or a reset, with a reset in the past or a window
-that is longer than is waited for, with a remainder above the limit, or with a limit of nothing.
+Law: a report that can't be true is not used: one without a remainder or a reset, with a reset in the past, with a
+window longer than any that calls are held for, with a remainder above the limit, or with a limit of 0.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
 
 
 def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
-    """The limit that the parameters of a quota, or the entries of a dictionary, report; none if they are incomplete.
-    `said`: the values of these parameters or entries, by their names.
+    """The limit that one quota reports; none if the remainder or the reset is missing, or if the quota does not count
+    requests. `said`: the parameters of the quota or, in the older form, the entries of the dictionary, by their names.
     """
     unit = said.get("qu", "requests").strip('"')
     remaining = _number(said.get("r", said.get("remaining", "")))

@@ -1,9 +1,9 @@
 """The paths of one scope whose latest attempts in a row ended without an answer of their upstream's own.
 
-Contract, section 14: such attempts count only for their route and method, so that a poll that answers 503 takes no
-other call down. (choice) A poll has a path of its own, but seldom a route of its own. So if the attempts that fail in a
-row are all of one path, that path has an outage, as far as `proxy.retry.usual_times.timed_route` tells paths apart; if
-they are of several paths, their route and method have one.
+Contract, section 14: such attempts count only for their route and method, so that one path that always answers 503 (a
+poll, say) does not cause the calls to others to be held. (choice) A poll has a path of its own, but seldom a route of
+its own. So if the attempts that fail in a row are all of one path, that path has an outage, as far as
+`proxy.retry.usual_times.timed_route` tells paths apart; if they are of several paths, their route and method have one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LostPath:
 
 class LostPaths:
     """The paths of one scope whose latest attempts ended without an answer. `answered_at`: when an attempt of any path
-    was answered last, since there is such a path. Times are seconds on the callers' clock.
+    was last answered while there was such a path. Times are seconds on the callers' clock.
     """
 
     __slots__ = ("_latest", "_rows", "answered_at")

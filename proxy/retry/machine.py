@@ -439,10 +439,11 @@ class Call:
         return self._flow.settle(call, expected, now) if now >= expected.due - EPSILON else ()
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
-        """Note that the request's body outgrew its buffer: no further attempt is possible, and only the timeout `idle`
-        ends one in flight. The body goes on in the attempt `furthest`, which has sent most of it (the oldest of
-        several), and the others are cancelled. If all attempts read the body as it comes, only the transparent retry is
-        lost.
+        """Commit the call, because the request's body outgrew its buffer and can't be sent again. No further attempt is
+        made, and instead of the deadline only the timeout `idle` applies. One attempt in flight continues: `furthest`,
+        the one that has sent most of the body (the oldest if no attempt in flight has this number); the others are
+        cancelled. If all attempts read the body as it comes, they all continue, and only the transparent retry becomes
+        impossible.
         """
         call = self.so_far
         state = call.state
@@ -531,9 +532,10 @@ class Call:
     # -- judgement --------------------------------------------------------------------------------------------------
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
-        """Keep back the head of an answer below 400 (`verdict`: its class by the head, or that the body is needed for
-        it) if something of its body has to come first (the first byte that counts, the part that a rule looks at, or
-        all of it), and the attempt can still be made again; else deliver or judge the answer at once.
+        """Decide what to do with an answer below 400, whose head has come. `verdict`: its class, or NEEDS_BODY if the
+        head does not tell it. The answer is kept back while the first byte that counts, the part that a rule looks at,
+        or the whole body is still to come, provided that the request can be sent again; else it is delivered, or judged
+        as a failure, at once.
         """
         call = self.so_far
         rules, policy, request = call.policy.classify, call.policy, call.request
@@ -671,8 +673,8 @@ class Call:
         return finish(call, no, now)
 
     def _succeeded(self, now: float) -> None:
-        """Report that the call has succeeded. Its attempt is recorded, unless it is the only one and was sent and
-        answered at once.
+        """Report that the call has succeeded. Its attempt is put into the call's history, unless it was the call's
+        first and was neither held, nor peeked at, nor sent with one of the policy's credentials.
         """
         call = self.so_far
         flight, upcoming = call.delivered, call.upcoming

@@ -35,9 +35,10 @@ class NextAttempt:
     `scope`: the state that calls with the credential in use share; `bucket`: what retries are paid from; `cools`:
     cooldowns hold this call; `payment`: what was taken for the attempt, None for nothing; `admission`: the call as
     gates know it, None until one was asked; `picker`: picks its endpoints, if the core chooses them; `keys`: picks its
-    credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the last retry that
-    was sent had paid, None if it paid nothing; `app_paid`: the tokens that a call which is an app's own retry was
-    charged. `estimate`: what an attempt costs at rate buckets that count a language model's tokens.
+    credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the latest retry
+    paid, None if it paid nothing; `app_paid`: the tokens that were charged for the call as a whole, because it is
+    itself a retry that the app makes. `estimate`: what an attempt costs at rate buckets that count a language model's
+    tokens.
     """
 
     __slots__ = (
@@ -294,8 +295,9 @@ class NextAttempt:
         return flight
 
     def take_again(self, flight: Flight, state: State, fault: Fault, now: float) -> int | None:
-        """The endpoint of an attempt that is sent again because its first sending was not processed; None if the driver
-        chooses.
+        """Choose and count the endpoint of a transparent retry: the attempt `flight` is sent once more, because its
+        first sending ended with `fault` before it was processed. `state`: the call's state. Returns the endpoint's
+        number; None if the driver chooses it.
         """
         picker, governor = self.picker, self.scope.governor
         if picker is None:
@@ -334,7 +336,9 @@ class NextAttempt:
             self.admission.leave(now)
 
     def finish(self, now: float) -> None:
-        """Leave the cooldown's queue or place, and the waiting room, at the call's end."""
+        """Remove the call, which has ended, from the governor's queues and the waiting room, and free the place that it
+        may hold after a cooldown.
+        """
         if self.admission is not None and self.admission.cooled:
             self.admission.leave(now)
         if self.payment is not None:

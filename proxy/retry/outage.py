@@ -1,18 +1,18 @@
 """The outage of one lane: all its attempts end without an answer, so that one probe at a time is sent.
 
 Contract, section 14, "An outage". An outage begins with at least five attempts in a row that ended without an answer,
-over at least 100 ms, if chance does not explain them; or with two refused connections of one call. From then on one
-attempt at a time is a probe: after 100 ms, and then after twice as long each, up to 1 s. An answer ends the outage.
-Calls are held only for an endpoint that answered within the ten minutes before. Without attempts for ten seconds the
-outage is forgotten, and the next failures decide.
+over at least 100 ms, if chance does not explain them; or with two refused connections of one call. From then on a
+single attempt at a time is sent, the probe: the first after 100 ms, each further one after twice the interval before,
+up to 1 s. An answer ends the outage. Calls are held only for an endpoint that answered within the ten minutes before.
+If no attempt is made for ten seconds, the outage is forgotten, and it takes new failures to begin one.
 
-Two sentences of the contract are about an outage that has held a call for as long as a call may be held, in vain: calls
-are then sent and fail as if there were no outage; and a call that comes late is answered at once, unless a probe is
-under way or the last is more than two seconds ago. (choice) Sending every call, with its retries, would be the load on
-an upstream in trouble that section 9 forbids; turning away all but one in two seconds would lose calls that it could
-serve again. So calls are answered at once, and as many of them are probes as section 9 has room for: if calls come one
-shortly after another, the first that comes after a probe is the next, some half a second after it. An outage that
-begins again before an answer has come is the same one, for which no further call is held.
+What happens once an outage has held a call for as long as a call may be held? The contract has two sentences on it:
+calls are then sent, and fail, as if there were no outage; and a call that comes late is answered at once, unless a
+probe is under way or the last was more than two seconds ago. (choice) Sending every call, with its retries, would be
+the load on an upstream in trouble that section 9 forbids. Refusing all calls but one in two seconds would lose calls
+that the upstream could serve again. So calls are answered at once, but probes come as often as section 9 allows: if
+calls follow one shortly after another, the first that comes half a second after a probe is the next probe. An outage
+that begins again before an answer has come counts as the same one, for which no further call is held.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Outage:
         return self._lost
 
     def is_known(self, now: float) -> bool:
-        """Whether an attempt was made in the last seconds; without one the outage ends, and the next failures
-        decide.
+        """Whether a probe is under way, or an attempt was made within the last ten seconds. If not, it is not known
+        whether the outage lasts: it ends, and it takes new failures to begin one.
         """
         return self.probe is not None or now - max(self._tried_at, self._probed_at) < _UNKNOWN_AFTER
 
@@ -112,8 +112,9 @@ class Outage:
 
     def lost(self, now: float, share: float, again: bool = False, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
-        is the second of its call that could not connect; `of_path`: how many such attempts in a row are of its path,
-        which do not count here if they are all. Returns whether an outage begins.
+        is the second of its call that could not connect; `of_path`: how many attempts in a row, up to this one, ended
+        without an answer on this attempt's path. If all such attempts in a row were of that one path, they begin no
+        outage here, since the path may have one of its own. Returns whether an outage begins.
         """
         if not self._lost or self.answered_at > self._lost_from:
             self._lost, self._lost_from = 0, now
@@ -151,7 +152,9 @@ class Outage:
         self.probe = probe
 
     def probe_ended(self, now: float, lost: bool) -> None:
-        """Note that the probe has ended. `lost`: without an answer; else it was not sent, or was cancelled."""
+        """Note that the probe has ended, and when the next is due. `lost`: it ended without an answer, so that the next
+        waits for longer; if False, it was not sent, or was cancelled, and the next is due at once.
+        """
         self.probe = None
         self._probed_at = now
         if lost:
@@ -166,9 +169,9 @@ class Outage:
         self.in_vain = True
 
     def late_wait(self, now: float, hold: float, *, is_first: bool, retries: bool) -> float | None:
-        """The seconds for which a call may wait that comes later than `hold` seconds after the outage began: for the
-        end of the probe under way, or to be the next probe; 0 if it is answered at once, None if it does not come late.
-        `is_first`: no other call waits; `retries`: the call has made an attempt.
+        """The seconds that a call may wait which comes more than `hold` seconds after the outage began: LATE_WAIT if a
+        probe is under way or the call may be the next probe, 0 if the call is to be answered at once, None if it does
+        not come that late. `is_first`: no other call waits; `retries`: the call has made an attempt.
         """
         if not self.is_late(now, hold):
             return None

@@ -87,9 +87,9 @@ def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Push
 
 
 def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
-    """Whether repeating the request can do no harm that the policy does not allow (contract, "Safety", 1 to 3).
-    `verdict`: the class of the last attempt's end; `fault`: its fault, None if it was answered; `idempotent`: the
-    request is; `unsafe_methods`: the policy's rule for requests that are not.
+    """Whether the request may be repeated without a risk that the policy does not accept (contract, "Safety", 1 to 3).
+    `verdict`: the class of the last attempt's end; `fault`: its fault, None if it was answered; `idempotent`: whether
+    the request is; `unsafe_methods`: the policy's rule for requests that are not.
     """
     if fault is not None and fault.progress is _NEVER_SENT:
         return True
@@ -103,10 +103,10 @@ def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_meth
 
 
 def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
-    """The time (seconds) until which another attempt is safe: minus infinity if it is not safe, infinity if it always
-    is. A time between these results if it is safe only because the provider's own client would repeat the call too,
-    which that client does for a while only (AWS: its signature expires). `first_sent`: when the call's first attempt
-    was sent; `idempotent`: the request is; `unsafe_methods`: the policy's rule for requests that are not.
+    """The time (seconds) until which another attempt is safe: minus infinity if it is never safe, infinity if it always
+    is. A finite time if it is safe only because the provider's own client would repeat the call too, and that client
+    stops after a while (AWS: its signature expires). `first_sent`: when the call's first attempt was sent;
+    `idempotent`: whether the request is; `unsafe_methods`: the policy's rule for requests that are not.
     """
     verdict, fault = failure.verdict, failure.fault
     if not is_safe(verdict, fault, idempotent, unsafe_methods):
@@ -120,8 +120,7 @@ def safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_met
 def first_no(call: CallState, failure: Failure, goes_on: bool, disabled: bool, safe: bool) -> Outcome | None:
     """The outcome of the first check that refuses another attempt, None if all pass. The checks begin with a pushback
     that forbids a retry, and end with the number of attempts left. `goes_on`: the failure is retryable; `disabled`:
-    retries are ruled out by the mode, or by X-Retry-Disable; `safe`: repeating the request can do no harm that the
-    policy does not allow.
+    retries are ruled out by the mode, or by X-Retry-Disable; `safe`: the request may be repeated, as `is_safe` says.
     """
     if failure.pushback.stop:
         return Outcome.PUSHBACK_STOP

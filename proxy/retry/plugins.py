@@ -1,9 +1,9 @@
 """The Smithy retry interfaces (contract, section 7), and the adapter that a call uses for a user's own `RetryStrategy`.
 
-What a call knows is kept in its token, what calls share is kept by the strategy, and every method is a plain function:
-a strategy decides, its caller waits. The protocols are runtime-checkable: what is known of an exception is in its
-attributes alone. A strategy that raises an exception its interface does not allow loses the retry, never the call.
-Source: Smithy "Retrying Requests"; smithy-python, `interfaces/retries.py`.
+The state of one call is kept in its token, the state that calls share by the strategy, and every method is a plain
+function: a strategy decides, its caller waits. The protocols can be used with `isinstance`: everything that a strategy
+may ask of an exception is an attribute of it. A strategy that raises an exception its interface does not allow loses
+the retry, never the call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RetryToken(Protocol):
     """The token that one call holds between two attempts. A strategy issues it, and it is used once.
 
     For type checkers, its members are those of the Smithy Python design, where it is a dataclass, so that either is
-    accepted for the other. At run time any object with the two attributes is a token.
+    accepted for the other. At run time any object with the attributes `retry_count` and `retry_delay` is a token.
     """
 
     retry_count: int

@@ -141,9 +141,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswers:
-    """The bounds on answers that are kept until they are whole (contract, section 15): at most `whole` bytes of body;
-    an answer without a length for at most `pause` seconds from its head, one with a length until it has been silent for
-    `wait` seconds.
+    """The bounds on answers that are kept back until they are whole (contract, section 15). `whole`: the most bytes of
+    body that are kept. An answer without a length is kept for at most `pause` seconds from its head; one with a length
+    is kept until no byte has come for `wait` seconds.
     """
 
     whole: int = 64 * 1024
@@ -232,8 +232,8 @@ class Credentials:
             object.__setattr__(self, name, value)
 
     def renew(self, number: int, content: str, now: float) -> None:
-        """Use this content of the file of the value with this number from now on, if it is another content than
-        before.
+        """Use `content`, the new content of the file of the credential with this number, as its value from now on.
+        Nothing changes if it is the value in force.
         """
         file = self.files[number]
         assert file is not None  # the value stands in a file
@@ -273,8 +273,9 @@ class BreakerSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndpointShare:
-    """An endpoint of an upstream, as far as the core chooses among endpoints. `label` is the name of its circuit
-    breaker: host:port, with the path if several endpoints of the upstream have that host:port.
+    """The label, weight and priority of an endpoint, by which the core chooses among an upstream's endpoints. `label`
+    is also the name of its circuit breaker: host:port, with the path if several endpoints of the upstream have that
+    host:port.
     """
 
     label: str
@@ -288,8 +289,9 @@ class Policy:
 
     `rate` and `more_rates`: the rate buckets, all of which each attempt pays; `tokens`: the rules by which an attempt's
     price in a language model's tokens is estimated, if a bucket counts those. `endpoints`: those of the target, in its
-    order, if the core chooses among them; else the driver takes turns. `via`: requests and answers carry a Via of
-    redrive's; without it a field of redrive's own reveals loops.
+    order, if the core chooses among them; else the driver takes turns. `via`: redrive adds its Via field to requests
+    and answers; if False, it recognizes its own requests, if they come back to it in a loop, by another field of its
+    own.
     """
 
     upstream: str

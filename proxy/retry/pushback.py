@@ -1,7 +1,7 @@
 """Pushback: what an upstream says on when, or whether, to retry (contract, section 5).
 
-Law: the longest delay that is named wins, a stop beats a true, and an unreadable value counts as absent - except in
-gRPC's two fields, where it means "do not retry". Nothing here makes an answer retryable, and nothing raises.
+Law: the longest delay that is named wins, a "do not retry" beats a "retry", and an unreadable value counts as absent -
+except in gRPC's two fields, where it means "do not retry". Nothing here makes an answer retryable, and nothing raises.
 
 What is read from which answers:
 

@@ -73,8 +73,9 @@ class Registry:
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
-        """The shared state for this policy and the scope value of this request. `now`: the time from which new objects
-        count; `last`: the state that another call got last, which is returned if it is this call's too, as it often is.
+        """The shared state for this policy and the scope value of this request, made if there is none yet; `now`: the
+        time at which new buckets and gates begin. `last`: the state that an earlier call got, which is returned if it
+        is also the one for this call: that is quickly checked, and often so.
         """
         if last is not None and last.looked_up.finds(policy, request, self._epoch):
             last.marked = True
@@ -107,9 +108,9 @@ class Registry:
         """Forget which states belong to which policies, after a reload: calls keep the states that they hold, and new
         policies look the shared objects up again.
 
-        `policies_of`: the policies of an upstream in the new configuration, in its order, so that every process numbers
-        definitions alike; `named`: the buckets that its `buckets:` defines. Returns the forgotten states, so that the
-        caller can free them a few at a time.
+        `policies_of`: returns the policies of an upstream in the new configuration, in its order; all processes number
+        strategies of the same name in that order. `named`: the buckets that its `buckets:` defines. Returns the
+        forgotten states, so that the caller can free them a few at a time.
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
@@ -294,8 +295,8 @@ class Registry:
             return self._gated(policy, value, value, bucket, now)
 
         def lane(key: int) -> ScopeState:
-            """The state of the credential with the number `key`: gates that are kept by host are kept for each
-            credential too (contract, section 13).
+            """Make the state of the credential with the number `key` among the policy's. Gates whose scope is the host
+            are its own; others are shared by all credentials (contract, section 13).
             """
             digest = credentials.digests[key]
             kept_by = f"{value} {digest}" if policy.scope.by == "host" else value

@@ -1,13 +1,13 @@
 """Whether the limits that an upstream's answers report can be believed.
 
 Some servers report a remainder that has nothing to do with what they let through: always 0, or that of another key.
-Calls that waited for it would wait in vain. A report that nothing is left is found to be wrong by an attempt that
-succeeds all the same: one that was sent after the report had come, and before the limit was to be whole again; unless
-the limit fills up all the time, which the next report then shows.
+Calls that waited for it would wait in vain. A report that nothing is left is disproved by an attempt that succeeds all
+the same, if the attempt was sent after the report had come and before the limit's reset. If the limit refills
+continuously, such a success disproves nothing: the report in that attempt's answer shows it.
 
-Calls that wait until the limit is whole test nothing. So, after three reports in a row that say that nothing is left,
-each after the time at which the limit was to be whole again, the next such report is put aside, and a call is sent as
-if it had not come. If it succeeds, the reports are wrong; if it is refused, they are believed from then on.
+Calls that wait for the reset test nothing. So after three reports in a row that nothing is left, each of which came
+after the reset that the one before named, the next such report is ignored, and a call is sent as if it had not come. If
+that call succeeds, the reports are wrong; if it is refused, they are believed from then on.
 
 A limit whose reports were found to be wrong is not believed for ten minutes.
 """
@@ -20,7 +20,7 @@ from proxy.retry.limit_fields import ReportedLimit
 
 #: Seconds for which a limit is not believed, or is believed without further tests.
 LASTS = 600.0
-#: After so many reports in a row that nothing is left, after the reset, the next one is tested.
+#: After so many reports in a row that nothing is left, after the reset, the next one is trust.
 _IN_A_ROW = 3
 #: A limit that fills up all the time has at least this part of what is expected; and clocks differ by this part of the
 #: time to the reset.
@@ -28,11 +28,11 @@ _PART, _CLOCKS = 0.25, 0.1
 
 
 @dataclass(slots=True)
-class _Word:
-    """The reports of one limit, as far as they have been tested. `empty`: the first report that nothing is left since
-    the last reset, which came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such
-    reports came in a row, each after the reset of the one before. `tested`: the last one is put aside, to see whether
-    it is right. `doubted_until`, `proven_until`: the times until which the reports count as wrong, or as right.
+class _Trust:
+    """How far the reports of one limit have been tested. `empty`: the first report since the last reset that nothing is
+    left, which came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such reports
+    came in a row, each after the reset of the one before. `tested`: the latest one is being ignored, to see whether it
+    is right. `doubted_until`, `proven_until`: the times until which the reports count as wrong, or as right.
     """
 
     empty: ReportedLimit | None = None
@@ -47,53 +47,54 @@ class _Word:
 class ReportTrust:
     """The reports on the limits of one endpoint and credential: which of them are believed."""
 
-    __slots__ = ("_words",)
+    __slots__ = ("_limits",)
 
     def __init__(self) -> None:
-        self._words: dict[str, _Word] = {}
+        self._limits: dict[str, _Trust] = {}
 
     def doubts(self, name: str, now: float) -> bool:
         """Whether the reports of the limit with this name are not believed now."""
-        word = self._words.get(name)
-        return word is not None and now < word.doubted_until
+        trust = self._limits.get(name)
+        return trust is not None and now < trust.doubted_until
 
     def forget(self, name: str) -> None:
         """Forget the limit with this name."""
-        self._words.pop(name, None)
+        self._limits.pop(name, None)
 
     def refused(self, since: float, now: float) -> None:
-        """Note that an attempt, sent at `since`, was refused because a limit was exceeded: the reports that nothing was
-        left by then, of limits that were not to be whole yet, are right.
+        """Note that an attempt, sent at `since`, was refused because a limit was exceeded. This proves each report
+        right that nothing is left, if it had come when the attempt was sent, and the reset that it names was still
+        ahead then.
         """
-        for word in self._words.values():
-            if word.empty is not None and word.came <= since < word.came + word.empty.reset * (1 - _CLOCKS):
-                word.proven_until = now + LASTS
-                word.tested, word.row = False, 0
+        for trust in self._limits.values():
+            if trust.empty is not None and trust.came <= since < trust.came + trust.empty.reset * (1 - _CLOCKS):
+                trust.proven_until = now + LASTS
+                trust.tested, trust.row = False, 0
 
     def takes(self, said: ReportedLimit, spent: float, since: float, now: float) -> bool:
         """Whether to believe the report `said`, in the answer to an attempt that succeeded and was sent at `since`.
         `spent`: what had been spent of the limit in all when that attempt was sent.
         """
-        word = self._words.get(said.name)
-        if word is None:
+        trust = self._limits.get(said.name)
+        if trust is None:
             if said.remaining >= 1:
                 return True
-            word = self._words[said.name] = _Word()
-        before = word.empty
-        is_late = before is not None and since >= word.came + before.reset * (1 - _CLOCKS)
-        if before is not None and since >= word.came:
-            if not is_late and self._is_wrong(before, said, spent - word.spent, since - word.came):
-                word.doubted_until = now + LASTS
-            word.row = word.row + 1 if is_late else word.row
-            word.tested = False
+            trust = self._limits[said.name] = _Trust()
+        before = trust.empty
+        is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
+        if before is not None and since >= trust.came:
+            if not is_late and self._is_wrong(before, said, spent - trust.spent, since - trust.came):
+                trust.doubted_until = now + LASTS
+            trust.row = trust.row + 1 if is_late else trust.row
+            trust.tested = False
         if said.remaining >= 1:
-            word.empty, word.row = None, 0
+            trust.empty, trust.row = None, 0
             return True
         if before is None or is_late:
-            word.empty, word.came, word.spent = said, now, spent
-        if word.row >= _IN_A_ROW and now >= max(word.proven_until, word.doubted_until):
-            word.tested, word.row = True, 0
-        return not word.tested
+            trust.empty, trust.came, trust.spent = said, now, spent
+        if trust.row >= _IN_A_ROW and now >= max(trust.proven_until, trust.doubted_until):
+            trust.tested, trust.row = True, 0
+        return not trust.tested
 
     @staticmethod
     def _is_wrong(before: ReportedLimit, said: ReportedLimit, spent: float, seconds: float) -> bool:

@@ -1,7 +1,7 @@
 """The hints in an app's request: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
 
-No hint can loosen a policy. A timeout only shortens the deadline, a disable only removes retries, and an app's own
-retry only costs (contract, section 5).
+No hint can loosen a policy: a timeout only shortens the deadline, X-Retry-Disable only rules retries out, and if the
+call is itself an app's retry, it is charged tokens (contract, section 5).
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
 
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
-    """Whether a driver may send this request before it makes a `Call` for it: `Call.start` would only ask whether the
-    scope admits the call, and `Call.head` would end it with a plain success (`classification.is_plain_success`), or
-    look into a body that has come whole. If anything but a success happens, the driver makes the `Call` then, and
-    begins it with `flown` in place of `start`. The result holds for this policy and this request at any time.
+    """Whether a driver may send this request before it makes a `Call` for it, which saves time if the request succeeds.
+    It may if a `Call` would decide nothing before the answer's head has come, and nothing after it but that a plain
+    success is delivered (`classification.is_plain_success`). If anything else happens, the driver makes the `Call`
+    then, and begins it with `flown` in place of `start`. The result holds for this policy and this request at any time.
     """
     strategy, holds = policy.strategy, policy.mode == "enforce"
     return (

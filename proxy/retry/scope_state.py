@@ -40,9 +40,9 @@ class KeyFields:
 
 
 class LookUp:
-    """The request and policy for which a registry found this state without reading any header field, so that it can be
-    found again as quickly: the policy, the host (None: any), and the registry's epoch, which changes whenever states
-    are forgotten (by a reload, say).
+    """The policy and host for which the registry found a state, so that a later call with both alike gets the same
+    state without another search. (If the scope depends on a header field, nothing is noted.) The registry's epoch, a
+    number that changes whenever states are forgotten (by a reload, say), says whether the note is still valid.
     """
 
     __slots__ = ("_authority", "_epoch", "_policy")
@@ -148,8 +148,8 @@ class ScopeState:
         return request.fields if self.who is None else self.who
 
     def used_bucket(self, app: NamedApp | None) -> Bucket | None:
-        """The bucket that this app's calls use, as the app sees it: the shadow bucket under `mode: observe`, none under
-        `off`.
+        """The bucket that this app's retries are paid from (the app's part of it, if it has parts): under `mode:
+        observe` the shadow bucket, under `off` None.
         """
         bucket = self.bucket
         if self.mode:

@@ -35,8 +35,9 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
 
 
 def settle_delivered(upcoming: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
-    """Settle the price of the attempt whose answer went to the app by what the answer says that it cost (`usage`), and
-    learn how long that model's outputs are. `upcoming`: the call's next attempt, by which the shared state is reached.
+    """Settle the price of the attempt whose answer went to the app: `usage` says how many tokens the answer really
+    cost. The number of output tokens is also noted for later estimates. `upcoming`: the call's `NextAttempt`, which
+    knows the policy and the state that calls share.
     """
     estimate, rules, outputs = payment.estimate, upcoming.policy.tokens, upcoming.scope.outputs
     if estimate is None or rules is None:

@@ -5,14 +5,14 @@ Contract, sections 5 and 14: "where an upstream refuses without a queue, places 
 time as well, at the pace at which it last served", and a limit is "never below one place; paced in time where places
 say nothing".
 
-A refusal cuts the pace a little below the one that was refused, where it stays for some seconds; then it grows, slowly
-at first and ever faster (as RFC 9438, section 4.3, beyond the window that was refused last), so that a limit that is
-gone does not hold calls for long, and one that is still in force is seldom exceeded. Each time that the same pace is
-refused, it is surer that this is the upstream's limit: the pace stays for longer. Only seconds in which calls wait
-count: a pace that is not used proves nothing.
+A refusal cuts the pace to a little below the refused one. There it stays for some seconds; then it grows, slowly at
+first and ever faster (as RFC 9438, section 4.3, beyond the window that was refused last), so that a limit that is gone
+does not hold calls for long, and one that is still in force is seldom exceeded. Each time that about the same pace is
+refused again, the pace stays for longer, because this is then more likely to be the upstream's limit. Only seconds in
+which calls wait count: a pace that is not used proves nothing.
 
-Several clients at a limit without a queue refuse each other, whatever the pace of each. So a pace at which many were
-served in a row is not forgotten for a few refusals that come early.
+Several clients that share a limit without a queue cause each other's refusals, whatever the pace of each. So if many
+calls in a row were served at a pace, a few early refusals do not make it forgotten.
 """
 
 from __future__ import annotations

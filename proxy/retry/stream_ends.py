@@ -67,7 +67,9 @@ class EndReader:
 
     @property
     def is_known(self) -> bool:
-        """Whether an event has come that a pack knows, so that from now on only the last event matters."""
+        """Whether an event that one of the packs knows has come. From then on it is clear which pack's stream this is,
+        and only the last event matters.
+        """
         return self._known is not None
 
     @property

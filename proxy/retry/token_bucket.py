@@ -1,8 +1,8 @@
 """Tokens that accrue with time, for the `rate` bucket and the adaptive limiter, and the gate at which calls wait for
 them.
 
-Law: over any stretch of time no more tokens are given than were there and accrued. A level is at most `capacity`; time
-that runs backwards adds nothing.
+Law: over any stretch of time no more tokens are given than were in the bucket at its beginning and accrued during it. A
+level is at most `capacity`; time that runs backwards adds nothing.
 
 A gate is asked, never waited for. `ask(waiter, now)` grants (returns a time not after now) or names the time at which
 to ask again; the waiter sets an alarm and asks again when it rings, so a gate that has closed further meanwhile is

@@ -1,8 +1,9 @@
 """The price of an attempt in a language model's tokens, estimated before it is sent (contract, section 16, "Tokens").
 
-The prompt is the request's body, so many bytes a token; a medium (an image, a sound, a file) costs MEDIUM_TOKENS
-whatever its bytes. The output is the maximum that the request names, times the number of outputs that it asks for;
-without a maximum it is what nine of ten outputs of that model did not exceed lately, else a default.
+The prompt's tokens are the bytes of the request's body, divided by a number of bytes for each token; a medium (an
+image, a sound, a file) counts as MEDIUM_TOKENS whatever its bytes. The output's tokens are the maximum that the request
+names, times the number of outputs that it asks for; without a maximum they are what nine of ten outputs of that model
+did not exceed lately, else a default.
 """
 
 from __future__ import annotations

@@ -84,7 +84,9 @@ class UsageReader:
         return found
 
     def _read(self, data: bytes) -> None:
-        """Read the JSON in the data of an event."""
+        """Take over the numbers of tokens, and the size of the output's text, from `data`, the data of one event, if it
+        is a JSON object; ignore any other.
+        """
         if not data.startswith(b"{"):
             return
         try:

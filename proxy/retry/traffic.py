@@ -1,7 +1,8 @@
 """The count of the attempts to one endpoint: how many are under way, and how many have ended.
 
-Every attempt is counted here, twice, even while all is well; so this is compiled, and does nothing else. What is known
-beyond it costs only the attempts that `is_watched` or chance names (`proxy.retry.governor`).
+Every attempt is counted here, twice, even while all is well; so this is compiled, and does nothing else. The governor
+learns more of an attempt that goes well only if `is_watched` or the one-in-sixteen sample selects it
+(`proxy.retry.governor`).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Traffic:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the time of the answer that came last is to be measured: one in sixteen is (contract, section 14),
-        and each while attempts are watched.
+        """Whether the time of the latest answer is to be measured for the usual times: that of every sixteenth answer
+        is (contract, section 14) and, while `is_watched`, that of each.
         """
         return self.is_watched or self.ended & 15 == 0
 

@@ -1,8 +1,9 @@
 """The trial of a limit: it finds out whether attempts were refused for want of capacity, or by chance.
 
 Contract, section 14: a limit "is given up where at half as much, over 20 attempts at least, as many fail and answers
-come as fast as usual (that was not load)". The attempts that were under way when the limit began are compared with the
-first ones sent under it; from then on, whenever fewer are sent a second, earlier ones are compared with later ones.
+come as fast as usual (that was not load)". First, the attempts that were under way when the limit began are compared
+with those that were sent next, under the limit. Later, each time that clearly fewer attempts are sent a second than
+before, the latest attempts are compared with those of the last comparison.
 """
 
 from __future__ import annotations

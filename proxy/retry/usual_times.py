@@ -5,9 +5,9 @@ method); 256 of them a scope, the rest together". A quick answer of a slow route
 not be compared with each other.
 
 (choice) A route of which no answer was measured while all was well is expected to take as long as the first answers of
-other routes did, of those with the same method where there are enough (`KNOWN`). One quick route says nothing about
-another. So where ids stand in a path's first segments, and
-every call's route is a new one, it is still known how long answers take.
+other routes did: of routes with the same method if there are enough of them (`KNOWN`), else of all. It takes several,
+since one quick route says nothing about another. So even if paths have ids in their first segments, and every call's
+route is therefore a new one, it is known how long answers take.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The waiting room that all calls share: how many may wait at one time, and how many of one upstream's.
 
 Law: whatever gate holds them (a cooldown, a rate bucket, the adaptive limiter), one upstream's held calls take at most
-half of `limits.waiting`, so that one slow provider, or one slow rate, does not fill the room for the others. A call's
-own backoff is not a hold: it has been paid for, and takes a place of the whole room (contract, sections 4 and 5).
+half of `limits.waiting`, so that one slow provider, or one slow rate, does not fill the room for the others. A call
+that waits for its own backoff is not held by a gate: it has paid for its retry, and only the bound on the whole room
+applies to it (contract, sections 4 and 5).
 
 Where apps have names, a newcomer that finds the room full takes the place of the newest held call of the lowest
 priority, if that is below its own (contract, section 17, "Queues"). Only calls of this process give up their places.
@@ -42,8 +43,9 @@ class WaitingRoom:
         self._guests: dict[int, dict[Guest, None]] = {}  # held calls that have an app, by rank, in order of arrival
 
     def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
-        """Take a place; False if the room is full. `held`: a gate holds the call, so the bound on one upstream's held
-        calls applies too. `guest`: the wait, for which a held call of a lower priority gives up its place.
+        """Let one call of this upstream wait; returns False if the room is full. `held`: a gate holds the call, so that
+        the bound on one upstream's held calls applies too. `guest`: the call's wait; if the room is full, a held call
+        of a lower priority gives its place up for it.
         """
         if not self._enter(upstream, held, 0, 0):
             if self._oust(upstream, held, guest, 0, 0) is None:
@@ -93,17 +95,17 @@ class WaitingRoom:
         return max(1, self.capacity // 2)
 
     def _sit(self, held: bool, guest: Guest | None) -> None:
-        """Remember the wait `guest`, which has got a place, if a call of a higher priority may take that place: a gate
-        holds the call (`held`), and apps have names.
+        """Remember `guest`, the wait of a call that has got a place, if the place may be taken from it later by a call
+        of a higher priority. That is so if a gate holds the call (`held`) and apps have names.
         """
         if held and guest is not None and guest.app is not None:
             self._guests.setdefault(guest.app.rank, {})[guest] = None
 
     def _oust(self, upstream: str, held: bool, guest: Guest | None, waiting: int, holding: int) -> Guest | None:
-        """Take the place of the newest held call of the lowest priority, if that is below the newcomer's, and if one
-        place is all that the newcomer lacks. Returns the call, None if there is none. `held`: a gate holds the
-        newcomer, whose wait is `guest`; other processes use `waiting` places of the room, `holding` of them for held
-        calls of the newcomer's upstream (`upstream`).
+        """Make room for a newcomer by removing the newest held call of the lowest priority, if that priority is below
+        the newcomer's, and one place is all that the newcomer lacks. Returns the removed call's wait, None if none was
+        removed. `held`: a gate holds the newcomer, whose wait is `guest`; other processes use `waiting` places of the
+        room, `holding` of them for held calls of the newcomer's upstream (`upstream`).
         """
         mine = self._held.get(upstream, 0) + holding if held else 0
         if guest is None or guest.app is None or self.waiting + waiting > self.capacity or mine > self._share:
