@@ -137,7 +137,9 @@ class ServerProcess:
         )
 
     def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
-        """Make the data path of a single process, which carries the calls itself; return it and the recent calls."""
+        """Make the part of a single process (without workers) that carries the calls. Returns it and the store of its
+        recent calls.
+        """
         self._begin_log(None)
         path = data_path(self.settings, self._sink, self._notices.notify, self._metrics)
         if path.log is not None:
@@ -145,7 +147,9 @@ class ServerProcess:
         return path, path.recent
 
     def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:
-        """Make the workers, which carry the calls and share memory; return them and the recent calls."""
+        """Make the worker processes, which carry the calls and share memory. Returns the object that manages them and
+        the store of their recent calls.
+        """
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.stores.shared_memory.factory import open_memory
         from proxy.stores.shared_memory.records import LogTurn, descriptor
@@ -298,8 +302,9 @@ class ServerProcess:
         self._beside.begin(self._take(plan, why, self._taken))
 
     async def _take(self, plan: ListenPlan, why: str, taken: asyncio.Event) -> None:
-        """Finish a reload: open and close listeners by `plan`, wait until every worker uses the configuration, and
-        report that; then set `taken`, also after an error. `why` names the cause of the reload in logs.
+        """Finish a reload: open and close the listeners that `plan` names, wait until every worker uses the
+        configuration, and report that. The event `taken` is set at the end, also after an error. `why` names the cause
+        of the reload in logs.
         """
         async with self._taking:
             warnings = self._warnings
@@ -360,8 +365,8 @@ class ServerProcess:
         self._people.close()
 
     async def _step(self, work: Coroutine[Any, Any, Given], otherwise: Given | None = None) -> Any:
-        """Run `work`, a step of the process's end, for at most `_STEP` seconds; return its result, or `otherwise` if it
-        takes longer.
+        """Run `work`, a step by which the process ends, for at most `_STEP` seconds, so that nothing that hangs can
+        prevent the end; return its result, or `otherwise` if it takes longer.
         """
         return await within(_STEP, work, otherwise, self._notices.notify)
 
@@ -461,7 +466,7 @@ class ServerProcess:
 
 
 def warnings(loaded: LoadResult) -> list[str]:
-    """The warnings of a loaded configuration: settings without effect, and the like."""
+    """The warnings of a loaded configuration as lines, without its errors and notes."""
     return [str(problem) for problem in loaded.problems if problem.severity == "warning"]
 
 
@@ -501,8 +506,9 @@ def _line(upstream: Upstream) -> str:
 
 
 def _try(settings: Settings, listening: Sequence[Address]) -> str:
-    """A curl command for people to try at one of the addresses in `listening`: it reaches an upstream by its prefix,
-    one on this machine if there is one, since that needs no internet.
+    """The curl command that the first lines of a process suggest to its user: to an address in `listening`, for an
+    upstream that can be reached by its prefix, preferably one on this machine, which needs no internet. "" if there is
+    no such address or upstream.
     """
     address = next((address for address in listening if address.unix is None), None)
     reachable = [u for u in settings.router.upstreams if u.prefix is not None and u.target.endpoints]

@@ -52,8 +52,7 @@ def add_success(
 ) -> None:
     """Add to a record the course of a call for which nothing had to be decided. `first`: its only attempt; `bytes_in`:
     the bytes of the request's body; `keys`: the choice of the credential that the attempt carried, None for none;
-    `looked`: whether the answer's body was read for errors or token counts, for which it had to come whole with the
-    head.
+    `looked`: whether its success was judged by the answer's body too, which had come whole with the head.
     """
     record.outcome = SUCCESS
     record.attempts = 1
@@ -118,7 +117,7 @@ def _agent(user_agent: bytes | None) -> str:
 
 def _only(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
     """Return the attempt's own record for a call of one attempt. Such a record is made only if the attempt carried a
-    credential (`keys`), or if the body of its answer was read for errors or token counts (`looked`).
+    credential (`keys`), or if its success was judged by the answer's body too (`looked`).
     """
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"

@@ -579,8 +579,8 @@ class Exchange(AttemptOwner):
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _succeed(self, now: float, looked: bool = False) -> None:
-        """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether the
-        answer's body was read for errors or token counts.
+        """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether its
+        success was judged by the answer's body too.
         """
         context, delivery, scope = self.context, self.delivery, self._scope
         assert scope is not None  # the call has begun

@@ -117,7 +117,7 @@ def grpc_status_of_answer(action: Answer) -> int:
 
 def answer_of(action: Answer, call: CallState, before: str = "") -> tuple[int, bytes, bytes]:
     """Return (status, field lines, body) of the proxy's own answer for a call that ends by `action`. `before`: the
-    results of its attempts, if they were made at several upstreams.
+    results of the call's attempts as text, if they were made at several upstreams, else "".
     """
     policy, attempts, grpc = call.policy, call.attempts, call.request.is_grpc
     end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=call.found_no_place)

@@ -37,9 +37,9 @@ _ENDS = 16
 def destination_of(
     head: RequestHead, target: Target, pool: Pool, *, scheme: str, place: str, strict: bool
 ) -> Destination:
-    """Return the destination of a request. `scheme` and `place` (host[:port]): the address that the request itself
-    names, which is used if the target has no endpoints; `strict`: loopback addresses are denied; `pool`: the
-    connections, in which the endpoints are looked up.
+    """Return the destination of a request. `target`: the destination that the upstream's configuration gives; if it
+    names no endpoints, the request goes to the address that it names itself, `scheme` and `place` (host[:port]).
+    `strict`: loopback addresses are denied; `pool`: the connection pool, which knows the endpoints.
     """
     wanted = target.protocol
     return pool.destination(
@@ -68,26 +68,28 @@ class Naming:
 
 
 class Plan:
-    """A request, its policy and its destination. An app connection keeps it for as long as its app sends the same head.
+    """A request, its policy and its destination. An app connection keeps the plan for as long as its app sends the same
+    head.
 
-    `rest`: the path after the prefix by which the request was routed, else None. `plain`: a call of it may start
-    without a `Call` (`proxy.forward.undecided`). `edits`: the field changes of both heads beside the attempt count and
-    Via, None for none. `by_service`: its gRPC service led to the upstream.
+    `rest`: the path after the prefix by which the request was routed, else None. `plain`: a call of this request may
+    start without a `Call`, the object that decides (`proxy.forward.undecided`). `edits`: the changes to the fields of
+    the request and of its answer beside the attempt count and Via, None for none. `by_service`: the request's gRPC
+    service led to the upstream.
 
     For the connection's next request, which may use this plan too (`follow`): `upstream`, None if no other request may
-    use it; `router`, by which the last request was checked; `begins`, the upstream's prefix, if no other upstream has a
-    prefix that begins with it; `routed`, whether the upstream has routes; `naming`, the fields that name the app, None
-    if none do.
+    use the plan; `router`, by which the last request was checked; `begins`, the upstream's prefix, if no other upstream
+    has a prefix that begins with it; `routed`, whether the upstream has routes; `naming`, the fields that name the app,
+    None if none do.
 
-    For answers: `looks`, whether one with a status below 400 may be a failure, by any field or by its body; `answered`,
-    the last head for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`, the trailers
-    for which nothing had to be decided.
+    For answers: `looks`, whether an answer with a status below 400 may be a failure, by any field or by its body;
+    `answered`, the last head for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`,
+    the trailers for which nothing had to be decided.
 
-    Also: `patience`, the seconds until the first timeout of a call can end. `traced`: its attempts are spans of a
-    trace. `protocol`: the version of HTTP that the app spoke (`wire.first_bytes`). `ways`: what is needed to send it to
-    other upstreams, None if the policy names none (`proxy.forward.fallback.Ways`). `prepared`: the request as a first
-    attempt sends it to the only origin; `keyed`: the same for each of the policy's credentials, each with the field
-    line of the credential for which it was made, since a credential that is read from a file changes.
+    Also: `patience`, the seconds until the first timeout of a call can end. `traced`: the call's attempts are spans of
+    a trace. `protocol`: the version of HTTP that the app spoke (`wire.first_bytes`). `ways`: what is needed to send the
+    request to other upstreams, None if the policy names none (`proxy.forward.fallback.Ways`). `prepared`: the request
+    as a first attempt sends it to the only origin; `keyed`: the same for each of the policy's credentials, each with
+    the field line of the credential for which it was made, since a credential that is read from a file changes.
     """
 
     #: Whether the destination differs from the policy's endpoints (see `TunnelPlan`).
@@ -268,8 +270,8 @@ class Plan:
         return True
 
     def keeps(self, head: ResponseHead) -> bool:
-        """Whether an answer to the first attempt, of which more is to come after this head, is kept until it is whole
-        (contract, section 15).
+        """Whether an answer to the first attempt, of which this head has come but not all of the body, is kept until it
+        is whole (contract, section 15).
         """
         policy = self.policy
         if policy.answers is None or policy.mode != "enforce" or policy.strategy.max_attempts < 2 or self.is_grpc:
@@ -410,7 +412,9 @@ def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> 
 
 
 def _looks(policy: Policy) -> bool:
-    """Whether any field, or the body, may decide what an answer under this policy is."""
+    """Whether an answer with a status below 400 may be a failure under this policy: its fields, its body, or a late
+    first byte may say so.
+    """
     rules, is_bounded = policy.classify, policy.mode == "enforce" and policy.timeouts.first_byte is not None
     return rules.looks_below_400 or bool(rules.stream_ends) or is_bounded
 

@@ -103,7 +103,9 @@ class Resumer:
         return True
 
     def take(self, data: bytes, now: float) -> bytes | None:
-        """Return the part of the next bytes that the app has not got yet; None if there are more than there may be."""
+        """Return the part of `data`, the next bytes of the answer that brings the rest, that the app has not got yet;
+        None if they go beyond the end of the rest.
+        """
         if self._skip:
             read = min(self._skip, len(data))
             self._skip -= read
@@ -149,8 +151,8 @@ def _range_of(head: ResponseHead) -> tuple[int, int, int] | None:
 
 
 def may_add(request: Request, wall: float) -> bool:
-    """Whether a Range and If-Range may be added to a request, and its conditions left out: nothing signs the request,
-    or a signature that does not cover them and is not too old yet. `wall`: seconds since the epoch.
+    """Whether Range and If-Range may be added to a request, and its own conditions left out. A signature forbids that
+    if it covers these fields, or if it is so old that the upstream would refuse it. `wall`: seconds since the epoch.
     """
     fields = request.fields
     values = fields.get_all("authorization")

@@ -61,8 +61,9 @@ def begin(
 
 
 def read_usage(policy: Policy, reply: Reply, watch: StreamWatch | None) -> StreamWatch | UsageReader | None:
-    """The reader of an answer that goes to the app. If the policy counts the tokens of a language model, it finds out
-    how many the answer cost, beside what `watch` reads; else it is `watch` itself, None if nothing is read.
+    """Return the reader of an answer that goes to the app. If the policy counts the tokens of a language model, the
+    reader finds out how many the answer cost, and passes the answer to `watch` too; else the reader is `watch` itself
+    (None: the answer is not read).
     """
     return watch if policy.tokens is None else UsageReader(policy.tokens, reply, watch)
 

@@ -133,8 +133,8 @@ class Undecided:
         succeeded(scope, scope if self.keys is None else self.keys.lane, app, now)
 
     def report(self, plan: Plan, delivery: Delivery, started: float, now: float, looked: bool) -> None:
-        """Report the call, which began at `started` and has succeeded, to the observers. `looked`: the body of its
-        answer was looked at.
+        """Report the call, which began at `started` and has succeeded, to the observers. `looked`: whether its success
+        was judged by the answer's body too (`proxy.forward.whole_look`), not by the head alone.
         """
         context, first, body = delivery.context, self.first, self.body
         assert first is not None  # it was begun

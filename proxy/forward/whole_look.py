@@ -21,8 +21,9 @@ _SUCCESS = Class.SUCCESS
 
 
 def look_at(plan: Plan, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> int:
-    """Judge an answer by its head and, if the plan's policy looks at bodies, by its body `data`, which is whole if
-    `end`; return one of the results above.
+    """Judge an answer that has come with its head. `data`: its body, which is whole if `end`. Return PLAIN if the head
+    alone shows a success, LOOKED if a success is shown by the body too, and DECIDE if the call's `Call` has to judge
+    the answer.
     """
     policy = plan.policy
     rules, enforced = policy.classify, policy.mode == "enforce"

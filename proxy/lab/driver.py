@@ -353,7 +353,9 @@ class Driver:
         self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
 
     def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
-        """The tokens that a delivered answer says it cost."""
+        """The tokens that a delivered answer says it cost. `rules` say where an answer has that number; `sending` has
+        the answer.
+        """
         assert sending.reply is not None
         reader = UsageReader(rules, sending.reply)
         reader.feed(sending.body)
@@ -406,8 +408,8 @@ class Driver:
             self.clock.at(body_wait.due, DEADLINE, self._stall, action.attempt, number)
 
     def _answered(self, price: float, granted: bool) -> None:
-        """Tell the call whether the bucket granted it this price for a retry, whenever that is known; a call that is
-        over gives a grant back.
+        """Report to the call whether its bucket granted the price of a retry, once the bucket has answered; a call that
+        is over gives the granted tokens back.
         """
         answered = self.call.granted if granted else self.call.refused
         self._carry_out(answered(price, self.clock.now))

@@ -1,7 +1,7 @@
 """The upstreams that a call of the lab may go on to: the same upstreams, fields and paths as on the wire.
 
-A body is what the script says about it. If the script gives only a size, or nothing (`redrive explain`), a body in
-which members are to be set counts as a JSON object.
+The request's body is the one that the test's or scenario's script gives. If the script gives only a size, or nothing
+(`redrive explain`), a body in which members are to be set counts as a JSON object.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ def kept_call(settings: Settings, kept: Kept) -> KeptCall:
 
 
 def _on_its_route(settings: Settings, chosen: Chosen, kept: Kept, notes: list[str]) -> Chosen:
-    """The choice of a policy, changed to that of the route that the recorded call took, which may have been chosen by
-    header fields that are not recorded. What a reader has to know about that is added to `notes`.
+    """Return `chosen` with the policy of the route that the recorded call took. The call may have taken that route
+    because of header fields, which are not recorded, so the router can't find it again; `notes` gets a sentence about
+    that.
     """
     upstream = settings.router.by_name.get(kept["upstream"])
     routes = () if upstream is None else upstream.routes
@@ -132,7 +133,9 @@ def gave_up(attempt: Kept) -> bool:
 
 
 def _said(attempt: Kept) -> Iterator[tuple[str, str]]:
-    """The upstream's pushback on a recorded attempt, as header fields that say the same."""
+    """The header fields by which the upstream may have asked a recorded attempt to wait or to stop: the record has only
+    the field's name and the delay, so these are made from both.
+    """
     name, delay = attempt.get("pushback", "").lower(), attempt.get("pushback_delay")
     if not name:
         return

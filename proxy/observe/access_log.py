@@ -75,8 +75,8 @@ class AccessLog:
                 self.also.add(lines)
 
     def _is_wanted(self, call: CallRecord) -> bool:
-        """Whether this call's line is written: the level includes the call, and fewer than MOST calls of the same
-        upstream, route, outcome and status came in this second.
+        """Whether to write this call's line: its level is logged, and at most MOST calls with the same upstream, route,
+        outcome and status have come in this second, this one included.
         """
         if self._level == "error" and 0 < call.status < 500:
             return False

@@ -78,29 +78,29 @@ _END = "]}"
 
 @lru_cache(maxsize=_REPEATED)
 def _asked(policy: Policy, method: str, authority: str) -> str:
-    """The part of a call's JSON line from the end of the call's time to its path: `method` and `authority` are those of
-    the request.
+    """The part of a call's JSON line that follows its time and ends before its path: upstream, route and strategy (of
+    `policy`), method and host.
     """
     return f'{policy_json(policy)}{method}","host":{quote(authority)},"path":'
 
 
 def _ended(status: int, outcome: str, attempts: int) -> str:
-    """The part of a call's JSON line from the end of the client's address to the call's duration: status, outcome,
+    """The part of a call's JSON line between the client's address and the value of the duration: status, outcome and
     number of attempts.
     """
     return f'","status":{status},"outcome":"{outcome}","attempts":{attempts},"duration":'
 
 
 def _front(endpoint: str, protocol: str, more: str) -> str:
-    """The part of a call's JSON line from the end of its byte counts to its attempts; `more` are the members that few
-    calls have.
+    """The part of a call's JSON line between its byte counts and the list of its attempts: the endpoint, the protocol
+    that the app spoke, and `more`, members that few calls have.
     """
     return f',"endpoint":{quote(endpoint)},{_SPOKEN[protocol]}{more}"history":['
 
 
 def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
-    """The JSON of the only attempt of a call that succeeded at once and has no history: the part before its duration,
-    and the part after it. `sent_by`: the version of HTTP that it was sent in.
+    """The attempt's JSON of a call that succeeded at once, in two parts: up to the value of the attempt's duration, and
+    from there on. `sent_by`: the version of HTTP that the attempt was sent in.
     """
     said = f',{_SPOKEN[sent_by]}"status":{status},"class":"success","decision":"delivered"}}'
     return '{"attempt":1,"start":0.0,"duration":', said
@@ -192,8 +192,8 @@ def _usual(  # noqa: PLR0913  the fields of a record, by which its text is kept
     protocol: str,
     key: int | None,
 ) -> str:
-    """The part of an attempt's JSON after its duration, for an attempt with none but these fields. Such parts repeat,
-    so they are cached.
+    """The part of an attempt's JSON after its duration, for an attempt of which no other fields than these are set.
+    Such parts are often the same, so they are cached.
     """
     record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
     record.endpoint, record.price, record.protocol, record.key = endpoint, price, protocol, key
@@ -234,7 +234,9 @@ def _end(record: AttemptRecord) -> str:
 
 
 def _judgement(record: AttemptRecord) -> str:
-    """The JSON of an attempt's judgement: the class of its end, the pushback, and the decision."""
+    """The JSON members about how an attempt was judged: its class and the reason, the pushback, the price of a retry,
+    what held it, and the decision.
+    """
     line = ""
     if record.cls is not None:
         line += f',"class":"{record.cls.value}"'

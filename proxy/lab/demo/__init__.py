@@ -104,7 +104,9 @@ async def _follow(play: DemoRun, seconds: float | None, show: Callable[[bool], N
 
 
 async def _print_spells(console: Console, play: DemoRun, seconds: float | None) -> None:
-    """Print a line for each spell of weather that is over, and the demo's picture at the end."""
+    """Print a line for each part of the demo's scripted weather (trouble of one kind, or calm) when it is over, and the
+    demo's picture at the end.
+    """
     before = [app.counts - Counts() for app in play.apps]
     spell = ""
 

@@ -115,7 +115,9 @@ class App:
 
 @dataclass(slots=True)
 class Watched:
-    """The state that redrive reports of the demo's upstream: now, and the lowest level of its bucket."""
+    """The state that redrive reports of the demo's upstream: the latest one (`now`), and the lowest level that the
+    upstream's bucket has had (`lowest`).
+    """
 
     now: SidecarState = field(default_factory=SidecarState)
     lowest: float = float("inf")
@@ -145,7 +147,9 @@ class DemoRun:
         self._instants = random.Random(7)  # noqa: S311, TID251 - a driver: it plays the world's part
 
     def sky(self) -> weather.Weather:
-        """The weather now; calm before the run begins."""
+        """Return the demo's scripted weather at this moment: how its upstreams behave. Before the run begins, it is
+        calm.
+        """
         now = 0.0 if self._began is None else self._loop.time() - self._began
         return weather.at(now, self.round_seconds)
 

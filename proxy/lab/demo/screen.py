@@ -43,8 +43,8 @@ def picture(play: DemoRun, width: int, *, over: bool = False) -> RenderableType:
 
 
 def line(name: str, play: DemoRun, before: Sequence[Counts]) -> str:
-    """A line in words about the spell of weather `name` that is over, for output that is no terminal; `before` are the
-    counts at its beginning.
+    """A line in words about a part of the demo's scripted weather that is over, called `name`, for output that is no
+    terminal: how each app's calls fared in it. `before`: each app's counts when that part began.
     """
     parts = []
     for app, earlier in zip(play.apps, before, strict=True):

@@ -164,7 +164,9 @@ def _refusal(status: int, weather: Weather) -> web.Response:
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket that is bound to this port of loopback (0: the system chooses), beside others that are."""
+    """A socket that is bound to this port of loopback (0: the system chooses). Other sockets may be bound to the same
+    port (SO_REUSEPORT).
+    """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     with contextlib.suppress(AttributeError):  # some systems have no such option
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -144,7 +144,9 @@ class Explanation:
             yield from (f"  {warning}" for warning in self.warnings)
 
     def _remedies(self) -> Iterator[str]:
-        """The lines that say what helps against each end of the table that does not go well."""
+        """The lines that say what a user can change so that a call ends better, with the answers and faults for which
+        that helps.
+        """
         found: dict[str, list[str]] = {}
         for end in self.ends:
             if end.remedy:

@@ -169,7 +169,9 @@ def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
 
 
 def notes(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[str]:
-    """Sentences that warn if what is explained does not hold for the way in which most clients send such a request."""
+    """Warnings, as sentences, about a request that most clients would send in another way than the one that is
+    explained, as an https url through CONNECT.
+    """
     upstream = settings.router.by_name.get(chosen.policy.upstream)
     mode = upstream.connect if upstream is not None else "tunnel"
     if mode == "intercept" or not ask.url.lower().startswith("https://"):

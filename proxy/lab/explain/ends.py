@@ -76,8 +76,8 @@ def usual_fates(chosen: Chosen) -> list[Fate]:
 
 
 def _successes_that_fail(chosen: Chosen) -> list[Fate]:
-    """Answers with a success status in which one of the policy's rules finds an error: the first for each class, among
-    rules that say exactly what the error looks like.
+    """Make answers with a success status in whose body one of the policy's rules finds an error: one for each class of
+    error, by the first rule that gives the error's exact values and not a pattern.
     """
     rules, fates = chosen.policy.classify, dict[Class, Fate]()
     if chosen.request.is_grpc or chosen.policy.mode != "enforce":

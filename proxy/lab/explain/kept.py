@@ -48,12 +48,16 @@ def _label(attempt: Kept) -> str | None:
 
 
 def _here(call: KeptCall, attempt: Kept) -> bool:
-    """Whether a recorded attempt went to the upstream that took the call first, not to a fallback."""
+    """Whether a recorded attempt went to the upstream that took the call first, and not to one that the call fell back
+    to.
+    """
     return bool(attempt.get("upstream", call.kept["upstream"]) == call.kept["upstream"])
 
 
 def _fates(call: KeptCall) -> dict[str, Fate]:
-    """The answers and faults that attempts at the call's first upstream got, by label; the last one of each label."""
+    """The answers and faults that attempts at the call's first upstream got, each once, by its label (such as the
+    status).
+    """
     found: dict[str, Fate] = {}
     for attempt in call.sent:
         fate = result_of(attempt)
@@ -104,8 +108,9 @@ def _notes(call: KeptCall) -> list[str]:
 
 
 def _judged_by_more(end: dict[str, Any], attempt: Kept, notes: list[str]) -> bool:
-    """Whether an attempt was judged by a body or a header, which the record does not have; then a sentence about that
-    is added to `notes`.
+    """Whether a recorded attempt was judged by a header or a body that the record does not have, so that it can't be
+    explained. `end` is the explanation of the same answer under the configuration in force; if it gives another class,
+    a sentence about that is added to `notes`.
     """
     was, now = attempt.get("class"), end["class"]
     if was is None or was == now:

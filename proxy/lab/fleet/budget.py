@@ -13,7 +13,9 @@ SLICES, OF_A_SECOND = 100, 20
 
 
 class Sliced:
-    """Events in the slices of a window. `keeps_part`: a slice of which a part may be in the window still counts."""
+    """Counts of events in a sliding window of `span` seconds, kept in slices of `width` seconds. `keeps_part`: the
+    oldest slice counts as long as any part of it may be in the window.
+    """
 
     def __init__(self, width: float, span: float, *, keeps_part: bool) -> None:
         self.slices: dict[int, float] = {}
@@ -45,7 +47,7 @@ class Sliced:
             self.oldest = edge
 
     def take_back(self, events: float, now: float) -> None:
-        """Take back events that did not happen, from the newest slice on."""
+        """Subtract events that were counted and did not happen after all, from the newest slices first."""
         left, number = min(events, self.total), self.slice_of(now)
         while left > 0 and self.oldest is not None and number >= self.oldest:
             less = min(self.slices.get(number, 0.0), left)
@@ -74,7 +76,7 @@ class BudgetReport:
 
 
 class BudgetKey:
-    """The key of one budget."""
+    """The state of one budget's key in the played Redis, and the script that works on it."""
 
     def __init__(self) -> None:
         self.made = ""
@@ -122,8 +124,9 @@ class BudgetKey:
                 self.second.add(self.second.slice_of(now), second)
 
     def _believe(self, known: tuple[float, float, float], said: BudgetReport, now: float) -> None:
-        """Count so many retries more that no more are allowed than by `known`: the calls, the retries and the retries
-        of the last second that a holder knows from an earlier making of this key, which ended when Redis lost it.
+        """Add retries to the counts until this key allows no more retries than `known` would: the calls, the retries,
+        and the retries of the last second that the reporting process knows from an earlier making of this key, which
+        ended when Redis lost it.
         """
         calls, retries, second = known
         level = max(0.0, said.percent * calls / 100 - retries, said.minimum - second)
@@ -145,7 +148,9 @@ class BudgetKey:
                 each.take_back(-more, now)
 
     def _scan(self, said: BudgetReport, now: float) -> None:
-        """Forget the holders (processes) that have not reported for long."""
+        """Forget the holders (processes) that have not reported for `said.dead` seconds, other than the one whose
+        report is `said`.
+        """
         for name, (_, _, seen) in list(self.records.items()):
             if name != said.holder and (now - seen >= said.dead or seen > now + said.dead):
                 del self.records[name]

@@ -22,7 +22,9 @@ class Member:
 
 
 class MembersKey:
-    """The key of a fleet's members. Its attributes are the fields of the hash that the script describes."""
+    """The key of a fleet's members in the played Redis. Its attributes are the fields of the hash that the script
+    describes.
+    """
 
     def __init__(self) -> None:
         self.made = ""

@@ -47,8 +47,9 @@ class RateReport:
 
 
 class RateKey:
-    """The key of one rate. Its attributes are the fields of the hash that the script describes; `net`: the tokens that
-    no holder (a process with a part or lease) has, less those that are owed; below 0 while tokens are owed.
+    """The key of one rate in the played Redis. Its attributes are the fields of the hash that the script describes;
+    `net`: the tokens that no holder (a process with a part or lease) has, less those that are owed; below 0 while
+    tokens are owed.
     """
 
     def __init__(self) -> None:
@@ -133,8 +134,9 @@ class RateKey:
         return own
 
     def _meet(self, said: RateReport, known_level: float, now: float) -> None:
-        """Take in the level known to a new holder that reported to an earlier making of this key (which ended when
-        Redis lost it): while the present making is young, its level becomes no higher than that.
+        """Adapt this key to a new holder that reported to an earlier making of the key (which ended when Redis lost
+        it): while the present making is young, its level is lowered to `known_level`, the one that the holder knows, if
+        that is lower.
         """
         if now - self.born < YOUNG:
             self._subtract(max(0.0, self.net + self.leased - known_level))
@@ -148,9 +150,9 @@ class RateKey:
             self.net = max(0.0, self.net - tokens)
 
     def _scan(self, said: RateReport, shared: float, now: float, call: Callable[[str], None]) -> None:
-        """Read the records of all holders: forget the silent ones, add the sums up again, and compute `fair`, the level
-        up to which all demands are met. If the holder that reports now needs some of the others' parts, have them
-        report (`call`). `shared`: the tokens a second to divide into parts.
+        """Read the records of all holders: forget the silent ones, add the sums up again, and compute `fair`, the
+        greatest part that a holder can get if the rate is divided fairly. If the holder that reports now needs some of
+        the others' parts, have those holders report (`call`). `shared`: the tokens a second to divide into parts.
         """
         others: list[tuple[str, PartRecord]] = []
         total = said.demand
@@ -238,7 +240,10 @@ class RateKey:
 
 
 def _fair(demand: float, demands: Sequence[float], shared: float) -> float:
-    """The level up to which every demand is met, so that all together get what is shared (max-min fairness)."""
+    """The greatest part that a holder gets if `shared` is divided fairly (max-min): a holder that demands less than
+    this gets its demand, all others get this much. `demand`: what the reporting holder asks for; `demands`: what each
+    other one does; all in tokens a second.
+    """
     fair = shared / (len(demands) + 1)
     while True:
         known, left, many = fair, shared, 0

@@ -14,7 +14,9 @@ YOUNG = 10.0
 
 
 class LeaseRecord:
-    """The record of one holder."""
+    """A process (holder) as the key of a bucket records it: its lease, the sums that it has reported, and when it last
+    reported.
+    """
 
     __slots__ = ("changed", "last", "lease", "seen", "spent")
 
@@ -95,9 +97,9 @@ class TokensKey:
         self.pool = min(self.pool, said.capacity - alive)
 
     def _meet(self, said: TokensReport, now: float) -> None:
-        """Count a new holder. If it reported to an earlier making of this key (which ended when Redis lost it), the
-        sums in its report were counted there; and while the present making is young, the level becomes no higher than
-        the one that the holder knows.
+        """Count a new holder. If the holder reported to an earlier making of this key (which ended when Redis lost it),
+        the sums in its report were counted there, and are not counted again; while the present making is young, its
+        level is lowered to the one that the holder knows, if that is lower.
         """
         self.holders += 1
         if said.known_made != self.made and said.known_level is not None:
@@ -106,7 +108,9 @@ class TokensKey:
                 self._subtract(max(0.0, self.pool + self.leased - said.known_level))
 
     def _settle(self, said: TokensReport, record: LeaseRecord) -> None:
-        """Apply what the holder has spent and earned, and put back what it does not keep of its lease."""
+        """Apply a holder's report: what it has spent and earned since the report before, and what it keeps of its
+        lease; the rest of the lease goes back to the bucket.
+        """
         paid = said.spent - said.spent_before
         from_lease = min(paid, record.lease)
         lease, self.leased = record.lease - from_lease, self.leased - from_lease

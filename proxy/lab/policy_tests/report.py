@@ -70,7 +70,9 @@ def print_table(results: Sequence[TestResult], console: Console) -> None:
 
 
 def _summary(values: Iterator[str]) -> str:
-    """The values of one result of a test's calls, as text: cut if there are many, once if they are all the same."""
+    """The values that a test's calls have for one result, joined to a text: one value if all are the same, and only the
+    first three if there are more than four.
+    """
     several = list(values)
     if len(set(several)) == 1:
         return several[0]
@@ -139,8 +141,8 @@ _UNSAID = object()
 
 
 def _said(expect: dict[str, Any], key: str, index: int) -> Any:
-    """The expectation at an index of the list that `expect` has for this key: None (nothing) if the list is shorter,
-    _UNSAID if there is no list.
+    """The item at this index of the list that `expect` has under `key`: None (nothing is expected) if the list is
+    shorter, _UNSAID if there is no list.
     """
     if key not in expect:
         return _UNSAID
@@ -152,9 +154,9 @@ def _got(values: Sequence[Any], index: int) -> Any:
 
 
 def _add(table: Table, label: str, what: str, expected: Any, happened: Any, key: str) -> None:
-    """Add a row to the transcript `table`, under `label`: what `key` of a test expects (`expected`, _UNSAID if it
-    expects nothing of it) and what `happened`, with a mark if the two are not the same, compared as is usual for that
-    key.
+    """Add a row to the transcript `table`: the attempt or call that it is about (`label`), the name of the result
+    (`what`), the `expected` value (_UNSAID if the test expects nothing here), what `happened`, and a mark if the two
+    differ. `key` is the key of `expect`, which says how its values are compared and shown.
     """
     if expected is _UNSAID:
         table.add_row(label, what, "", Text(shown(key, happened)), "")

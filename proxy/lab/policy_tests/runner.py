@@ -188,8 +188,8 @@ def fields_of_attempt(
 
 
 def _kept(pairs: list[tuple[str, str]], out: set[str] | frozenset[str]) -> list[tuple[str, str]]:
-    """The request's own header fields that are forwarded: all but those whose names are in `out`, and `te: trailers`,
-    which gRPC asks for.
+    """The header fields of a request, `pairs`, that are forwarded: all but those whose lower-case names are in `out`;
+    of those, `te: trailers` is forwarded too, since gRPC asks for it.
     """
     return [pair for pair in pairs if pair[0] not in out or (pair[0] == "te" and pair[1].lower() == "trailers")]
 

@@ -50,8 +50,8 @@ class CallScript:
 
     @property
     def body_or_guess(self) -> tuple[bytes, ...]:
-        """The request's body. If none was written, the answers decide what was asked for: a stream, if one of them has
-        a first byte or events.
+        """The request's body. If the script gives none, but an answer with a first byte or events, which only a stream
+        has, it is a body that asks for a stream; else it is empty.
         """
         if self.body is not None:
             return (self.body,)
@@ -110,7 +110,7 @@ def _duration(value: Any) -> float:
 
 
 def _cut(value: Any) -> float:
-    """Seconds from an answer's head to its break; `after` stands for right after the head."""
+    """Read the value of `cut`: the seconds from an answer's head to its break, or the word `after`, which is 0."""
     return 0.0 if value == "after" else _duration(value)
 
 
@@ -442,8 +442,8 @@ def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -
 
 
 def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """Report each scripted `attempt_timeout` that has no `after`, and whose policy has no timeout that could end the
-    attempt.
+    """Report each attempt that the script ends by `attempt_timeout` without saying when (`after`), if its policy has no
+    timeout that would end it.
     """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):

@@ -63,8 +63,8 @@ def arrivals(scenario: Scenario) -> Iterator[Arrival]:
 
 
 def _drawn(steps: Sequence[float], draw: float) -> int:
-    """The index of a part that is drawn with a probability of the part's share; `steps` are the shares, added up one
-    after another, and `draw` is a random number from [0, 1).
+    """Draw the index of a part at random, with each part's share as its probability. `steps`: the sums of the shares up
+    to and including each part; `draw`: a random number from [0, 1).
     """
     return min(bisect_right(steps, draw * steps[-1]), len(steps) - 1) if len(steps) > 1 else 0
 

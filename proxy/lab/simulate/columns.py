@@ -47,9 +47,10 @@ class RedisTerms:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A way to retry that is compared with others, and is a column of the result. `deaf`: it ignores the upstream's
-    pushback. `others`: the request and the policy for each of the scenario's other upstreams, by name. `redis`: the
-    terms on which it uses a Redis; `apps`: the scenario's apps as the configuration knows them, none if it names none.
+    """A way to retry that is compared with others, and is a column of the result. `waiting`: how many calls may wait;
+    `deaf`: the column ignores the upstream's pushback. `others`: the request and the policy for each of the scenario's
+    other upstreams, by name. `redis`: the settings for Redis; `apps`: the scenario's apps as the configuration knows
+    them, none if it names none.
     """
 
     name: str
@@ -63,7 +64,9 @@ class Column:
 
 
 def terms(column: Column) -> Terms:
-    """The terms on which a column's calls are made, as the computation of what was possible needs them."""
+    """The timeouts, attempts and credentials of a column's calls, for the computation of what the best scheduler could
+    serve.
+    """
     policy, timeouts = column.policy, column.policy.timeouts
     return Terms(
         total=timeouts.total,
@@ -129,8 +132,8 @@ def _uses_redis(policy: Policy) -> bool:
 
 
 def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
-    """The problem, if there is one: the policy's endpoints have weights or priorities, and are not as many as the
-    scenario's. `where` is the policy's path in the file.
+    """Report that the policy gives its endpoints weights or priorities, but has another number of endpoints than the
+    scenario's upstream; empty if the two fit. `where` is the policy's path in the file.
     """
     count = len(policy.endpoints)
     if count in (0, scenario.endpoints) or all(each.weight == 1 and each.priority == 0 for each in policy.endpoints):
@@ -150,8 +153,8 @@ def _fitted(scenario: Scenario, policy: Policy) -> Policy:
 
 
 def _plain(chosen: Column) -> list[Column]:
-    """Two columns to compare with: no retries; and as many retries as the policy allows, at once, after every failure,
-    paid from no bucket.
+    """Make the two columns that every policy is compared with: no retries; and naive retries: as many as the policy
+    allows, at once, after every failure, paid from no bucket.
     """
     policy = chosen.policy
     alone = replace(policy.pushback, cooldown="off", ahead=False)
@@ -179,8 +182,9 @@ def _plain(chosen: Column) -> list[Column]:
 
 
 def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """The column of the policy that the configuration has for the scenario's request; if it has no upstream, and the
-    request names no host, that of an upstream without keys.
+    """The column of the policy that the configuration has for the scenario's request. If the configuration has no
+    upstream, and the request names no host, an upstream that sets nothing itself is added, so that the policy is the
+    one of `defaults`. Returns the problems if there are errors.
     """
     file = find(config, environ)
     result = load(file, environ)
@@ -205,8 +209,9 @@ def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, st
 
 
 def _add_upstream(scenario: Scenario, file: str | None, tree: Map) -> None:
-    """Add an upstream without keys to the tree of the configuration `file` (None: the defaults); the tree of a file
-    that the configuration includes is left as it is. The upstream is called `defaults`, as the policy that it has.
+    """Add an upstream called `defaults` that sets nothing but its url, so that it has the default policy, to the tree
+    of the configuration `file` (None: the built-in defaults). The tree of a file that the configuration includes is
+    left as it is.
     """
     if file is None or tree.mark.file == file:
         upstreams = {"defaults": {"url": _places(scenario)}}
@@ -214,8 +219,9 @@ def _add_upstream(scenario: Scenario, file: str | None, tree: Map) -> None:
 
 
 def _list_places(scenario: Scenario, upstream: Upstream, tree: Map) -> None:
-    """List as many endpoints as the scenario has in the `url` of an upstream, if this tree has it: the same host with
-    other ports.
+    """Give an upstream of one endpoint as many endpoints as the scenario's upstream has: its `url` in the
+    configuration's tree becomes a list of urls with the same host and other ports. A tree that does not have the
+    upstream is left as it is.
     """
     upstreams = tree.get("upstreams")
     found = upstreams.get(upstream.name) if isinstance(upstreams, Map) else None
@@ -227,7 +233,9 @@ def _list_places(scenario: Scenario, upstream: Upstream, tree: Map) -> None:
 
 
 def _places(scenario: Scenario) -> str | list[str]:
-    """The url of an upstream with as many endpoints as the scenario's has."""
+    """The value of `url` for an upstream with as many endpoints as the scenario's upstream has: one url, or a list of
+    made-up ones.
+    """
     places = [f"http://upstream-{number}.example" for number in range(1, scenario.endpoints + 1)]
     return places if len(places) > 1 else _PLACE
 

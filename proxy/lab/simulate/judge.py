@@ -111,8 +111,8 @@ class Judge:
 
     @property
     def worst_load(self) -> float:
-        """The highest load of the upstream while it is overloaded, as a multiple of the load that rule 3 allows at that
-        time; 0 if it never is.
+        """The highest load of the upstream while it is overloaded, as a multiple of the load that the contract allows
+        at that time (section 9, rule 3); 0 if the upstream is never overloaded.
         """
         return max((load / allowed for _, load, allowed in self._loads()), default=0.0)
 
@@ -151,8 +151,9 @@ class Judge:
             yield RuleVerdict(3, load <= allowed, says)
 
     def _loads(self) -> Iterator[tuple[int, float, float]]:
-        """Every span of five seconds in which the upstream is overloaded, or still has to serve what waits after that:
-        the time at which it begins, the number of requests in it, and the number that rule 3 allows.
+        """Yield, for every span of five seconds in which the upstream is overloaded, or calls that waited because of
+        that are not served yet: the second at which the span begins, the number of requests in it, and the number that
+        the contract allows (section 9, rule 3).
         """
         scenario, ledger = self.scenario, self.ours.ledger
         supply, order = Supply(scenario), sorted(range(len(ledger.sendings)), key=ledger.sendings.__getitem__)
@@ -235,9 +236,7 @@ class Judge:
             yield RuleVerdict(6, not late, f"{says}; {late} calls for longer" if late else says)
 
     def _well_again(self, stretch: Stretch) -> float:
-        """The time from which the upstream can serve all that is asked of it after this overload, including the calls
-        that wait.
-        """
+        """The time from which the best scheduler has no backlog of calls any more after the overload `stretch`."""
         return max((end for began, end in self.best.backlogs if began <= stretch.until < end), default=stretch.until)
 
 

@@ -50,7 +50,9 @@ class Ledger:
 
 
 def _held_between(call: Call, ended: float) -> float:
-    """The seconds for which a call waited after its first attempt, beside its own backoffs and pushbacks."""
+    """The seconds for which gates held a call after its first attempt: all the time between its attempts, less the
+    backoffs and the pushbacks that it waited for itself.
+    """
     held, free, own = 0.0, 0.0, 0.0
     history = call.so_far.history
     for number, record in enumerate(history):

@@ -72,7 +72,9 @@ def possible(scenario: Scenario, terms: Terms, calls: Iterable[Arrival]) -> Poss
 
 
 class _Pending:
-    """A call that is not served yet: its arrival, the attempts made, and the seconds for which it was held."""
+    """A call that is not served yet: its arrival, the number of attempts made, and the seconds for which it has been
+    held so far.
+    """
 
     __slots__ = ("arrival", "attempts", "held")
 
@@ -122,8 +124,8 @@ class _Spell:
         return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
 
     def capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
-        """The capacity of all endpoints together, in requests a second, as far as this outage (None for none) and the
-        recovery from others allow; None if it has no bound.
+        """The capacity of all endpoints together at the time `at`, in requests a second: that of `outage`, if one is
+        given, else the usual one, or what of it has come back after a past outage. None if it has no bound.
         """
         if outage is not None:
             return outage.capacity

@@ -295,7 +295,9 @@ def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tup
 
 
 def _rest(parts: Collection[dict[str, Any]]) -> float:
-    """The share of each part that names none: those that do leave the rest of the whole, which is divided evenly."""
+    """The share (0 to 1) of each part that does not name its share: what is left of the whole by the parts that do,
+    divided evenly among the others.
+    """
     left = 1.0 - sum(each.get("share", 0.0) for each in parts)
     without = sum("share" not in each for each in parts)
     return max(0.0, left) / without if without else 0.0

@@ -26,8 +26,8 @@ Watch = Callable[[int, float], None]
 
 def play_all(scenario: Scenario, columns: Sequence[Column], watch: Watch, cores: int | None = None) -> list[Figures]:
     """Play every column (a way to retry), as many at a time as there are `cores` (None: as many as this process may
-    use). Gives their figures in the columns' order; `watch` takes the progress. Raises ChildProcessError if a process
-    ended before its column's end.
+    use), and return their figures in the columns' order. `watch` is called with a column's index and the share of it
+    that has been played. Raises ChildProcessError if a process ended before its column's end.
     """
     at_a_time = min(len(columns), processes(cores))
     if at_a_time < 2 or "fork" not in multiprocessing.get_all_start_methods():

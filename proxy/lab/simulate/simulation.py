@@ -77,8 +77,8 @@ class Played:
 
 
 class _Sidecar:
-    """A simulated redrive: its policy, the state that its calls share, its waiting room, and the endpoint whose turn it
-    is.
+    """A simulated redrive: its policy, the state that its calls share, its waiting room, and whose turn it is among the
+    endpoints (`turn`).
     """
 
     __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
@@ -329,7 +329,9 @@ class _Run:
 
 
 def _alone(scenario: Scenario, said: Other) -> Scenario:
-    """The scenario of another upstream (a fallback), as `said` describes it, without outages and limits."""
+    """The scenario `scenario`, changed to the abilities of another upstream, `said`, to which calls fall back. It has
+    one endpoint, no outage and no limit.
+    """
     can = {name: getattr(said, name) for name in ("latency", "failing", "capacity", "queue", "overload", "retry_after")}
     return replace(scenario, **can, slow=0.0, breaking=0.0, limit=None, tokens=None, endpoints=1, outages=(), routes=())
 

@@ -18,7 +18,7 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time, in seconds, in which more is asked of the upstream than it takes."""
+    """A stretch of time, in seconds from the beginning, in which more is asked of the upstream than it takes."""
 
     at: float
     until: float
@@ -27,10 +27,10 @@ class Stretch:
 class Supply:
     """The requests a second that a scenario's upstream takes, second by second.
 
-    The calls are divided into parts: one for each route with each of the apps' keys. A part asks for its share of the
-    calls, and takes what its keys' limits allow: nothing if an outage refuses all of its requests. If any part is asked
-    for more than it takes, the upstream takes of each part what it asks for, or less where that is cut; if none is, the
-    upstream takes the sum of what the parts could take. The capacity is a limit of all parts together.
+    The calls are divided into parts, one for each route with each of the apps' keys. A part asks for its share of the
+    calls, and takes at most what its key's limit allows, or nothing while an outage refuses all of its requests. If any
+    part is asked for more than it takes, the upstream takes the sum of what each part asks for and can take; if no part
+    is, the upstream takes the sum of what all parts could take. The capacity bounds all parts together.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -71,8 +71,8 @@ class Supply:
         return all(self._taken(second + 0.5)[1] <= _AMPLE for second in range(int(scenario.duration)))
 
     def _taken(self, now: float) -> tuple[float, float]:
-        """Two figures for the time `now`: the requests a second that the upstream takes; and the highest use of any
-        limit (of a part's, or the capacity), as the requests a second that are made divided by those that the limit
+        """Return two figures for the time `now`: the requests a second that the upstream takes, and the use of the most
+        used limit (a part's limit or the capacity), as the requests a second that are made divided by those that it
         allows.
         """
         scenario, asked = self._scenario, self.asks(now)

@@ -168,7 +168,9 @@ class Scenario:
 
     @property
     def edges(self) -> list[float]:
-        """The times at which the upstream's abilities change, or begin or end to change, in order from 0."""
+        """The times at which the upstream's abilities change, sorted, from 0: the beginning and the end of each outage,
+        and the end of the recovery after it.
+        """
         edges = [edge for outage in self.outages for edge in (outage.at, outage.until)]
         return sorted({0.0, *edges, *(each.until + each.recovers for each in self.outages)})
 
@@ -181,8 +183,8 @@ class Scenario:
         return next((each for each in self.outages if each.until <= now < each.until + each.recovers), None)
 
     def capacity_after(self, outage: ScenarioOutage, now: float) -> float | None:
-        """The upstream's capacity `now`, during the recovery from an outage, in which it grows evenly; None if it has
-        no bound.
+        """The upstream's capacity in requests a second, at a time `now` of the recovery after `outage`: it grows evenly
+        from the outage's capacity to the usual one. None if it has no bound.
         """
         if self.capacity is None or outage.capacity is None:
             return self.capacity

@@ -61,8 +61,9 @@ def tried(
 
 
 def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list[Ending | str]]:
-    """The replays of recorded calls under the configuration in force, and whether buckets begin empty in them, as in a
-    long outage: they do if more calls then end as they were recorded.
+    """Replay recorded calls under the configuration in force. Return whether buckets begin empty in the replays, and
+    the replays. Buckets begin full, as usual, or empty, as in a long outage: with the level with which more calls end
+    as they were recorded.
     """
     full = play_kept(settings, calls)
     if all(call["outcome"] != Outcome.BUCKET_EMPTY.value for call in calls):
@@ -111,8 +112,8 @@ def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequ
 
 
 def _differs(kept: Kept, played: Ending) -> str:
-    """The reason why a recorded call can't be judged: replayed under the configuration in force, it does not end as it
-    was recorded; "" if it does.
+    """The reason why a trial can't judge a recorded call: its replay under the configuration in force ends in another
+    way than was recorded. "" if it ends in the same way.
     """
     recorded = tuple(attempt["class"] for attempt in kept["history"] if "class" in attempt)
     known = tuple(cls for cls in played.classes if cls is not None)

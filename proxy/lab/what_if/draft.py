@@ -153,7 +153,9 @@ def _line(problem: Problem, inside: str) -> str:
 
 
 def _values(tree: Any) -> Iterator[Any]:
-    """Every value of a parsed YAML tree; a value with aliases comes once more for each alias."""
+    """Every value of a parsed YAML tree, mappings and lists included; a value that aliases refer to comes once for each
+    place.
+    """
     yield tree
     if isinstance(tree, Map):
         for value in tree.values():
@@ -199,7 +201,7 @@ def _named(trees: list[Any], names: Mapping[str, Any]) -> set[str]:
 
 
 def _inside(tree: Any, step: str | int) -> Any:
-    """The value at a key of a mapping or an index of a list; None if there is none."""
+    """The value that a mapping has at the key `step`, or a list at that index; None if `tree` has none there."""
     if isinstance(tree, dict):
         return tree.get(step)
     return tree[step] if isinstance(tree, list) and isinstance(step, int) and step < len(tree) else None
@@ -240,8 +242,8 @@ class _Merger:
         return merged
 
     def _routes(self, draft: Seq, under: Any, path: Path) -> Seq:
-        """The upstream's routes: each route of the draft laid over the route of the file (`under`: the file's routes)
-        that matches the same requests.
+        """The routes of the upstream with the draft's changes: each route of the draft, laid over the file's route with
+        the same `match`, if there is one. `under`: the file's routes.
         """
         routes, written = Seq(draft.mark), [each for each in under or () if isinstance(each, Map)]
         for number, (route, mark) in enumerate(zip(draft, draft.marks, strict=True)):

@@ -153,8 +153,9 @@ class _KeptPlayer(Recorder):
         super().set_alarm(at)
 
     def _next(self, attempt: int, now: float) -> Sending:
-        """The next recorded answer or fault of this upstream, as the end of a sending of `attempt`; if none is left,
-        the call's end is unknown.
+        """Return the answer or fault in which this sending of `attempt` ends: the next one that was recorded for the
+        same upstream. If none is left, or the recorded attempt was given up before its end, the replay stops there,
+        since the end of the call is not known.
         """
         self._stage.step()
         here, first = self.call.so_far.policy.upstream, self.kept_call.kept["upstream"]
