@@ -168,7 +168,9 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
 
 
 def _by_app(series: Series) -> Iterable[tuple[str, Series]]:
-    """A series by app. Requests that no policy applied to have none, and count as those of apps without a name."""
+    """The parts of a series that count one app each, with the app's name. A series of requests that no policy applied
+    to has no such parts, and counts for the apps without a name (OTHERS).
+    """
     return (series.apps or {OTHERS: series}).items()
 
 
@@ -200,8 +202,8 @@ def _estimates(every: list[Series]) -> Any:
 
 
 def _held(every: list[Series], gauges: Gauges) -> Any:
-    """The calls that are held, by upstream and cause, and by app if the configuration names apps: of each upstream the
-    apps that called it, or whose calls it holds.
+    """The metric of the calls that are held now, by upstream and cause. If the configuration names apps, it is by app
+    too, and has a sample for each app that has called the upstream or has calls held there.
     """
     help_ = "Calls that are held now, by what holds them; rate: also the adaptive limiter."
     held = gauges.held_by_app

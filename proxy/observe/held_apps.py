@@ -28,8 +28,9 @@ def held_by_app(
     places: Iterable[tuple[Key, Places]],
     now: float,
 ) -> HeldByApp:
-    """The calls that are held in this process. `room` knows all of them; what neither a lane of the `governors` nor the
-    queue for `places` holds waits for a rate bucket or the adaptive limiter.
+    """Count the calls that are held in this process, by upstream, app and cause. `room` knows all of them. Calls in a
+    lane of one of the `governors` count for the lane's cause, those in a queue for `places` for the concurrency limit,
+    and all others for the rate buckets and the adaptive limiter.
     """
     found: HeldByApp = Counter()
     every = room.held_by_app()

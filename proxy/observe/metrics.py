@@ -129,12 +129,12 @@ class Series:
     """Everything that is counted for one pair of upstream and route.
 
     `at_once` counts the calls that succeeded with their first attempt, by status // 100; such calls are not counted in
-    `outcomes` and `results`, and whoever reads these adds them. `grpc`: gRPC calls by the status that the app got.
-    `apps`: the calls, retries and denials of each app, if the configuration names apps. `tokens`: a language model's
-    tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a multiple of their estimates, by the
-    bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by that upstream and by the outcome
-    that they would have had. An attempt is counted for the upstream that it went to, everything else for the upstream
-    at which the call began.
+    `outcomes` and `results`, so that their sum has to be added there. `grpc`: gRPC calls by the status that the app
+    got. `apps`: the calls, the retries and the refused retries of each app, if the configuration names apps. `tokens`:
+    a language model's tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a multiple of their
+    estimates, by the bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by that upstream and
+    by the outcome that they would have had. An attempt is counted for the upstream that it went to, everything else for
+    the upstream at which the call began.
     """
 
     __slots__ = (
@@ -286,7 +286,9 @@ class Metrics:
                 histogram.total += seconds
 
     def _count_journey(self, series: Series, call: CallRecord) -> None:
-        """Count a call that began in this series and went on to other upstreams, or could have."""
+        """Count the fallbacks and the attempts of a call that its policy allowed to fall back: each attempt in the
+        series of the upstream that it went to, the fallbacks in `series`, that of the call's first upstream.
+        """
         for gone in call.fallbacks:
             if not gone.skipped:
                 series.fallbacks[gone.to, gone.outcome] += 1
@@ -367,10 +369,10 @@ def _count_first_byte(series: Series, record: AttemptRecord) -> None:
 def _count_retry(
     series: Series, record: AttemptRecord, before: AttemptRecord | None, records: Sequence[AttemptRecord]
 ) -> None:
-    """Count a retry by its number, and by its reason: the result of the attempt that it followed, or "hedge" if an
-    earlier attempt was still in flight. `records` are in the order in which attempts ended, so under hedging that of
-    the first attempt may come last. `before`: the previous record, or None if some earlier attempt has no record before
-    this one.
+    """Count the retry `record` by its number, and by its reason: the result of the attempt before it, or "hedge" if an
+    earlier attempt was still in flight when it was sent. `before`: the previous record, or None if some earlier attempt
+    has no record before this one. `records`: those of all the call's attempts, in the order in which the attempts
+    ended, which hedging may change.
     """
     if before is None or before.ended is None or before.ended > record.started:
         earlier = [other for other in records if other.attempt < record.attempt]
@@ -398,6 +400,8 @@ def result(record: AttemptRecord) -> str:
 
 
 def ge_class(retry: int) -> int:
-    """The index in GE of the one class that the n-th retry (from 1) counts in."""
+    """The index in GE, the lower bounds of gRPC's classes of retries, of the class that the n-th retry (`retry`, from
+    1) counts in.
+    """
     index = bisect_left(GE, retry)
     return index if index < len(GE) and GE[index] == retry else index - 1

@@ -37,7 +37,9 @@ def metric_sender(environ: Mapping[str, str], began: float, notify: Callable[...
 
 
 def log_sender(environ: Mapping[str, str], notify: Callable[..., None]) -> ClosingSink | None:
-    """The sender of log lines; None if none is asked for."""
+    """The sender of log lines over OTLP; None if the environment asks for none. `notify` is called with what goes
+    wrong.
+    """
     if not _is_wanted(environ, "LOGS", otherwise="none"):
         return None
     trouble = _reporter(notify)
@@ -58,8 +60,9 @@ def interval(environ: Mapping[str, str]) -> float:
 
 
 def _is_wanted(environ: Mapping[str, str], signal: str, *, otherwise: str) -> bool:
-    """Whether a signal is to be sent: it has an endpoint of its own, or there is one for all and OTEL_…_EXPORTER
-    (`otherwise` if that is not set) is otlp.
+    """Whether the environment asks for one of OpenTelemetry's signals (`signal`: METRICS or LOGS, as in the variables'
+    names): OTEL_…_EXPORTER is otlp, and there is an endpoint. If that variable is not set, the signal is wanted if it
+    has an endpoint of its own, or if `otherwise` is "otlp" and there is one for all signals.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False

@@ -63,7 +63,7 @@ class LaneWeather(NamedTuple):
         return self.scope.endswith(OBSERVED)
 
     def is_of(self, change: WeatherChanged) -> bool:
-        """Whether this is the lane in which this change happened."""
+        """Whether `change` is a change of this lane's weather."""
         return self[:4] == (change.upstream, change.scope, change.endpoint, change.group)
 
 

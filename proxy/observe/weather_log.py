@@ -116,8 +116,9 @@ class FirstAndLast:
         self._told: set[tuple[Any, ...]] = set()
 
     def is_news(self, pid: int, event: str, facts: Mapping[str, Any]) -> bool:
-        """Note the limit or outage that a worker (`pid`) reports to begin or to be over; return whether that is news
-        for the log. `event`: the name of its notice; `facts`: what the notice says.
+        """Note that a worker (`pid`) reports the beginning or the end of a limit or an outage; return whether the log
+        is to have it: the first report with evidence of a beginning, and the last of an end. `event`: the name of the
+        worker's notice; `facts`: the notice's facts.
         """
         kind, _, which = event.partition("_")
         key = kind, facts["upstream"], facts["endpoint"], facts["callers"], facts["observed"]

@@ -48,11 +48,13 @@ Alarm = Callable[[float], None]
 
 
 class Payment:
-    """The payment for one attempt: everything that is taken for it. `price`: tokens that were taken from the bucket,
-    None if none were due; `owed`: tokens that have still to be taken from the bucket, None for none; `asked`: the
-    bucket was asked for them and has not answered; `limit`: the time (seconds) from which a missing answer of the
-    bucket counts as a refusal. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call
-    belongs to, None if the configuration names no apps; `waiter`: the call as gates know it, once one holds it.
+    """The payment for one attempt: everything that is taken for it.
+
+    `price`: tokens that were taken from the bucket, None if none were due. For a bucket outside this process, which has
+    to be asked: `owed`, the tokens that have still to be taken, None for none; `asked`, the bucket was asked for them
+    and has not answered; `limit`, the time (seconds) from which a missing answer counts as a refusal. `choice`: the
+    attempt's endpoint, if the core chooses it. `app`: the app that the call belongs to, None if the configuration names
+    no apps; `waiter`: the call as gates know it, once one holds it.
     """
 
     __slots__ = (
@@ -131,9 +133,9 @@ class Payment:
         self._taken_at = other._taken_at
 
     def owe(self, price: float, limit: float, now: float) -> bool:
-        """Note that the price could not be taken from the tokens of this process, so that the outside bucket will be
-        asked for it (its silence is a refusal from the time `limit`). Return False if the bucket is not one that can be
-        asked.
+        """Note that a retry has still to pay the price, because the bucket's tokens are outside this process and have
+        to be asked for. From the time `limit`, a missing answer counts as a refusal. Returns False, with nothing noted,
+        if the bucket is not one that can be asked.
         """
         if self.bucket is None or self.bucket.affords(price, now) != ASK:
             return False
@@ -167,8 +169,8 @@ class Payment:
         return True
 
     def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
-        """Count the attempt, once, as a hedge; False if hedges have reached their limit, the share `share` of the
-        scope's calls.
+        """Count the attempt as a hedge, if it was not counted before; False if the scope already has as many hedges as
+        allowed, `share` (0 to 1) of its calls.
         """
         if self._hedges is None:
             at = hedges.take(share, now)
@@ -179,7 +181,8 @@ class Payment:
 
     def pass_gate(self, gate: TokenGate | Rates, waiter: Admission, now: float) -> float:
         """Take what this attempt costs at the gate (that of rate buckets, or of the adaptive limiter), unless it has
-        paid there already. Returns a time not after `now` if that is taken, else the time to ask again.
+        paid there already. Returns a time up to `now` if the attempt has passed the gate, else the later time at which
+        to ask again.
         """
         if gate in self._tokens:
             return now
@@ -191,8 +194,8 @@ class Payment:
         return at
 
     def settle(self, unused: float, now: float) -> None:
-        """Put back the `unused` part of the tokens that were estimated for the attempt; a negative number takes the
-        tokens that it used beyond the estimate. Once for each attempt.
+        """Correct the price paid at rate buckets from the estimated tokens to those that the attempt used: put back the
+        `unused` ones or, if the number is negative, take as many more. A second call for an attempt does nothing.
         """
         if self.estimate is not None:
             self.estimate = None
@@ -201,8 +204,9 @@ class Payment:
                     gate.settle(now, unused)
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place under the concurrency limit, unless the attempt has one. Returns `now` if it has one; else the
-        time to ask again, or REJECTED if the call may not wait under the limit's `rules`.
+        """Take a place under the concurrency limit for the attempt, if it has none. Returns a time up to `now` if it
+        has one then, else the later time at which to ask again, or REJECTED if the call may not wait under the limit's
+        `rules`.
         """
         if self._under_way is not None:
             return now
@@ -227,8 +231,8 @@ class Payment:
             load.give_back(now)
 
     def fly(self, load: Places, now: float) -> None:
-        """Count the attempt as under way to its endpoint (in `load`, the count of that endpoint) until it ends, and no
-        longer as under way to an endpoint that it was sent to before.
+        """Count the attempt as under way to its endpoint, in `load`, until it ends. If it was sent to another endpoint
+        before, it no longer counts there.
         """
         if self._load is not None:
             self._load.give_back(now)
@@ -372,7 +376,7 @@ class Admission:
 
     @property
     def latest(self) -> float:
-        """The time until which the call may wait; later than that, it is refused."""
+        """The time until which gates may hold the call; if it is still held then, it is refused."""
         return self._patience if self._deadline is None else min(self._patience, self._deadline)
 
     @property
@@ -500,9 +504,10 @@ class Admission:
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
-        """Whether the governor's queue, whose size is bounded by `auto`, has no room for this call, which has just come
-        (`came`) or lost its place to a call of a higher priority. If a call of a lower priority than this one's waits,
-        the newest of the lowest is refused to make room.
+        """Whether the queue of calls that the governor's limit holds, whose size `auto` bounds, has no room for this
+        call. `came`: the call has just come; else it may have lost its place to a call of a higher priority. If the
+        queue is full and has a call of a lower priority than this one's, the newest call of the lowest priority is
+        refused to make room.
         """
         if self.caller.ousted == "limit":
             return True
@@ -526,9 +531,9 @@ class Admission:
         self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
-        """The bound that ends the governor's hold of the call first: its name ("hold" or "deadline", say), the time at
-        which the hold has to end, and how long the bound is in all (seconds; for the queue, calls). `gate`: what holds
-        the call; `came`: the call has just come to the governor.
+        """Of all bounds on how long the governor may hold the call, return the one that ends first: its name (such as
+        "hold" or "deadline"), the time at which it ends, and its length in seconds (that of the queue's bound in
+        calls). `gate`: what holds the call; `came`: the call has just come to the governor.
         """
         governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
         assert since is not None  # the governor holds the call
@@ -562,7 +567,7 @@ class Admission:
             self._held_since = now
 
     def sent(self, flight: object, attempt: int, now: float) -> None:
-        """Note that this attempt is being sent: no gate holds it any more."""
+        """Note that this attempt (`flight`, number `attempt`) is being sent: no gate holds it any more."""
         if self.cooled:
             self.cooled = self.scope.governor.sent(self, flight, now)
         if self._held_since is not None:
@@ -603,7 +608,7 @@ class Admission:
             self._leave_lines(now)
 
     def _end_hold(self, now: float, since: float) -> None:
-        """Note that the cooldown, which has held the call since `since`, does not hold it any more."""
+        """Note that the governor does not hold the call any more, which it has done since `since`."""
         self._cooled_before += now - since
         self._cooled_since, self._patience = None, NEVER
 

@@ -45,8 +45,9 @@ class AheadLane(Lane):
         self._account = account
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
-        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if its alarm is
-        moved when its turn comes (`retime`). `retries` makes no difference here.
+        """Return `now` if the call may be sent; else the time at which the call has to ask again at the latest,
+        infinity if the lane moves the call's alarm when its turn comes (`retime`). `retries`, which other lanes need,
+        is not used.
         """
         if waiter in self._admitted:
             return now
@@ -68,8 +69,8 @@ class AheadLane(Lane):
         return "ahead" if self.queue else ""
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first. `hold`
-        makes no difference here.
+        """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first. `hold`,
+        which other lanes need, is not used.
         """
         promised = self._promised()
         for other in self.queue:
@@ -109,7 +110,7 @@ class AheadLane(Lane):
         return wait
 
     def _promised(self) -> Price:
-        """The sum of the prices of the calls that may be sent, but are not sent yet."""
+        """The sum of the prices of the calls that the lane has let go, and whose attempts are not sent yet."""
         promised: Price = (0.0, 0.0, 0.0, 0.0)
         for waiter in self._admitted:
             promised = _sum(promised, _price_of(waiter))
@@ -117,9 +118,9 @@ class AheadLane(Lane):
 
 
 class SentNote:
-    """A note that is made when an attempt is sent, and by which the limits that its answer may report are understood.
-    `whose`: its endpoint and credential; `account`: their attempts and limits; `spent`: the sum of the prices of these
-    attempts, up to and with this one.
+    """A note that is made when an attempt is sent. Its answer may report how much of a limit was left; by the note it
+    is known which attempts that report includes. `whose`: the attempt's endpoint and credential; `account`: the
+    attempts and limits of these; `spent`: the sum of the prices of these attempts, up to and with this one.
     """
 
     __slots__ = ("account", "spent", "whose")
@@ -163,9 +164,9 @@ class Ahead:
     def line(
         self, waiter: Waiter, caller: Caller, joined: Sequence[Lane], now: float, *, cools: bool
     ) -> AheadLane | None:
-        """The lane in which the call waits until it fits into the limits of its endpoint and credential; None if no
-        limits are known, or if a delay that the upstream named holds the call (`cools`). `joined`: the lanes that the
-        call is in already; it leaves those of them that are for the limits of another endpoint or credential.
+        """Return the lane in which the call waits until it fits into the limits of its endpoint and credential; None if
+        no limits of these are known, or if a cooldown holds the call anyway (`cools`). `joined`: the lanes that the
+        call is in already, of which it leaves those for another endpoint's or credential's limits.
         """
         line = None
         if caller.ahead and not cools:
@@ -183,9 +184,9 @@ class Ahead:
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
     def heard(self, note: SentNote, said: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
-        """Take in the limits that an answer reports (`said`). `note`: the note of the answered attempt, which was sent
-        at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an attempt with it has
-        succeeded, so that no app can fill the memory with invented keys.
+        """Update the known limits by those that an answer reports (`said`). `note`: the note of the answered attempt,
+        which was sent at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an attempt with
+        it has succeeded, so that no app can fill the memory with invented keys.
         """
         whose, account, spent = note.whose, note.account, note.spent
         account.succeeded = account.succeeded or well

@@ -20,8 +20,9 @@ _AHEAD, _TREND = 2.0, 0.5
 
 
 class AnswerTimes:
-    """The answers of one limit. `gap` and `gap_long`: the mean seconds between two served attempts, of a few and of
-    many; 0 if none are known. Multiples are of the usual time of an answer's route.
+    """The answers to attempts under one limit: the times between them, and how slow they are. `gap` and `gap_long`: the
+    mean seconds between two served attempts, over the last few and over many; 0 if none are known. Slowness is a
+    multiple of the usual time of the answer's route.
     """
 
     __slots__ = ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long")
@@ -50,8 +51,8 @@ class AnswerTimes:
         self._at = now
 
     def given_up(self, seconds: float, least: float) -> None:
-        """Note that an attempt was given up after so many seconds, which counts above the multiple `least`: what fails
-        sooner was not given up for want of time.
+        """Note that an attempt was given up after so many seconds without an answer. It is ignored if that is not more
+        than `least` times the usual time: an attempt that fails sooner was not given up because it took too long.
         """
         if self._usual and seconds > least * self._usual:
             self._given_up = seconds / self._usual
@@ -62,7 +63,9 @@ class AnswerTimes:
         return max(_LEAST, min(MUCH_SLOWER, _PART * self._given_up))
 
     def expected(self, slower: float) -> float:
-        """The multiple that answers are expected to take soon, after one that took `slower` times as long as usual."""
+        """Note an answer that took `slower` times the usual time, and return the multiple that answers will probably
+        take soon, if they go on becoming slower as they did since the answer before.
+        """
         rise = max(0.0, slower - self._slower) * min(1.0, self._last_gap / _TREND)
         self._slower = slower
         return slower + _AHEAD * rise

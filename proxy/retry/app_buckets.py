@@ -22,8 +22,9 @@ _LOW = RANKS["low"]
 
 
 def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
-    """Make a bucket for this definition, with parts for apps if it names some. `instead_of`: the bucket that the new
-    one replaces, None for none; `now`: seconds, minus infinity to begin the bucket's time when it is first used.
+    """Make a bucket for this definition, in which each app has a part if the definition names apps. `instead_of`: the
+    bucket that the new one replaces, None for none; `now`: seconds, minus infinity to begin the bucket's time when it
+    is first used.
     """
     if isinstance(spec, QuotaSpec) and has_parts(spec):
         return PartedQuota(spec, instead_of=instead_of, now=now)
@@ -38,7 +39,7 @@ def has_parts(spec: QuotaSpec) -> bool:
 
 
 def parts_of(spec: QuotaSpec, level: float) -> AppParts:
-    """The parts of the apps of a quota that has `level` tokens."""
+    """Make the parts of the apps that a quota's definition names, for a quota that has `level` tokens."""
     return AppParts(spec.apps, spec.capacity, max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost), level)
 
 
@@ -143,7 +144,9 @@ class SpentByApps(Protocol):
         """The level as a share of the capacity (0 to 1); None if the quota can't name such a share."""
 
     def withheld(self) -> str:
-        """Why no retry is granted at the moment, whatever the level; "" if the level alone decides."""
+        """The reason why no retry is granted at the moment whatever the level, as a clause for people; "" if the level
+        alone decides.
+        """
 
     def refund(self, last_price: float | None) -> float:
         """The tokens that a success earns. `last_price`: what the last retry paid, None if there was none."""
@@ -285,7 +288,7 @@ class AppBudget(Bucket):
         return self.whole.level(now)
 
     def spendable(self, now: float) -> float:
-        """The retries that would be granted to the app now."""
+        """The number of retries that would be granted to the app now, by both budgets."""
         return min(self.whole.level(now), self.own.level(now))
 
     def begin(self, now: float) -> None:
@@ -322,10 +325,10 @@ class AppBudget(Bucket):
         self.own.give_back(price, now, taken_at=taken_at)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Do nothing: a budget grows when calls begin."""
+        """Do nothing: a budget grows when a call begins, and not when it succeeds."""
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """Do nothing: in a budget, successes earn nothing."""
+        """Do nothing when an app's own retry succeeds: a success earns no tokens in a budget."""
 
     def charge_app_retry(self, now: float) -> float:
         self.own.charge_app_retry(now)

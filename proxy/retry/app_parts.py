@@ -61,7 +61,7 @@ class AppParts:
         self._seen[place] = now
 
     def seen(self, place: int) -> float:
-        """The time of the last call of the app with the number `place`."""
+        """The time (seconds) of the last call of the app with the number `place`; minus infinity if there was none."""
         return self._seen[place]
 
     def own(self, place: int) -> float:
@@ -97,8 +97,8 @@ class AppParts:
                     self._lent[other] += min(loan, loan / whole * beyond)
 
     def earned(self, place: int, tokens: float, level: float) -> None:
-        """Note that the app with the number `place` earned tokens, or got some back; the bucket has `level` tokens
-        then.
+        """Note that the app with the number `place` earned tokens, or got some back. `level`: the bucket's level after
+        that.
         """
         own = min(tokens, self._spent[place])
         self._spent[place] -= own
@@ -123,11 +123,15 @@ class AppParts:
             self._lent = [0.0] * len(self.sizes)
 
     def _unreserved(self, level: float) -> float:
-        """The tokens that no part reserves; less than 0 if the parts, each at least one price, exceed the level."""
+        """The tokens of a bucket at this level that are reserved for no app; less than 0 if the reserved ones exceed
+        the level, since each part is large enough for one retry.
+        """
         return level - sum(self.sizes) + sum(self._spent) + sum(self._lent)
 
     def _loans(self, place: int, now: float) -> list[float]:
-        """The tokens that the app with this number may borrow from each app now."""
+        """The tokens that the app with the number `place` may borrow now from each of the apps, by their numbers; 0 for
+        itself and for apps that were seen lately.
+        """
         return [
             0.0 if other == place or now - self._seen[other] <= SEEN else max(0.0, (size - spent) / 2 - lent)
             for other, (size, spent, lent) in enumerate(zip(self.sizes, self._spent, self._lent, strict=True))

@@ -31,7 +31,7 @@ class NamedApp:
     rank: int = RANKS["normal"]
 
     def lowered(self) -> NamedApp:
-        """The same app, for a call that its app says has low priority."""
+        """The same app with the lowest rank, for a call that the app itself marks as one of low priority."""
         return self if self.rank == RANKS["low"] else NamedApp(self.name, self.weight, RANKS["low"])
 
 
@@ -53,7 +53,9 @@ class Apps:
 
     @property
     def shares(self) -> Shares:
-        """The apps that have parts of buckets, with their weights: those of `known`, and all others as one."""
+        """The apps that have parts of buckets, with their weights. The last item stands for all apps that have no part
+        of their own.
+        """
         named = list(self.known.values())[: MOST_PARTS - 1]
         return (*((app.name, app.weight) for app in named), (OTHERS, self.others.weight))
 

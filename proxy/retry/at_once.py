@@ -17,8 +17,8 @@ from proxy.retry.traffic import Traffic
 
 
 def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
-    """Let a call of this app pass all gates of the scope, and take there what its attempt costs; False if any of them
-    might hold it: then nothing is taken.
+    """Let a call of this app pass all gates of the scope, taking there what its attempt costs, and return True. If any
+    gate might hold the call, return False, with nothing taken.
     """
     if scope.mode:
         return True  # no gate holds it: the policy observes, or is off
@@ -65,8 +65,8 @@ def began(scope: ScopeState, app: NamedApp | None, now: float) -> Traffic | None
 
 
 def succeeded(scope: ScopeState, lane: ScopeState, app: NamedApp | None, now: float) -> None:
-    """Report a success of this app to the bucket of the scope, and to the gates of `lane`: the state of the credential
-    that the attempt carried, or the scope itself.
+    """Report a success of this app to the scope's bucket and to the gates. `lane`: the state that has the gates, which
+    is that of the credential that the attempt carried, or the scope itself if there are no credentials.
     """
     bucket = scope.used_bucket(app) if scope.mode or app is not None else scope.bucket
     if bucket is not None:

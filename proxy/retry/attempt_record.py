@@ -94,8 +94,8 @@ class AttemptRecord:
         self.range = range
 
     def judge(self, failure: Failure, reply: Reply | None) -> None:
-        """Record how this failed attempt was judged: its class and its pushback. `reply`: the last answer that was
-        judged, which is the attempt's own unless a fault ended the attempt.
+        """Record how this failed attempt was judged: its class and its pushback. `reply`: the attempt's answer; if a
+        fault ended the attempt it is not used.
         """
         self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
         self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay

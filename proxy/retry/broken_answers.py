@@ -54,10 +54,10 @@ def _is_conditional_write(request: Request) -> bool:
 
 
 def may_follow_head(policy: Policy, request: Request) -> bool:
-    """Whether a request may be repeated although the head of a success has come for it, which then broke or fell
-    silent: its first attempt was carried out. A DELETE, or a PUT under a condition, that is idempotent by its method
-    alone may not: the second attempt would be answered 404 or 412, and the app would be told of a failure. Either may
-    under `unsafe_methods: always`, with a key of the app's own, and where the provider's own client repeats it then.
+    """Whether a request may be repeated although the upstream has carried it out: the head of a success had come when
+    the answer broke or fell silent. A DELETE, or a PUT under a condition, is not repeated, since the second attempt
+    would be answered 404 or 412, and the app would be told of a failure. It is repeated after all if `unsafe_methods`
+    is `always`, if it has an idempotency key of the app's own, or if the provider's own client repeats it then.
     """
     method, rules = request.method, policy.classify
     if method != "DELETE" and not (method == "PUT" and _is_conditional_write(request)):

@@ -105,7 +105,9 @@ class Bucket:
         return None
 
     def withheld(self) -> str:
-        """Why no retry is granted at the moment although the level may suffice; "" if the level alone decides."""
+        """The reason why no retry is granted at the moment whatever the level, as a clause for people; "" if the level
+        alone decides.
+        """
         return ""
 
     def of_app(self, app: NamedApp) -> Bucket:
@@ -113,7 +115,9 @@ class Bucket:
         return self
 
     def spendable(self, now: float) -> float:
-        """The tokens that may be spent now: the level, or what the bucket grants one app of it."""
+        """The tokens that may be spent now: the level; of a bucket as one app spends it (`of_app`), what that app may
+        spend.
+        """
         return self.level(now)
 
 
@@ -318,7 +322,7 @@ class BudgetBucket(Bucket):
         return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Stop counting a retry that was never sent: the retry granted at `taken_at` or, if that is None, the
+        """Stop counting a granted retry that was never sent: the one that was granted at `taken_at`, None for the
         newest.
         """
         if price:
@@ -355,8 +359,8 @@ class RateBucket(TokenBucket):
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:
-    """The level in tokens that a new bucket starts with: the share of the capacity that the bucket `instead_of` had, if
-    it replaces one; else `initial`; else the full capacity.
+    """The level in tokens at which a new bucket starts: the same share of `capacity` as the bucket that it replaces
+    (`instead_of`) has at `now`; if it replaces none, `initial`, or the full capacity if that is None.
     """
     share = instead_of.share(now) if instead_of is not None else None
     if share is not None:

@@ -44,8 +44,8 @@ def note(
 
 
 def revise(history: list[AttemptRecord], no: str, why: str | None = None) -> None:
-    """Change the decision in the last record to the outcome `no`, for the reason `why`, because the attempt that was to
-    follow is not made after all.
+    """Change the decision in the last record, because the attempt that was to follow is not made after all. `no`: the
+    outcome that refuses it; `why`: the reason, None to leave the recorded one.
     """
     last = history[-1]
     last.decision = no

@@ -27,14 +27,16 @@ _NEW = New()
 
 
 class CallState:
-    """The state of one call. `attempts`: how many were made, `earlier` of them at other upstreams before this one, and
-    `spared` of them as probes of an outage that were not processed, and do not count for `max_attempts`; `ambiguous`:
-    an attempt that has ended here may have been carried out. `state`: whether attempts are in flight, or what else is
-    waited for. `history`: the records of the attempts that have ended; `failure`: the last failed attempt, while its
-    answer is held; `reply`: the last answer that was judged, or is delivered; `delivered`: the attempt whose answer is
-    delivered; `ends`: how a stream that the request asked for may end, None until that is looked up; `resumption`: how
-    often the answer went on after a break, None if it has not. `upcoming`: the next attempt; `plan`: the flow's plan,
-    None until it is needed.
+    """The state of one call.
+
+    `attempts`: how many were made, `earlier` of them at other upstreams before this one, and `spared` of them as probes
+    of an outage that were not processed, and do not count for `max_attempts`; `ambiguous`: an attempt that has ended
+    here may have been carried out. `state`: whether attempts are in flight, or what else is waited for. `history`: the
+    records of the attempts that have ended; `failure`: the last failed attempt, while its answer is held; `reply`: the
+    last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered; `ends`: how a
+    stream that the request asked for may end, None until that is looked up; `resumption`: how often the answer went on
+    after a break, None if it has not. `upcoming`: what the next attempt needs, such as its bucket, gates and endpoint;
+    `plan`: the flow's plan, None until it is needed.
     """
 
     __slots__ = (
@@ -94,8 +96,8 @@ class CallState:
 
     @property
     def kept_off(self) -> tuple[float, float]:
-        """The seconds left of the cooldown that ended the call, and the seconds that its last answer asked for; each 0
-        for none.
+        """Two delays in seconds, for the fields of the answer: what was left of the cooldown that ended the call, and
+        the delay that the last failed answer asked for; each 0 for none.
         """
         asked, admission = self.failure.pushback.delay if self.failure is not None else None, self.upcoming.admission
         return (admission.cooling[0] if admission is not None else 0.0), asked or 0.0
@@ -127,8 +129,8 @@ class CallState:
         return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def stream_ends(self, reply: Reply) -> tuple[StreamEnds, ...]:
-        """The ways in which this answer may end, if it is a stream of events that the request asked for; none if no
-        dialect pack knows its ends.
+        """The events with which this answer's stream may end, if it is a stream of events that the request asked for;
+        empty if the policy's dialect packs name none.
         """
         if not self.policy.classify.stream_ends or not is_event_stream(reply):
             return ()
@@ -153,8 +155,9 @@ class CallState:
         return hedges.delay(strategy.hedging_percentile, now)
 
     def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the next attempt is sent at once (to another endpoint, with another credential, or after a 421
-        without a delay); and if not, the delay in seconds that the upstream named, None if it named none.
+        """Return (True, None) if the next attempt is sent at once: to another endpoint, with another credential, or
+        after a 421 that names no delay. Else return False and the delay in seconds that the upstream named, None if it
+        named none.
         """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
             return True, None
@@ -179,9 +182,7 @@ class CallState:
         return type(state) is Flying and bool(state.flights)
 
     def expected(self) -> Next | None:
-        """The next attempt: the retry that is waited for, or the hedge that is to be sent beside the attempts in
-        flight; None if none is planned.
-        """
+        """The next attempt: the planned retry, or the planned hedge; None if none is planned."""
         state = self.state
         return state.planned if type(state) is Flying else state if type(state) is Next else None
 
@@ -200,8 +201,8 @@ class CallState:
         return tuple([Cancel(flight.attempt) for flight in losers])
 
     def keep(self, failure: Failure) -> Actions:
-        """Hold the latest failure's answer, and drop the answer held before; if the failure is a fault, which has no
-        answer, keep the answer held before.
+        """Hold the answer of the latest failure, in place of the one held before. If the failure is a fault, there is
+        no such answer, and the one held before is kept. Returns the actions for the driver.
         """
         before = self.discard()
         if failure.status is not None or not before:
@@ -214,7 +215,7 @@ class CallState:
         return () if failure is None or failure.status is None else (Discard(failure.attempt),)
 
     def plan_no_more(self, now: float) -> None:
-        """Plan no further hedge; the attempts in flight go on."""
+        """Cancel the planned hedge, if there is one, and give its payment back; the attempts in flight go on."""
         state = self.state
         if type(state) is Flying and state.planned is not None:
             state.planned = None

@@ -19,8 +19,8 @@ Name = tuple[str, bytes]
 
 
 def is_fleets(name: Name) -> bool:
-    """Whether the machines of a fleet share the cooldown of the lane with this name: all do, but for lanes of one route
-    or path.
+    """Whether the lane with this name shares its cooldown with the other machines of a fleet: a lane of one route or
+    path does not.
     """
     return not name[1].startswith(ROUTE)
 
@@ -50,10 +50,10 @@ def is_paths(name: Name) -> bool:
 
 class Caller:
     """A call, as far as the governor has to know it. `endpoint`: the label of the endpoint that it goes to next, "" if
-    the upstream has only one; `cools`, `limits`, `outages` and `ahead`: whether cooldowns, limits, outages and what
-    answers say is left of limits hold it; `retries`: it has made an attempt; `ousted`: the full queue ("limit", or
-    "room" for the waiting room) in which a call of a better priority took its place; `was_probe`: its attempt was the
-    probe of an outage.
+    the upstream has only one. `cools`, `limits`, `outages`: whether cooldowns, limits and outages may hold it; `ahead`:
+    whether it waits for what is left of the limits that answers report. `retries`: it has made an attempt; `ousted`:
+    the full queue ("limit", or "room" for the waiting room) in which a call of a better priority took its place;
+    `was_probe`: its attempt was the probe of an outage.
     """
 
     __slots__ = (
@@ -73,7 +73,9 @@ class Caller:
         self.ousted = ""
 
     def lost_route(self) -> bytes:
-        """The name of the group of callers of this route and method (for gRPC: of this gRPC method)."""
+        """The name of this call's group if an outage concerns one route: the callers of the same route and method (for
+        gRPC: of the same gRPC method).
+        """
         if not self._lost_route:
             request = self.request
             method = request.method
@@ -82,8 +84,9 @@ class Caller:
         return self._lost_route
 
     def lost_path(self) -> bytes:
-        """The name of the group of callers of this route, method and path, of which only the first two segments count;
-        the same as `lost_route` for gRPC, and for a request without a path.
+        """The name of this call's group if an outage concerns one path: the callers of the same route, method and path,
+        of which only the first two segments count. It is that of `lost_route` for gRPC, and for a request without a
+        path.
         """
         if not self._lost_path:
             self._lost_path = self.lost_route()
@@ -98,7 +101,7 @@ class Caller:
         return path.startswith("/") and not (request.method == "POST" and request.is_grpc)
 
     def timed_route(self) -> str:
-        """The key under which the usual time of this call's answers is kept."""
+        """The key of this call's route among the usual times of answers."""
         if not self._timed_route:
             self._timed_route = timed_route(self.route, self.request)
         return self._timed_route

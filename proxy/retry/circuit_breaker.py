@@ -89,8 +89,8 @@ class CircuitBreaker:
         return self._judge(now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Count as ill an attempt, sent at `sent`, that was counted as healthy when its head came: a bad gRPC status
-        came after its messages. Returns True if that opened the breaker, else None.
+        """Count an attempt, sent at `sent`, as a sign of an ill endpoint after all: it was counted as healthy when its
+        head came, and has ended with a bad gRPC status. Returns True if that opened the breaker, else None.
         """
         if self.is_open or sent < self._forgotten:
             return None

@@ -176,8 +176,8 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 
 
 def _error_inside(rules: Classify, request: Request, reply: Reply, body: bytes, inside: ErrorsInside) -> Verdict:
-    """The verdict on an error in a success's body: the same as on an answer that had the error's own status and this
-    body. `inside`: the kind of errors that may be there.
+    """The verdict on an error in a success's body: the same as on an answer with this body and with the status that
+    such an error counts as (`inside.status`).
     """
     verdict = classify(rules, request, Reply(inside.status, reply.fields, early=reply.early), body)
     assert not isinstance(verdict, NeedsBody)  # the body was passed
@@ -224,8 +224,8 @@ def names(
     fault: Fault | None,
 ) -> bool:
     """Whether the list `listed` (hedging's `non_fatal`) names the end of an attempt: the answer `reply`, or else
-    `fault`. The same ends count as UNAVAILABLE, and a grpc-status beats the HTTP status in the same cases, as where an
-    end gets its class.
+    `fault`. The end is looked up by the same statuses as for its class, so faults may count as UNAVAILABLE, and a
+    grpc-status comes before the HTTP status.
     """
     if fault is not None:
         grpc = _status_of_fault(rules, request, fault)
@@ -251,8 +251,8 @@ def names(
 
 
 def _status_of_reply(rules: Classify, request: Request, reply: Reply, own: int | None) -> int | None:
-    """The grpc-status by which an answer is classified: the upstream's own (`own`), or the status that its HTTP status
-    corresponds to; None if neither applies to this call.
+    """The grpc-status by which an answer is classified: the one that it carries (`own`) or, if it carries none, the one
+    that its HTTP status stands for; None if this call is not classified by a grpc-status.
     """
     status = reply.status
     if own is not None or status == 429 or (status < 400 and not reply.end):
@@ -279,8 +279,9 @@ def _speaks_grpc(rules: Classify, request: Request) -> bool:
 def _by_rules(
     rules: Classify, reply: Reply, body: bytes | None, grpc: int | None, own: int | None
 ) -> Verdict | NeedsBody | None:
-    """The verdict of the first rule that matches, the user's before the dialects'; None if none does. `grpc`: the
-    grpc-status by which the answer is classified; `own`: the one that the upstream itself sent, None if it sent none.
+    """The verdict of the first rule that matches the answer: the user's rules come before those of the dialects.
+    NEEDS_BODY if a rule has to see more of the body; None if no rule matches. `grpc`: the grpc-status by which the
+    answer is classified; `own`: the one that it carries; None for none.
     """
     evidence = ReplyEvidence(reply, body, rules.empty_events)
     for dialect, step in ruleset(rules).steps:
@@ -368,7 +369,9 @@ def _unnamed(status: int, grpc: int | None, own: int | None) -> Verdict:
 
 
 def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool:
-    """Whether the class or the status proves that the request was not processed (RFC 8470 section 5.2 for 425)."""
+    """Whether an answer proves that the upstream did not process the request: by a throttling class, or by status 425
+    to a request without Early-Data (RFC 8470, section 5.2). A verdict that says so already gives False.
+    """
     if verdict.unprocessed or verdict.cls is Class.SUCCESS:
         return False
     return verdict.cls is Class.THROTTLING or (status == 425 and not request.fields.get_all("early-data"))
@@ -402,17 +405,17 @@ KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
-    """Whether the own client of any dialect in `rules` would repeat the call after this end (`verdict`: its class), and
-    would do so even if its provider could not recognize the repeat; the end may be that of an attempt at another
-    upstream.
+    """Whether a provider's own client (of any dialect in `rules`) would repeat the call after this end, whose class is
+    in `verdict`, even at an upstream that has never seen the call. A client that repeats only because its provider
+    recognises the repeat does not count.
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)
 
 
 def broken_answers_of(rules: Classify, request: Request, fault: Fault, verdict: Verdict) -> frozenset[str]:
-    """The methods whose answers are read whole, before the app gets them, by those clients of the dialects that would
-    repeat this request after a break (`fault`). `verdict`: the class of that end.
+    """The methods whose answers a provider's own client reads whole before the app gets them, taken from all dialects
+    whose client would repeat this request after the answer broke (`fault`, with the class in `verdict`).
     """
     idempotent = request.method in IDEMPOTENT_METHODS
     covering = [
@@ -454,7 +457,9 @@ def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply
 
 
 def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
-    """Whether the request is one that the provider's own client would repeat, by the conditions in `repeats`."""
+    """Whether the request is of the kind that the provider's own client sends and may repeat: it has the header fields,
+    the key and the signature that `repeats` asks for.
+    """
     fields, unsigned = request.fields, False
     if repeats.unsigned is not None and request.method == "POST" and not fields.get_all("authorization"):
         unsigned = is_form(repeats.unsigned, rules.hosts, request)
@@ -512,7 +517,7 @@ def _is_vouched_for(reads: Reads, request: Request) -> bool:
 
 
 def _single(fields: Fields, name: str) -> str:
-    """The value of a field that is present once with one value, and that the upstream will see; else ""."""
+    """The value of a field, if the field is present once, with one value, and is forwarded to the upstream; else ""."""
     values = fields.get_all(name)
     if len(values) != 1 or _SEVERAL.search(values[0]):
         return ""

@@ -26,8 +26,8 @@ _NEVER = float("inf")
 
 
 class Elsewhere(NamedTuple):
-    """How other processes use the same places: `in_use` by them, how many of their calls are `waiting`, and whether one
-    of those came `earlier` than the call that asks.
+    """How other processes use the same places: `in_use`, the number that they hold; `waiting`, the number of their
+    calls that wait for one; `earlier`, whether one of those calls came before the call that asks.
     """
 
     in_use: int = 0
@@ -46,7 +46,9 @@ class FleetPlaces(Protocol):
         """Whether this process may yet be given more places, as far as is known."""
 
     def changed(self, now: float) -> None:
-        """Note that an attempt of this process began or ended, or that more or fewer of its calls wait."""
+        """Note that the number of this process's attempts under way, or of its waiting calls, has changed, so that
+        other machines learn of it.
+        """
 
 
 class Places:
@@ -179,7 +181,7 @@ class Places:
         return not self.in_use and not self.queue
 
     def _offer(self, now: float) -> None:
-        """Have the first call in the queue ask again, if a place may be free."""
+        """Have the first call in the queue ask again now, if there may be a free place for it."""
         if self.queue and self.in_use < self.most and self._has_share(now):
             next(iter(self.queue)).retime(now)
 
@@ -188,15 +190,17 @@ class Places:
         return self.in_use < self.share and now < self._share_until
 
     def _room(self, rules: Concurrency) -> int:
-        """The number of calls that may wait: as many as the rules say; or, if other machines may give some of their
-        places to this one, as many as there are places in all, if that is more.
+        """The number of calls that may wait for a place in this process: `rules.queue`. While other machines may still
+        give it places, it is at least the number of all places, since calls could then be sent soon.
         """
         if self._fleet is None or rules.queue < 0 or not self._fleet.may_give:
             return max(0, rules.queue)
         return max(rules.queue, self.most)
 
     def _is_in_room(self, waiter: Waiter, rules: Concurrency) -> bool:
-        """Whether this call is among those that may wait, of which there may be fewer now than when it came."""
+        """Whether this waiting call may go on waiting. Fewer calls may wait now than when it came if other machines can
+        give no more places; then the last in the queue may not.
+        """
         room = self._room(rules)
         return len(self.queue) <= room or waiter in list(self.queue)[:room]
 
@@ -207,14 +211,14 @@ class Places:
         return NONE_ELSEWHERE
 
     def _changed(self, now: float) -> None:
-        """Tell the machines that share the places how many this process uses, and how many of its calls wait; places
-        that are shared with other processes override this to tell these as well.
+        """Report to the machines that share the places, if any do, that the use of the places, or the queue, has
+        changed here. Subclasses that share places with other processes report to these as well.
         """
         if self._fleet is not None:
             self._fleet.changed(now)
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
-        """The time at which the first call in the queue asks again even if no place becomes free in this process.
-        `others`: how other processes use the places.
+        """The time at which the first call in the queue asks again, even if no place becomes free in this process.
+        `others`: how other processes use the places, which may free one then.
         """
         return REJECTED

@@ -18,8 +18,8 @@ _FORMS = (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS)
 
 
 def coding_of(fields: Fields) -> str:
-    """The content coding in lower case; several are joined by commas (which no code here can undo), identity is left
-    out.
+    """The content coding that the fields name, in lower case; "" for none or `identity`. Several are joined by commas,
+    and can't be undone here.
     """
     values = fields.get_all("content-encoding")
     return ",".join(value.lower() for value in values if value.lower() != "identity") if values else ""
@@ -67,8 +67,9 @@ class Decoder:
         return out
 
     def _anew(self, data: bytes, most: int) -> bytes:
-        """Decode the body's beginning again as bare deflate, since it does not start with the zlib header that the
-        coding "deflate" requires; if that fails too, the decoder is `over`. `most` bounds the decoded bytes.
+        """Decode the body again from its beginning, as bare deflate: some servers send this as "deflate", without the
+        zlib header that the coding requires. If that fails too, the decoder is `over`, and nothing is returned. `most`
+        bounds the decoded bytes.
         """
         if len(self._begun) < 2:
             self._inflate = zlib.decompressobj(_FORMS[1])

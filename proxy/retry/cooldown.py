@@ -87,7 +87,9 @@ class FleetCooldowns(Protocol):
     """
 
     def adopt(self, name: tuple[str, bytes], lane: Lane) -> None:
-        """Note that this process keeps this lane from now on."""
+        """Note that this process keeps a lane of this name from now on, so that cooldowns of other machines are passed
+        on to it.
+        """
 
     def forget(self, name: tuple[str, bytes]) -> None:
         """Note that this process does not keep this lane any more."""
@@ -96,12 +98,15 @@ class FleetCooldowns(Protocol):
         """Report that an answer with this status, to an attempt sent at `sent`, asked for a delay (seconds)."""
 
     def asked(self, name: tuple[str, bytes], now: float) -> None:
-        """Note that a call in this process asked this lane, so that this process needs a share of its places."""
+        """Note that a call in this process waits in the lane of this name, so that this process needs a share of the
+        places of its slow start.
+        """
 
 
 class Ends(Generic[N]):
-    """A priority queue of names (of groups of calls, say), each with the time in seconds at which what the name stands
-    for ends. An end that moves later is noticed only when its name comes up, so that moving it costs nothing.
+    """A priority queue of names, such as those of groups of calls, by the time in seconds at which something about each
+    name ends, such as its cooldown. An end that moves later is noticed only when its name comes up, so that moving it
+    costs nothing.
     """
 
     __slots__ = ("_heap",)
@@ -110,7 +115,7 @@ class Ends(Generic[N]):
         self._heap: list[tuple[float, N]] = []
 
     def add(self, name: N, until: float) -> None:
-        """Add a name that is not in the queue. `until`: when what the name stands for ends (seconds)."""
+        """Add a name that is not in the queue. `until`: the time of its end (seconds)."""
         heapq.heappush(self._heap, (until, name))
 
     def pop(self, until_of: Callable[[N], float | None]) -> tuple[float, N] | None:

@@ -26,8 +26,8 @@ _NEVER = float("inf")
 
 
 class KeyGates(Protocol):
-    """The state that calls with one credential share, as far as the choice of a credential depends on it: its cooldown
-    and its gates.
+    """The cooldown and the gates of the calls that carry one credential, as far as the choice of a credential depends
+    on them.
     """
 
     def cooling(self, now: float) -> float:
@@ -100,8 +100,8 @@ class KeyRing(Generic[L]):
         return self._lanes
 
     def usable(self, now: float) -> list[int]:
-        """The credentials that are not put aside, in the order in which they are to be used; all, if all are put
-        aside.
+        """The numbers of the credentials that are not put aside, in the order in which they are to be used; if all are
+        put aside, all of them.
         """
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         start = roster.turn % count if self.definition.pick == "next" else 0
@@ -159,8 +159,8 @@ class CallKeys(Generic[L]):
 
     def failed(self, failure: Failure, *, refused: bool, outdated: bool = False, now: float) -> bool:
         """Note that an attempt failed. `refused`: the upstream does not accept the attempt's credential, which is then
-        put aside; unless the credential has another value by now (`outdated`). Returns whether it was put aside by that
-        (False if it had been already).
+        put aside, unless its value was replaced since the attempt was sent (`outdated`). Returns whether the credential
+        is put aside by this failure; False if it was before.
         """
         put_aside = refused and not outdated and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
@@ -170,8 +170,9 @@ class CallKeys(Generic[L]):
         return put_aside
 
     def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Whether the next attempt is sent at once, with another credential; and if not, the delay (seconds) that the
-        upstream named for the credential that the next attempt will carry, None if it named none.
+        """Return (True, None) if the next attempt is sent at once, with another credential. Else return False and the
+        delay in seconds that the upstream named for the credential that the next attempt will carry, None if it named
+        none.
         """
         own = failure.pushback.delay
         if failure.verdict.cls is not Class.THROTTLING or self.bound:

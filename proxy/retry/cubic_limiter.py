@@ -59,7 +59,7 @@ class CubicLimiter(TokenBucket):
         return self.rate
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until `tokens` tokens are available; 0 while the limiter is off."""
+        """Seconds until the limiter has this many tokens; 0 while the limiter is off."""
         return super().wait(now, tokens) if self.enabled else 0.0
 
     def take(self, now: float, price: float = 1.0) -> bool:

@@ -81,10 +81,11 @@ class ResetField:
 
 @dataclass(frozen=True, slots=True)
 class LimitField:
-    """A limit of a provider that its answers report: the fields with the limit, with what is left of it, and with the
-    time until it is whole again, in this format. `counts`: what it counts, "attempts", or a language model's "tokens",
-    those of the "prompt" or of the "output". `where`: fields that are absent or have these values in answers that are
-    about this limit.
+    """A limit of a provider that its answers report. `limit`, `remaining` and `reset` name the fields with the limit
+    itself, with what is left of it, and with the time until it is whole again, which is written in `format`. `counts`:
+    what it counts, "attempts", or a language model's "tokens", those of the "prompt" or of the "output". `where`:
+    fields and the values that they have, unless they are absent, in answers about this limit; with another value, an
+    answer is about another limit.
     """
 
     name: str
@@ -137,8 +138,8 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """Requests of a method that carry each of `headers` (lower-case name, glob), and the query parameter `query` (""
-    for any).
+    """The requests of one `method` that carry each of `headers` (lower-case name, glob of the value) and the query
+    parameter `query` ("" for none).
     """
 
     method: str
@@ -148,9 +149,9 @@ class AskedFor:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsInside:
-    """The errors that may be in a success's XML: in answers to one of `requests`, if the root element is `root`. Such
-    an error is treated like an answer with this `status`. White space before the root is passed on once it has come for
-    `awake` seconds.
+    """The errors that may be in the XML of a success, if it answers one of `requests`: the body's root element is
+    `root`. Such an error is treated like an answer with this `status`. The server may send white space before the root
+    to keep the connection alive; once it has come for `awake` seconds, it is passed on to the app.
     """
 
     requests: tuple[AskedFor, ...]
@@ -186,7 +187,7 @@ class StreamEnds:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """POSTs of a form to a host (glob) whose `field` has one of `values`."""
+    """The POST requests of a form to `host` (a glob) in which the form's field `field` has one of `values`."""
 
     host: str
     field: str

@@ -26,11 +26,11 @@ _ANSWERED: dict[int, AttemptEnding] = {}
 
 
 class AttemptEnding:
-    """How an attempt failed, for the governor. `well`: its answer is no failure of the upstream's after all; `refused`:
-    it failed for want of capacity; `throttled`: the upstream refused it because a limit was exceeded (429, say), which
-    concerns its credential alone; `quick`: an answer said that it failed, so that this was known soon; `lost`:
-    "endpoint" or "route", for which of them it counts that the attempt ended without an answer of the upstream's own,
-    "" if it was answered. `how`: the status or the kind of fault, for observers.
+    """How an attempt failed, for the governor. `well`: its answer is no failure of the upstream's own (a 404, say),
+    since no retry could help; `refused`: it failed for want of capacity; `throttled`: the upstream refused it because a
+    limit was exceeded (429, say), which concerns its credential alone; `quick`: an answer said that it failed, so that
+    this was known soon; `lost`: "endpoint" or "route", for which of them it counts that the attempt ended without an
+    answer of the upstream's own, "" if it was answered. `how`: the status or the kind of fault, for observers.
     """
 
     __slots__ = ("how", "lost", "quick", "refused", "throttled", "well")

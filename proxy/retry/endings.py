@@ -33,8 +33,9 @@ def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
 
 
 def take_back(call: CallState, attempt: int, detail: str, now: float) -> bool:
-    """Take back an attempt that was not sent, since this process can open no connection for it; it does not count, and
-    costs nothing. `detail`: the reason, for people. Returns False if the attempt is not in flight, or was answered.
+    """Undo an attempt that was not sent, since this process can open no connection for it: its payment is given back,
+    and it does not count. `detail`: the reason, for people. Returns False, with nothing done, if the attempt is not in
+    flight, or was answered.
     """
     flight, state = call.in_flight(attempt), call.state
     if flight is None or flight.reply is not None or type(state) is not Flying:
@@ -49,8 +50,8 @@ def take_back(call: CallState, attempt: int, detail: str, now: float) -> bool:
 
 
 def way_elsewhere(call: CallState, no: Outcome, now: float) -> Fallback | None:
-    """The entry of the fallback list by which a call that would end with the outcome `no` goes on at another upstream;
-    None if no entry takes it.
+    """The entry of the fallback list by which the call goes on at another upstream, where it would otherwise end with
+    the outcome `no`; None if it does not go on.
     """
     if call.fallbacks is None or call.committed:
         return None

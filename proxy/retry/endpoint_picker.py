@@ -99,9 +99,9 @@ class EndpointPicker:
     def take_again(
         self, flight: Flight, state: State, fault: Fault, now: float, waits: Callable[[str], float]
     ) -> int | None:
-        """The endpoint of an attempt that is sent again because its first sending was not processed: another one, or
-        the same if no other is left. None if the driver chooses. `waits`: the seconds for which the endpoint with a
-        given label would hold the call.
+        """The number of the endpoint for an attempt that is sent again because its first sending was not processed
+        (`fault`): another endpoint, or the same if no other is left. None if the driver chooses. `waits`: the seconds
+        for which the endpoint with a given label would hold the call.
         """
         if flight.endpoint is None:
             return None
@@ -142,7 +142,7 @@ class EndpointPicker:
 
     def report_to_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
         """Report the class of an attempt to its endpoint's circuit breaker. `ill`: the class is a sign that the
-        endpoint is ill; `after_all`: the attempt had been reported as healthy before.
+        endpoint is ill; `after_all`: the attempt was reported as healthy when its head came, and turns out to be ill.
         """
         choice = None if flight.payment is None else flight.payment.choice
         if choice is None or choice.breaker is None:

@@ -36,9 +36,9 @@ LoadOf = Callable[[str], Places | None]
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """The endpoint that one attempt is sent to. `label`: the endpoint's label; `probe`: the number of the probe of the
-    endpoint's circuit breaker that the attempt is, 0 for none; `turn`: the endpoints among which the chosen one takes
-    turns, empty if this choice counts as no turn.
+    """The endpoint that one attempt is sent to. `index` and `label`: the endpoint's number and label; `probe`: the
+    number of the probe, if the attempt is sent as a probe of the endpoint's circuit breaker, 0 if it is none; `turn`:
+    the endpoints that take turns, of which this one's turn is used up; empty if the choice uses up no turn.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Choice:
         return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Report to the breaker that the attempt, sent at `sent`, has failed, though it was reported as healthy when
+        """Report to the breaker that the attempt, sent at `sent`, has failed after all: it was reported as healthy when
         its head came. Returns True if that opened the breaker, else None.
         """
         return None if self.breaker is None else self.breaker.turned_ill(sent, now)
@@ -159,9 +159,9 @@ class Endpoints:
                 self._elsewhere[index] = now + min(seconds, FIRST) if seconds > 0 else 0.0
 
     def best(self, able: Sequence[int], avoid: Collection[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
-        """The endpoint to use, of those in `able` (whose breakers let a call pass), and the endpoints among which it
-        takes a turn. `avoid`: endpoints to use only if no other is left; `least`: those with the fewest attempts under
-        way are taken.
+        """Return the number of the endpoint to use, and the endpoints with which it takes turns, empty if it uses up no
+        turn. `able`: the endpoints whose breakers let a call pass; `avoid`: those to use only if no other is left;
+        `least`: prefer those with the fewest attempts under way.
         """
         shares = self.shares
         well = [index for index in able if self._penalties[index].until <= now and self._elsewhere[index] <= now]
@@ -210,8 +210,9 @@ class EndpointGroup:
             self._fit(endpoints)
 
     def share(self, report: Callable[[str, float], None]) -> None:
-        """Report to other machines, by calling `report`, which of the endpoints refuse connections, if the upstream
-        lists endpoints (`Endpoints.report`).
+        """Have `report` called with the label of each endpoint that begins or ends to refuse connections and the
+        seconds for which it is passed over (0 at the end), so that other machines learn of it. Done only for endpoints
+        that the upstream lists.
         """
         if self._named is not None:
             self._named.report = report

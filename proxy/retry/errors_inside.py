@@ -16,7 +16,9 @@ from proxy.retry.xml_root import root_of
 
 
 def inside_of(rules: Classify, request: Request, reply: Reply) -> ErrorsInside | None:
-    """The kind of errors that may be in the body of this answer, a success; None if there can be none."""
+    """The kind of errors that this answer, a success, may have in its body; None if the policy's packs name none for
+    such a request, or the body is not XML.
+    """
     for each in rules.inside:
         if any(_is_asked_for(asked, request) for asked in each.requests) and _may_be_xml(reply):
             return each

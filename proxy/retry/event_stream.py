@@ -112,8 +112,8 @@ class SseReader:
         return self._started and not self._after_cr and self.is_between_events
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the unfinished line `rest` until its end comes; of a line that is too long, keep only that it is not
-        blank.
+        """Keep `rest`, the beginning of a line, until the rest of the line comes. Once the kept bytes exceed MOST,
+        their event is skipped, and a stand-in is kept, so that the line is known not to be blank.
         """
         self._held += len(rest)
         if self._held > MOST:

@@ -44,8 +44,8 @@ class Evidence:
         return self.traffic.ended
 
     def refused(self, now: float) -> bool:
-        """Note that the attempt which ended last was refused while there is no limit. Returns whether more of the
-        latest attempts were refused than chance explains.
+        """Note, while there is no limit, that the attempt which ended last was refused. Returns whether so many of the
+        latest attempts were refused that it is hardly chance.
         """
         self._count(now, 1)
         latest, ended = self._latest, self.traffic.ended
@@ -60,27 +60,31 @@ class Evidence:
 
     @property
     def pace(self) -> float:
-        """The attempts a second that were made during the latest refusals."""
+        """The number of attempts a second that ended between the first and the last of the latest refusals; 0 if there
+        was only one.
+        """
         latest, times = self._latest, self._times
         if len(latest) < 2:
             return 0.0
         return (latest[-1] - latest[0]) / max(times[-1] - times[0], 0.05)
 
     def share(self, refused: int = 0, ended: int = 0) -> float:
-        """The usual share of refusals, from 0 to 1, without the latest `ended` attempts, of which `refused` were
-        refused.
+        """The usual share of refusals, from 0 to 1. The latest `ended` attempts, of which `refused` were refused, are
+        left out, so that they can be compared with it.
         """
         return max(0.0, self._refused - refused + 0.1) / max(10.0, self._all - ended + 10.0)
 
     def skip(self, now: float) -> None:
-        """Leave the attempts that have ended since the last count out of the usual share of refusals, because a limit
-        was in force.
+        """Leave all attempts that have ended so far and are not counted yet out of the usual share of refusals, because
+        a limit was in force.
         """
         self._fade(now)
         self._upto = self.traffic.ended
 
     def learn(self, share: float, now: float) -> None:
-        """Take this share of refusals (0 to 1) for the usual one, because as many attempts failed at half the load."""
+        """Take this share of refusals (0 to 1) for the usual one: a trial has shown that as many attempts fail at half
+        the load, so that they fail by chance.
+        """
         self.skip(now)
         self._latest.clear()
         self._times.clear()

@@ -96,7 +96,9 @@ class Factory:
         """
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to observing processes that calls still use the scope value `value` of this upstream."""
+        """Report to processes that only observe that calls still use this upstream's scope value `value`, so that they
+        keep showing it.
+        """
 
     def forget(self, upstream: str, value: str) -> None:
         """Note that this process has forgotten the governor of this upstream and scope value."""

@@ -84,7 +84,9 @@ class FaultKind(StrEnum):
 
 
 class Progress(Enum):
-    """How far an attempt got, and so what the upstream may have done with it (contract, section 4)."""
+    """How far an attempt got before it ended, which says whether the upstream may have carried it out (contract,
+    section 4).
+    """
 
     NEVER_SENT = "never sent"  # no byte of the request was written
     REFUSED = "refused"  # the server has it, and says that it did not process it
@@ -216,8 +218,8 @@ class Request:
     body, None if it has none, or the driver did not say.
 
     `plain`: the reader of the head has seen that it has none of the fields that deciding depends on (STEERING_FIELDS),
-    so that none need be looked up; `timed`: the only one is a grpc-timeout. `app`: the app that it belongs to, if the
-    configuration names apps.
+    so that none need be looked up; `timed`: it has none of them but a grpc-timeout. `app`: the app that it belongs to,
+    None if the configuration names no apps.
     """
 
     __slots__ = ("app", "authority", "body", "fields", "method", "path", "plain", "timed")
@@ -256,7 +258,7 @@ class Request:
 
 
 class Reply:
-    """The head of an attempt's answer, and what is known of its end together with it.
+    """The head of an attempt's answer, and what is known about the rest of the answer when the head has come.
 
     `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers`: those that came with the head.
     `plain`: the reader of the head has seen that it has no field that concerns retrying (PUSHBACK_FIELDS), and that no
@@ -360,10 +362,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pushback:
-    """An upstream's word on when, or whether, to retry. `delay` and `cooldown` are seconds; None if unnamed.
-
-    `cooldown` is the part of the delay that holds other callers too (contract, section 5). `source` is the field that
-    decided.
+    """An upstream's word on when, or whether, to retry. `delay`: the seconds to wait, None if unnamed; `cooldown`: the
+    part of the delay that holds other callers too (contract, section 5), None for none. `stop`: no retry is wanted;
+    `retry`: one is wanted whatever the class. `source`: the name of the field that decided.
     """
 
     delay: float | None = None
@@ -378,7 +379,8 @@ NO_PUSHBACK = Pushback()
 
 class Failure:
     """A failed attempt and how it was judged. Exactly one of `status` and `fault` is set. `sent`: when it was sent
-    (seconds). `carried_out`: the head of a success had come, and the request must not be repeated for its method alone.
+    (seconds). `carried_out`: the head of a success had come, so that the upstream has carried the request out, and its
+    method alone does not allow a repetition.
     """
 
     __slots__ = ("attempt", "carried_out", "fault", "pushback", "sent", "status", "verdict")

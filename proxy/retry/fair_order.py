@@ -57,15 +57,15 @@ class FairOrder:
         return found
 
     def went(self, app: NamedApp, price: float, *, others: bool) -> None:
-        """Note that a call of this app goes now. `price`: what it costs at the gate (one, or tokens); `others`: calls
-        of another priority wait.
+        """Note that a call of this app leaves the queue and is sent now. `price`: what it costs at the gate (one, or
+        tokens); `others`: calls of another priority wait.
         """
         self._give(others=others)
         self._note(app.rank, app, price)
 
     def _give(self, *, others: bool) -> bool:
-        """Count a call that goes. Returns whether its turn is one of those for lower priorities (one in eight).
-        `others`: calls of another priority wait.
+        """Count a call that leaves the queue. Returns whether this turn, one in eight, belongs to the lower priorities.
+        `others`: calls of another priority wait; if none do, turns are not counted.
         """
         is_lower = others and self._given >= ONE_OF - 1
         self._given = self._given + 1 if others and not is_lower else 0
@@ -147,9 +147,10 @@ def take_place(
     wait_of: Callable[[int], float] | None = None,
 ) -> FairOrder | None:
     """Move the call that has just come, the last of `queue`, to its place in the queue, by priority and weight. Returns
-    the order of this queue, which is made when it is first needed. `priced`: the queue's values are what the calls
-    cost; `keep_first`: the first call stays first. `wait_of`: gives the seconds that a call waits, from the number of
-    calls before it; calls that are overtaken, and would now wait for longer than they may, ask again at `now`.
+    `order`, the order of this queue, made here if it is None and needed. `priced`: the queue's values are what the
+    calls cost; `keep_first`: the first call stays first. `wait_of`: gives the seconds that a call waits, from the
+    number of calls before it; calls that are overtaken, and would now wait for longer than they may, ask again at
+    `now`.
     """
     newcomer = next(reversed(list(queue)))
     calls = list(queue.items())
@@ -177,8 +178,8 @@ def take_place(
 
 
 def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter], price: float = 1.0) -> None:
-    """Note that this call, the first of `queue`, goes now, for the order of the queue. `price`: what the call costs at
-    the gate.
+    """Note in `order`, if there is one, that this call, the first of `queue`, leaves the queue now, so that its app's
+    next call has its turn later. `price`: what the call costs at the gate.
     """
     app = app_of(waiter)
     if order is not None and app is not None:

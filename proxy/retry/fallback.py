@@ -49,8 +49,8 @@ _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
 @dataclass(slots=True, eq=False)
 class Fallbacks:
     """Whether and where one call falls back to. `policy` and `request` are those of the upstream that the call came to
-    first; `bound`: an earlier attempt may have been carried out, so that no other upstream may be asked to do the same
-    again.
+    first; `elsewhere` knows the other upstreams; `bound`: an earlier attempt may have been carried out, and the call
+    may not be carried out twice, so that it stays at its upstream.
     """
 
     policy: Policy
@@ -98,8 +98,8 @@ class Fallbacks:
         return None
 
     def mark(self, history: Iterable[AttemptRecord], policy: Policy) -> None:
-        """Set the upstream and route of the records in `history` that have none yet: those attempts were made at the
-        upstream of `policy`.
+        """Write the upstream and route of `policy` into the records in `history` that have none, before the call goes
+        on at another upstream: their attempts were made at this one.
         """
         for record in history:
             if not record.upstream:
@@ -121,9 +121,10 @@ def stays(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """The parts of a request that do not go along to another upstream. `also`: lower-case names of fields to leave out
-    beside those not known to be harmless; `keep`: fields and parameters that go along because the fallback entry says
-    so; `key_fields`: the fields of idempotency keys, which go along.
+    """The parts of a request that are left out when it goes on to another upstream: all fields that are not known to be
+    harmless, and parameters that may be secrets. `also`: lower-case names of further fields to leave out; `keep`:
+    fields and parameters that go along because the fallback entry says so; `key_fields`: the fields of idempotency
+    keys, which go along.
     """
 
     also: frozenset[str]
@@ -168,8 +169,8 @@ class LeftBehind:
 
 
 def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
-    """The parts of a request that are left out if a call of the policy `first` goes on as a call of `to` by this entry
-    of the fallback list.
+    """The rule for which parts of a request are left out when a call of the policy `first` goes on under the policy
+    `to`, by this entry of the fallback list.
     """
     keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
     credentials = frozenset(each.credentials.name for each in (first, to) if each.credentials is not None)

@@ -38,9 +38,9 @@ def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None
 def report_failure(
     call: CallState, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
 ) -> Name | None:
-    """Report a failed attempt to everything that learns from it. `upcoming`: the call's next attempt, by which bucket,
-    gates and endpoints are reached; `on`: the failure is retryable. Returns the name of the lane whose cooldown began
-    with it, or None.
+    """Report a failed attempt to everything that learns from it. `upcoming`: what the call's next attempt needs, which
+    has the bucket, the gates and the endpoints; `on`: the failure is retryable. Returns the name of the lane whose
+    cooldown began with this failure, or None.
     """
     learn(upcoming, failure.verdict.cls is _THROTTLING, now)
     ahead = upcoming.scope.governor.ahead
@@ -76,9 +76,9 @@ def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
 
 
 def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
-    """Report to the governor what an answer (`reply`, to the attempt `flight`) says is left of its upstream's limits.
-    For a 429 this is called when the answer is judged, and only if it names no delay: a delay counts more than what is
-    left of limits. `upcoming`: the call's next attempt, by which the governor is reached.
+    """Report to the governor what the answer `reply` says is left of its upstream's limits. For a 429 this is called
+    when the answer is judged, and only if it names no delay: a delay counts more than what is left of limits. `flight`:
+    the answered attempt; `upcoming`: what the call's next attempt needs, which has the governor.
     """
     ahead, note, policy = upcoming.scope.governor.ahead, flight.note, upcoming.policy
     if ahead is None or note is None:
@@ -119,9 +119,10 @@ def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: floa
 
 
 def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
-    """Report the attempt `flight`, whose answer is delivered to the app. The attempt's endpoint learns that it was
-    reached; hedging learns the time until the first byte of the answer, for its percentile. `state`: the attempts in
-    flight; `upcoming`: the call's next attempt, by which both are reached.
+    """Report that the answer of the attempt `flight` is delivered to the app: to the endpoint and the governor, which
+    learn that the upstream answers, and to hedging, which learns the time until the answer's first byte, for its
+    percentile. `state`: the attempts in flight; `upcoming`: what the call's next attempt needs, which has these
+    objects.
     """
     hedges = upcoming.scope.hedges
     if hedges is not None and upcoming.policy.mode == "enforce":
@@ -141,9 +142,9 @@ def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: flo
 
 
 def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool) -> Name | None:
-    """Report to the governor how the attempt `flight` failed. `upcoming`: the call's next attempt, by which the
-    governor is reached; `again`: the failed attempt could not connect, and neither could another attempt of its call.
-    Returns the name of the lane whose cooldown began with it, or None.
+    """Report to the governor how the attempt `flight` failed. `again`: the attempt could not connect, and neither could
+    an earlier attempt of its call. `upcoming`: what the call's next attempt needs, which has the governor. Returns the
+    name of the lane whose cooldown began with this failure, or None.
     """
     governor, caller, traffic = upcoming.scope.governor, upcoming.caller(), flight.traffic
     assert traffic is not None  # the attempt is reported once
@@ -166,9 +167,9 @@ def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, 
 
 
 def report_resent(upcoming: NextAttempt, flight: Flight, now: float) -> None:
-    """Report to the governor that an attempt is sent again at once, as its call's transparent retry. One without a
-    place was counted by a limit that began since it was sent. It is as new as its second sending now, so that the limit
-    would not take its end for that of an attempt from before.
+    """Report to the governor that an attempt is sent again at once, as its call's transparent retry. If a limit began
+    since its first sending, the attempt now counts for that limit as one sent at the time of its second sending, and
+    not as one from before the limit.
     """
     governor = upcoming.scope.governor
     if flight.traffic is not None and governor.holds(now) and flight not in governor:
@@ -190,8 +191,8 @@ def _is_ill(failure: Failure) -> bool:
 
 
 def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
-    """Report to the observers that the answer to the failed attempt `flight` began a cooldown, which holds the group of
-    callers named `group`. `upcoming`: the call's next attempt, by which the observers are reached.
+    """Report to the observers that the answer to the failed attempt `flight` began a cooldown of the group of callers
+    named `group`. `upcoming`: what the call's next attempt needs, which knows the observers.
     """
     pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
     assert pushback.cooldown is not None and failure.status is not None

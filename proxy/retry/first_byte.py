@@ -65,12 +65,13 @@ def may_be_whole_json(reply: Reply) -> bool:
 
 
 class BodyWait:
-    """The wait for the beginning of a success whose head is kept back until then. `counted`: when the first byte that
-    counts came (seconds), None until then; `began`: when the request's last byte was sent, which the driver sets.
-    `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`: a rule looks at the body's JSON,
-    of which all has to come; `root`: the search for an error in the body's XML, None if there is no such search.
-    `looks`: whether the beginning is waited for at all. `kept`: the keeping of the answer until it is whole, None if it
-    is not kept.
+    """The wait for the beginning of a success, whose head is kept back until then.
+
+    `counted`: when the first byte that counts came (seconds), None until then; `began`: when the request's last byte
+    was sent, which the driver sets. `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`:
+    a rule looks at the body's JSON, of which all has to come; `root`: the search for an error in the body's XML, None
+    if there is no such search. `looks`: whether the beginning is waited for at all. `kept`: the rest of the wait if the
+    answer is to be kept until it is whole, None if it is not.
     """
 
     __slots__ = (
@@ -113,8 +114,8 @@ class BodyWait:
         return looks if self.kept is None else min(looks, self.kept.goes_on)
 
     def tire(self, now: float) -> bool:
-        """End each wait whose time is over: the keeping of the whole answer, the white space before a root element.
-        Returns whether the whole wait is over.
+        """End those parts of the wait whose time is over at `now`: for the whole answer, or for the end of the white
+        space before an XML root. Returns whether nothing is waited for any more, so that the answer can be delivered.
         """
         if not self.over and self._root is not None:
             self.over = self._root.is_tired(now)
@@ -143,8 +144,8 @@ class BodyWait:
         return self.began + self.within
 
     def seconds(self, sent: float) -> float | None:
-        """Seconds from the request's last byte to the first byte that counts; None if that did not come. `sent`: when
-        the attempt was sent, used if the driver did not set `began`.
+        """The seconds from the request's last byte to the first byte that counts; None if that byte has not come.
+        `sent`: when the attempt was sent, used if the driver did not set `began`.
         """
         return None if self.counted is None else self.counted - (sent if self.began is None else self.began)
 

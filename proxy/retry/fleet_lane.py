@@ -15,8 +15,8 @@ class FleetLane(Protocol):
         """Report that the limit is over."""
 
     def limit_cut(self, part: float, sent: float, now: float) -> None:
-        """Report that an attempt sent at `sent` was refused or slow, so that the limit is multiplied by `part` (below
-        1).
+        """Report that an attempt, sent at `sent`, was refused or slow, and that the limit was therefore multiplied by
+        `part` (below 1), so that the other machines lower it too.
         """
 
     def outage_began(self, now: float) -> None:

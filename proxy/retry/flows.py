@@ -44,29 +44,32 @@ class SequentialFlow:
         return call.hints is not NO_HINTS and call.hints.disabled
 
     def cools(self, call: CallState) -> bool:
-        """Whether cooldowns hold the call, and its answers begin cooldowns."""
+        """Whether cooldowns apply to the call: they hold it, and its answers can begin one."""
         return call.policy.pushback.cooldown != "off" and not self.is_disabled(call)
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """Whether all attempts read the request's body as it comes, side by side, so that a body of any size needs no
-        buffer: only hedged attempts do that.
+        """Whether a request's body of any size needs no buffer, because all attempts are sent side by side and read the
+        body as it comes. Only hedged attempts are.
         """
         return False
 
     def shares_body(self, call: CallState) -> bool:
-        """Whether the call can go on although the request's body outgrew its buffer; False if only one attempt can read
-        the rest of the body.
+        """Let the call go on although the request's body has outgrown its buffer, if all its attempts read the body as
+        it comes, and return True. In this flow they do not: only one attempt can read the rest of the body, so False is
+        returned.
         """
         return False
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the request's body outgrew its buffer, but all attempts that are still to be sent read it as it
-        comes.
+        """Whether the request's body outgrew its buffer and is being read by several attempts as it comes; never in
+        this flow.
         """
         return False
 
     def holds_answer(self, call: CallState) -> bool:
-        """Whether the driver holds the last answer already; if not, an action has to ask the driver to hold it."""
+        """Whether the driver holds the last failed answer already, because the call waits; if not, an action has to ask
+        the driver to hold it.
+        """
         return type(call.state) is not Flying
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
@@ -83,8 +86,8 @@ class SequentialFlow:
         return (Discard(failure.attempt), launch)
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """Whether a 421 is followed by an attempt on a connection of its own. A call gets one such attempt, unless a
-        rule classed the 421 as fatal or as a success (`verdict`).
+        """Whether a 421 may be followed by an attempt on a connection of its own: once in a call, unless a rule classed
+        the 421 as fatal or as a success (`verdict`).
         """
         if verdict.cls in (Class.SUCCESS, Class.FATAL):
             return False
@@ -100,8 +103,9 @@ class SequentialFlow:
         return self.admit(call, Next(now), now)
 
     def settle(self, call: CallState, expected: Next, now: float) -> Actions:
-        """Pay for the planned attempt `expected`, which is due: send it if that is paid, wait for the bucket's answer,
-        or end the call.
+        """Try to pay for the attempt `expected`, whose price the bucket outside this process has not granted yet. Admit
+        the attempt if this process has the tokens by now; end the call if the bucket has refused, or if its answer is
+        late; else go on waiting for its answer.
         """
         payment = call.upcoming.payment
         assert payment is not None  # the price is owed
@@ -116,11 +120,13 @@ class SequentialFlow:
         return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Admit the planned attempt, which was waited for: it is due, and is paid for already."""
+        """Admit the planned attempt, which is paid for already: the time that it waited for has come."""
         return self.admit(call, planned, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Do nothing when the bucket grants the planned attempt's price before the attempt is due."""
+        """Take note that the bucket granted the planned attempt's price before the attempt is due; nothing needs to be
+        done in this flow.
+        """
         return ()
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
@@ -173,8 +179,9 @@ class SequentialFlow:
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:
-        """Choose the credential of the next attempt, `decided`; and if the failure began a cooldown, of the group of
-        calls named `began`, reserve the cooldown's first place for that attempt, unless it has another credential.
+        """Choose the credential for `decided`, the next attempt. `began`: the name of the group of calls whose cooldown
+        the failure's answer began, None for none; the cooldown's first place is reserved for this attempt, unless it
+        goes elsewhere: with another credential, or at once to another endpoint.
         """
         upcoming = call.upcoming
         keys = upcoming.keys
@@ -283,8 +290,8 @@ class SequentialFlow:
 
     def end(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no`: the call goes on at another upstream, the held answer is delivered, or
-        the proxy answers itself. If the answer broke while it was delivered, and its rest is not asked for, the outcome
-        is `committed` instead. `why`: the reason, for people.
+        the proxy answers itself. An answer that broke while it was delivered, and whose rest can't be had, ends the
+        call as `committed` instead. `why`: the reason, for people.
         """
         if call.resumption is not None:
             return finish(call, Outcome.COMMITTED, now)
@@ -306,8 +313,8 @@ def explain_no(call: CallState, no: Outcome, failure: Failure, now: float, deliv
 def note_no(
     call: CallState, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False
 ) -> None:
-    """Record the last attempt, and in words why no other follows it; `no` is the outcome that refuses one; `delivered`:
-    the attempt's answer went to the app.
+    """Record the last attempt with the reason, in words, why no other attempt follows it. `no`: the outcome that ends
+    the call; `delivered`: the attempt's answer went to the app.
     """
     why = explain_no(call, no, failure, now, delivered)
     call.note(flight, now, no.value, failure, call.reply).why = why
@@ -352,9 +359,9 @@ class ObservedFlow(PassiveFlow):
     __slots__ = ()
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Find out whether a retry would have been granted, with the bucket that only this mode uses, and note that in
-        the record. `on`: the failure is retryable. Returns the outcome that refuses it, since no retry is sent in this
-        mode.
+        """Find out whether a retry would have been granted, and paid from the bucket that only this mode uses, and note
+        that in the record. `on`: the failure is retryable. Returns the outcome that refuses the retry, since none is
+        sent in this mode.
         """
         plan, upcoming = self.sequential(call), call.upcoming
         real = plan.after_failure(call, failure, now, on, True)

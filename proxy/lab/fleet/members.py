@@ -12,7 +12,7 @@ SCAN_EVERY, SCANNED_A_SECOND = 0.1, 2500
 
 
 class Member:
-    """The record of one process."""
+    """A process of the fleet, as the key of its members records it: its rank, when it joined and last reported."""
 
     __slots__ = ("joined", "last", "rank", "seen")
 

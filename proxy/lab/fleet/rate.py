@@ -19,7 +19,7 @@ CALLED = 20
 
 
 class PartRecord:
-    """The record of one holder."""
+    """A process (holder), as the key of a rate records it: its lease, part and demand, and when it last reported."""
 
     __slots__ = ("changed", "demand", "last", "lease", "most", "part", "seen", "spent")
 

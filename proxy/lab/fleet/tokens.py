@@ -48,7 +48,7 @@ class TokensReport:
 
 
 class TokensKey:
-    """The key of one bucket. Its attributes are the fields of the hash that the script describes."""
+    """The key of one bucket in the played Redis. Its attributes are the fields of the hash that the script writes."""
 
     def __init__(self) -> None:
         self.made = ""
