@@ -388,7 +388,7 @@ class Admission:
 
     @property
     def comes_late(self) -> bool:
-        """Whether the call came to an outage that had lasted for too long for calls to be held until its end."""
+        """Whether the call came so late in an outage that calls are not held until its end any more."""
         return self._late is not None
 
     @property
@@ -531,9 +531,9 @@ class Admission:
         self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
-        """Of all bounds on how long the governor may hold the call, return the one that ends first: its name (such as
-        "hold" or "deadline"), the time at which it ends, and its length in seconds (that of the queue's bound in
-        calls). `gate`: what holds the call; `came`: the call has just come to the governor.
+        """The bound on how long the governor may hold the call that ends first: its name (such as "hold" or
+        "deadline"), the time at which it ends, and its length in seconds (that of the queue's bound in calls). `gate`:
+        what holds the call; `came`: the call has just come to the governor.
         """
         governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
         assert since is not None  # the governor holds the call

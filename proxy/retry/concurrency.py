@@ -43,7 +43,7 @@ class FleetPlaces(Protocol):
 
     @property
     def may_give(self) -> bool:
-        """Whether this process may yet be given more places, as far as is known."""
+        """Whether the other machines may still give this process more places, as far as this process knows."""
 
     def changed(self, now: float) -> None:
         """Note that the number of this process's attempts under way, or of its waiting calls, has changed, so that

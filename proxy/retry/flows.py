@@ -290,7 +290,7 @@ class SequentialFlow:
 
     def end(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no`: the call goes on at another upstream, the held answer is delivered, or
-        the proxy answers itself. An answer that broke while it was delivered, and whose rest can't be had, ends the
+        the proxy answers itself. An answer that broke while it was delivered, and whose rest is not asked for, ends the
         call as `committed` instead. `why`: the reason, for people.
         """
         if call.resumption is not None:
