@@ -104,8 +104,8 @@ STEP = 4.0
 
 def settle_in() -> None:
     """Exempt everything that is imported and built so far from garbage collection, because it lives as long as the
-    process; give the memory that was needed only to import and to read the configuration back to the system. What is
-    freed from now on is kept, up to a limit, unless the environment says what glibc is to keep.
+    process, and give memory that was needed only during the start back to the system. From now on the C library keeps
+    freed memory for reuse up to a fixed limit, unless the environment sets limits of its own for glibc.
     """
     sys.setswitchinterval(_SWITCH)
     gc.collect()
@@ -459,7 +459,7 @@ class DataPath:
             self.registry.hold_none(monotonic())
 
     def refuse(self) -> None:
-        """Refuse calls that arrive from now on, because `drain` has run out."""
+        """Refuse calls that arrive from now on, because the time in which `drain` lets calls finish is over."""
         self.context.refusing = True
 
     async def roll(self) -> None:

@@ -21,8 +21,8 @@ _SETTINGS = ("listen", "admin", "probe")
 class Succession:
     """The process between its predecessor, from which it may have taken its listeners over, and its successor, which
     may take them over from it. `may_leave` is awaited before the listeners are given away, and returns whether they may
-    be. `replaced` is called when the successor serves; `load` is called with a configuration that was loaded while a
-    successor started, if that ended before it served.
+    be. `replaced` is called when the successor serves. A configuration that is loaded while a successor starts has to
+    wait; `load` is called with it, if the successor ends before it serves.
     """
 
     def __init__(

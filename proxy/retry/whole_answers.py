@@ -38,8 +38,9 @@ class WholeAnswer:
         self.budget: Budget | None = None
 
     def feed(self, size: int, now: float) -> bool:
-        """Take note of `size` more bytes, which came at `now`. Returns whether the answer is delivered now, though it
-        is not whole: it is longer than is kept, or there is no room for more.
+        """Count `size` more bytes of the body, which came at `now`. Returns whether the answer has to be delivered now
+        although it is not whole, because it is longer than a kept answer may be, or `budget` has no room for these
+        bytes.
         """
         self._left -= size
         if self._wait is not None:

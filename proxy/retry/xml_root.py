@@ -46,7 +46,9 @@ class RootReader:
         return self.over
 
     def _read(self) -> bool:
-        """Read one piece of markup or white space. Returns whether a whole one had come."""
+        """Read on in what is before the root: one comment, declaration or the like, or the root's start tag. Returns
+        whether more can be read at once; if not, more bytes have to come, or the reader is done (`over`).
+        """
         if self._end:
             _, found, after = self._rest.partition(self._end)
             self._rest = after if found else self._rest[1 - len(self._end) :] if len(self._end) > 1 else b""
@@ -80,8 +82,8 @@ def root_of(body: bytes) -> str:
 
 
 class RootLook:
-    """The look for an error in the XML of a success (`ErrorsInside`), while the answer's head is kept back. `goes_on`:
-    when to ask `is_tired` (seconds); `over`: nothing more is looked for.
+    """The search for an error in the XML of a success (`ErrorsInside`), while the answer's head is kept back.
+    `goes_on`: the time (seconds) at which the driver has to ask `is_tired`; `over`: the search has ended.
     """
 
     __slots__ = ("_came", "_inside", "_reader", "goes_on", "over")
@@ -105,7 +107,9 @@ class RootLook:
         return self.over
 
     def is_tired(self, now: float) -> bool:
-        """Whether only white space has come, for so long that the answer is delivered without a decision."""
+        """Whether the answer is delivered now although it is not known whether it is an error: nothing but white space
+        has come, for as long as the pack allows.
+        """
         if now < self.goes_on - EPSILON:
             return False
         self.over = self._came

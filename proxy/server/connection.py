@@ -222,8 +222,8 @@ class AppConnection(ConnectionStream):
             self.transport.resume_reading()
 
     def take_inside(self, early: bytes, inside: Inside, secure: Callable[[bytes], None]) -> None:
-        """Read requests inside the CONNECT `inside` from now on, beginning with the bytes `early`: in the clear, or in
-        TLS: then `secure` is called with its first bytes, and begins the handshake.
+        """Read requests inside the CONNECT `inside` from now on, beginning with the bytes `early`. If the app's first
+        bytes are TLS and not cleartext HTTP, `secure` is called with them, to begin the handshake.
         """
         self.inside = inside
         self.plan = self._plans = None
@@ -340,8 +340,9 @@ class AppConnection(ConnectionStream):
         return self.acceptor.admit(self, head)
 
     def _take_turns(self, last: Plan, head: RequestHead) -> Plan | None:
-        """Return the plan among those kept for this connection that has this head's method and authority, and keep
-        `last` in its place; if no plan has them, keep `last` too and return None.
+        """Find the plan for this head's method and authority among those kept for this connection. If there is one,
+        return it and keep `last` (the plan in use so far) in its place; else keep `last` as well, instead of the oldest
+        if there are too many, and return None.
         """
         plans = self._plans
         if plans is None:
@@ -758,8 +759,9 @@ class AppConnection(ConnectionStream):
         return () if self.exchange is None else (self.exchange,)
 
     def glance(self, *, closely: bool) -> None:
-        """Check whether the app has left, of which no event comes while nothing is read, or once the app has
-        half-closed. `closely`: also check whether its FIN is stuck after bytes that are not being read.
+        """Check whether the app has left, and end its call if so. This is for times in which no event would tell: while
+        nothing is read from the app, or once it has closed its sending direction. `closely`: also check whether its FIN
+        is stuck after bytes that are not being read.
         """
         if self._tunnel or self.exchange is None:
             return  # bytes sent in a tunnel before the app left are still on their way

@@ -134,7 +134,7 @@ class ConnectionLimit:
         return False
 
     def give_back(self, places: int) -> None:
-        """Count so many (`places`) HTTP/2 streams, which are over, no longer."""
+        """Subtract `places` HTTP/2 streams, which are over, from the count of streams that `take` has counted."""
         self._streams -= places
         if self.others is not None:
             self._publish()

@@ -72,14 +72,16 @@ class Fleet(Factory):
         self._change(settings)
 
     async def open(self) -> None:
-        """Connect to Redis before the first call, if that succeeds quickly."""
+        """Connect to Redis before the first call, and begin to receive the fleet's cooldowns. If Redis does not answer
+        within a short time, the process starts without it.
+        """
         if self._redis is not None and not self._observes:
             await self._redis.store.open(_START)
             self._redis.listen()
 
     def use(self, settings: Settings) -> None:
-        """Take a new configuration: buckets that are made from now on follow it. Redis is left and joined as its
-        settings say.
+        """Take a new configuration: buckets that are made from now on follow it. If it has other settings for Redis,
+        disconnect from the former Redis and connect to the new one.
         """
         before = self._redis
         self._change(settings)
@@ -115,7 +117,7 @@ class Fleet(Factory):
                 self._redis.listen()
 
     async def close(self) -> None:
-        """Return the tokens that were leased from Redis, and release the store."""
+        """Give the leased tokens back to Redis, and release the store."""
         if self._redis is not None:
             await self._redis.close()
         if self._background.tasks:

@@ -83,8 +83,8 @@ class Http2Connection(Home):
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def _read(self, data: bytes, begun: float) -> None:
-        """Read a turn's worth of bytes, and set the timer that bounds how long a head may take. `begun`: when the turn
-        of the loop began.
+        """Read `data`, the bytes that came in one turn of the loop; if a head has begun to come and is not whole, set
+        the timer that bounds how long it may take. `begun`: when the turn of the loop began.
         """
         Http2Protocol._read(self, data, begun)
         if self._timer is None and self.session.due < NEVER:
@@ -100,7 +100,9 @@ class Http2Connection(Home):
         self.acceptor.left(self)
 
     def flush(self) -> None:
-        """Write what was gathered, and free the places of streams that have ended in `limits.connections`."""
+        """Write the frames that were gathered in this turn of the loop, and free the places of streams that have ended
+        in `limits.connections`.
+        """
         if self._places:
             self._give_back(len(self.session.streams))
         Http2Protocol.flush(self)
@@ -135,7 +137,9 @@ class Http2Connection(Home):
         return plan
 
     def opened(self) -> None:
-        """Begin the drain now if the proxy is draining: the app's SETTINGS have come."""
+        """Note that the app's SETTINGS have come, so that the connection is set up. If the proxy is draining, this
+        connection begins to drain now.
+        """
         if self._context.draining:
             self.session.drain(monotonic())
 

@@ -252,8 +252,9 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def reset(self, fault: Fault | int | None) -> None:
-        """Break the answer off: for a gRPC call by trailers that say why, else with the error code of HTTP/2 that the
-        upstream's fault has, or that `fault` is.
+        """Break the answer off: for a gRPC call by trailers that say why, else by RST_STREAM. `fault`: the upstream's
+        fault, whose error code of HTTP/2 is sent if it has one; or that code itself; None if the proxy decided to break
+        off.
         """
         if isinstance(fault, int):
             Stream.reset(self, fault)

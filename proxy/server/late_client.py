@@ -66,7 +66,9 @@ def import_aiohttp() -> None:
 
 
 def _without_client() -> ModuleType | None:
-    """Return a package with nothing but its version, which the server needs; None if the source has no version."""
+    """Return the package `aiohttp` without having run its code: only `__version__`, which the server needs, is set.
+    None if the package's source has no version.
+    """
     spec = importlib.util.find_spec("aiohttp")
     assert spec is not None
     source = spec.loader.get_source("aiohttp") if isinstance(spec.loader, SourceFileLoader) else None

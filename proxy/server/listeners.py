@@ -163,11 +163,10 @@ def where(settings: Settings, error: CannotListenError) -> Problem:
 
 
 def bind(address: Address, what: str, *, ours: Collection[int] = ()) -> list[socket.socket]:
-    """Return sockets that listen at an address: one, or one for each family of a name. `what` is the setting's name.
-
-    Other sockets of this program may listen there too, by SO_REUSEPORT (`again`, or after a reload another address with
-    the same port). Unless the port is in `ours`, the absence of other programs' sockets is checked first. Raises
-    CannotListenError.
+    """Return sockets that listen at an address: one, or one for each address family of a host name. `what` is the
+    setting's name, for the error. They are bound with SO_REUSEPORT, so that other sockets of redrive can listen there
+    too (made by `again`, or by a reload for another address with the same port). Unless the port is in `ours`, it is
+    first checked that no other program listens there. Raises CannotListenError.
     """
     try:
         if address.unix is not None:

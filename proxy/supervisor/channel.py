@@ -200,8 +200,8 @@ class Own(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """A request for what the worker has counted. `since`: also for the worker's calls with a larger number than this;
-    None: for no calls.
+    """A request for what the worker has counted. `since`: the worker also sends its calls whose numbers are larger than
+    this; None: it sends no calls.
     """
 
     number: int

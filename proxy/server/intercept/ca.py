@@ -95,8 +95,8 @@ def subject_alternative(host: str) -> x509.DNSName | x509.IPAddress:
 
 
 def permitted(text: str) -> x509.DNSName | x509.IPAddress:
-    """Read a subtree that `--for` names: a host (with its subdomains; a port or `*.` is ignored), an address or a
-    network. Raises CaError if it is none of them.
+    """Read one value of `--for` as a name that the CA may issue certificates for: a host and its subdomains (a port or
+    `*.` is ignored), an address, or a network. Raises CaError if `text` is none of them.
     """
     try:
         return x509.IPAddress(ipaddress.ip_network(text.removeprefix("[").removesuffix("]"), strict=False))

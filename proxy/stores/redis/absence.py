@@ -50,8 +50,9 @@ class Absence:
         self.mends_at = now + self._draw() * min(_MOST_SPREAD, crowd * _SPREAD)
 
     def failed(self, now: float, *, begins: bool) -> None:
-        """Note that Redis did not answer, and set the time of the next try, at least half a pause from now. `begins`:
-        an outage begins with this failure.
+        """Note that Redis did not answer, and set the time of the next try: after a pause that doubles with each
+        failure, up to a bound, or after a random time between half of that and all of it. `begins`: an outage begins
+        with this failure.
         """
         if begins:
             if now - self._back_at > _STEADY:

@@ -83,8 +83,8 @@ _DEFINED = {
 
 
 def hold_pause(often: float, crowd: int) -> float:
-    """Seconds between the reports of a process that holds calls, in a fleet of `crowd` processes; `often`: the shortest
-    such pause, that of a small fleet.
+    """Seconds between the reports of a process that holds calls: `often` in a small fleet, longer in a large one.
+    `crowd`: the number of the fleet's processes.
     """
     return max(often, min(HOLD_MOST, HOLD_EACH * crowd))
 
@@ -250,8 +250,8 @@ class RedisBucket:
         return False
 
     def _report(self, now: float) -> Iterable[float | str | None]:
-        """The values that this kind of bucket reports: the script's arguments from the fourth on; None for a number
-        that is not known.
+        """The values that this kind of bucket reports; None for a number that is not known. They follow the arguments
+        that all buckets' scripts have in common, so they are the script's arguments from the fourth on.
         """
         raise NotImplementedError
 

@@ -232,8 +232,9 @@ def _spelled(command: Command, known: bool) -> list[object]:
 
 
 def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
-    """Split a `redis.url`: its form, a plain URL for the library to read options from, the places (host and port), and
-    the path after them.
+    """Split a `redis.url`. Returns its form ("" for a single server, "sentinel" or "cluster"), a plain URL from which
+    the library reads its options, the servers as host and port, and the path after them (of Sentinel, the service's
+    name); without a form, no servers and "".
     """
     parts = urlsplit(url)
     kind, _, form = parts.scheme.partition("+")

@@ -1,9 +1,9 @@
 """The factory of what machines share: in Redis if the definition says so, else by the inner factory.
 
-Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; everything else
-is made as before. A cooldown that a call of this process starts is published; a published one holds the calls of this
-process too, and never shortens one that it has. A credential that is put aside and an endpoint that refuses connections
-are published too (`news`).
+Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; the inner factory
+makes everything else. A cooldown that a call of this process starts is published; a published one holds the calls of
+this process too, and never shortens one that it has. A credential that is put aside and an endpoint that refuses
+connections are published too (`news`).
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class RedisFactory(Factory):
         return self.inner.seen(upstream, value)  # each machine's own
 
     def places(self, key: Key, most: int) -> Places:
-        """The places of this key, at most `most` in the whole fleet."""
+        """The places under the concurrency limit of this key, at most `most` in the whole fleet: Redis leases them to
+        this process, if the fleet shares this upstream's.
+        """
         places = self.inner.places(key, most)
         if str(key[0]) in self.upstreams and not self.store.observes:
             where = f"{space(self._prefix)}{{places:{_name_of(*key)}}}"

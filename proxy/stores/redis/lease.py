@@ -189,8 +189,8 @@ class LeasedBucket(RedisBucket):
         return min(self.capacity, level + max(0.0, now - self.heard_at) * self._per_second)
 
     def _known_level(self, now: float) -> float:
-        """The level to be reported for a key that Redis has lost, and is to make again. During an outage each other
-        process is assumed to have spent as much as this one.
+        """The level that this process reports in case Redis has lost the bucket's key, so that Redis can make the key
+        again. During an outage each other process is assumed to have spent as much as this one.
         """
         if not self.store.out:
             return self._level_now(now)
@@ -219,9 +219,10 @@ class LeasedBucket(RedisBucket):
         return max(self.reserve, float(math.ceil(self._burn.now(now))))
 
     def _keeps(self, now: float) -> float:
-        """The number of leased tokens to keep with the next report. All of them, unless less than half are needed, then
-        those needed; after a second without spending, only the dearest price; always in whole prices, and no more than
-        `_part`, or than waiting calls need.
+        """The number of leased tokens that this process keeps with the next report; it returns the others. It keeps
+        all, if at least half of them are needed, else only those needed; if it has spent none for a second, only the
+        dearest price. The number is rounded down to whole prices, and is at most `_part` or, if that is more, what
+        waiting calls need.
         """
         need, held = self._need(now), self.lease.held
         if held > self.reserve and now - self._spent_at >= IDLE:
@@ -237,8 +238,8 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _is_scarce(self) -> bool:
-        """Whether the fleet has so few tokens for each process that `_part` can't pay a price, so that none are kept
-        leased.
+        """Whether the fleet has so few tokens that this process's equal part of half of them (`_part`) is less than the
+        dearest price. Then no tokens are kept leased.
         """
         return self._part < self.reserve
 

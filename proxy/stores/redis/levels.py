@@ -49,8 +49,8 @@ class _Level(RedisBucket, Bucket):
         return self._fleet_affords(price, now) and self._charge(now)
 
     def _charge(self, now: float) -> bool:
-        """Charge a granted retry to the bucket, at the cost of an app's own retry: nothing in a throttle, one retry in
-        a budget. Return True.
+        """Charge a granted retry to the bucket as an app's own retry is charged: a throttle takes nothing, a budget
+        counts one retry. Returns True.
         """
         self.charge_app_retry(now)
         return True

@@ -25,7 +25,9 @@ class _Pushed:
 
 
 class _Awaited:
-    """A reply that is awaited. `confirmations`: of a subscription, the messages that confirm it instead of a reply."""
+    """A reply that is awaited. `confirmations`: for a subscription, how many confirming messages still have to come in
+    place of a reply; 0 for a command.
+    """
 
     def __init__(self, confirmations: int = 0) -> None:
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

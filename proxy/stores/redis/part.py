@@ -1,8 +1,8 @@
 """The part of a fleet's rate that one process has: tokens that it leases, and a portion of the refill.
 
-Redis says how many tokens a second the part brings, and up to how many tokens in the lease (`rate.lua`). Where a fleet
-has less than a token of the burst for each process there are no parts: tokens that calls wait for are reserved of what
-will be refilled next, and the time of each is known.
+Redis says how many tokens a second the part brings, and up to how many tokens in the lease (`rate.lua`). If the burst
+has less than one token for each process of the fleet, there are no parts. Then Redis reserves, for the calls that wait,
+tokens that will be refilled next, and the time at which each comes is known.
 """
 
 from __future__ import annotations
@@ -95,8 +95,9 @@ class PartLease(Lease):
     """The tokens that are leased to this process, those that are reserved for it, and its part of the rate, which
     brings more of them.
 
-    Law: from the time at which a report is sent until its reply arrives, the part brings nothing. So the reply may say
-    any other part, and Redis counts the time before it for the former part, and the time after it for the new one.
+    Law: from the time at which a report is sent until its reply arrives, the part brings nothing. So the reply may
+    grant a larger or smaller part than before: Redis counts the former part up to the report, and the new one from the
+    reply on.
     """
 
     __slots__ = ("_at", "future", "most", "part")

@@ -4,10 +4,10 @@ A process has a part of the rate: Redis says how many tokens a second it may use
 rate by what each process could use (`rate.lua`). So a process reports every few seconds, however many calls pay; sooner
 if it could use more and there is more to have, or if another process needs some of its part and Redis calls it.
 
-Waiting does not poll. A process asks once for all its waiters, and knows when each token comes: by its part, or, where
-there is less than a token of the burst for each process, by the tokens that Redis reserves for it, of a tenth of a
-second of the refill at most. It hands them out in its own order. So messages grow with tokens and processes, and never
-with waiting.
+Waiting calls do not poll. A process asks once for all its waiters, and knows when each token comes: by its part or, if
+the burst has less than one token for each process, by the tokens that Redis reserves for it, of at most the next tenth
+of a second's refill. The process gives them to its waiters in its own order. So the number of messages grows with
+tokens and processes, and never with the time that calls wait.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class RedisRate(LeasedBucket, RateBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds between two reports of this process. (The tokens of a process that died are not given to others: it
-        may have spent them.)
+        """Seconds between two reports of this process: while it has a part of the rate a few seconds, more in a large
+        fleet.
         """
         return max(SOONEST, min(LATEST, EACH * self.store.crowd)) if self.lease.part else RENEW
 

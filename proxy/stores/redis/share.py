@@ -63,7 +63,8 @@ class Rising(TokenBucket):
 
 
 class Turns:
-    """The tokens of a rate that are this process's if its share of the burst is less than one token: every N-th.
+    """The tokens of a rate that are this process's, if its share of the burst is less than one token: every N-th token
+    that is refilled, in a fleet of N processes.
 
     Law: over any stretch of time t all processes together get at most rate * t + burst + 1 tokens. When its turn has
     come, a token may be taken for as long as the rate takes to refill the burst (at least one token); after that it is
@@ -81,8 +82,8 @@ class Turns:
         return 1.0 if self.wait(now) <= 0 else 0.0
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until this process may have taken `tokens` tokens: the next one when this process's turn has come,
-        each further one a turn later.
+        """Seconds until this process may take `tokens` tokens: one at its next turn, each further one a turn later; 0
+        if it may take them now.
         """
         if self._due + self._lasts < now:
             self._due += self._pause * math.ceil((now - self._lasts - self._due) / self._pause)

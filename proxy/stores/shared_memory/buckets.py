@@ -3,7 +3,8 @@
 Law: the rules are those of `proxy.retry` alone. A shared class is a subclass whose state is read from a record before a
 method and published after it, under the record's lock; nothing is decided here.
 
-Each call waits in its own worker: tokens are exact over all workers, the order of arrival is each worker's own.
+Each call waits in its own worker. So the tokens are shared exactly by all workers, but calls are in order of arrival
+only among those of the same worker.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class SharedQuota(QuotaBucket):
 
 
 class SharedPartedQuota(PartedQuota):
-    """A quota with parts for apps in shared memory: one record has the numbers of the quota and of its parts."""
+    """A quota in shared memory of which each app has a part: one record has the numbers of the quota and of its
+    parts.
+    """
 
     __slots__ = ("_noted", "record")
 

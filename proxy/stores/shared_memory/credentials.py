@@ -1,4 +1,6 @@
-"""The credentials that are put aside, over all workers of one machine: for each value the time until which it is."""
+"""The credentials that are put aside, over all workers of one machine: for each credential's value, the time until
+which it is put aside.
+"""
 
 from __future__ import annotations
 

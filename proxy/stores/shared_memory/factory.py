@@ -170,7 +170,8 @@ class SharedFactory(Factory):
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
         """Return `before`, the object that this process has used for this key so far, after looking its record up
-        again; None if its definition was another than `spec`. `sort` is the kind of object, such as a bucket.
+        again; None if its definition is not `spec`. Adds the key to `made` if the object or its record is a new one.
+        `sort` is the kind of object, such as a bucket.
         """
         record: Any = getattr(before, "record", None)
         kept = before if before is not None and before.spec == spec and isinstance(record, Record) else None

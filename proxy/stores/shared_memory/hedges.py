@@ -2,8 +2,8 @@
 
 Calls and hedges are counted like a budget's, so that the limit on hedges applies to all workers. Times are not kept one
 by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the measured time
-(below LEAST and above MOST: the edge). It looks back 55 to 60 seconds, and each worker computes it again at most every
-FRESH seconds, once there is one.
+(below LEAST and above MOST: the edge). It is of the times of the last 55 to 60 seconds. Once there is a percentile,
+each worker computes it again at most every FRESH seconds.
 
 Law: as in `records`, a change under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
 the 5 seconds whose number is stored with it; it is emptied before it gets another number, so a process that is killed

@@ -3,8 +3,9 @@ all, places are counted over all of them, and of an outage they send one probe a
 
 The rules are those of `proxy.retry` alone; their numbers are read from memory before an operation and published after
 it, under the record's lock. A call waits in its own worker, in order of arrival there; the first call of each worker
-checks every POLL seconds whether it may be sent. Each worker has evidence of its own: what it takes for a limit or an
-outage is so for all. While there is no cooldown, limit or outage, an attempt that goes well takes no lock.
+checks every POLL seconds whether it may be sent. Each worker judges by its own attempts whether a limit or an outage
+begins; one that begins in one worker then applies to all. While there is no cooldown, limit or outage, an attempt that
+goes well takes no lock.
 
 Theory of places whose worker has died. A place in use is counted in the generation in which it was taken. There are
 three generations; a new one begins every half of a place's time, and replaces the oldest with everything that is still

@@ -413,8 +413,8 @@ class Rings(Record):
 
 
 class Number(Record):
-    """A record of one number, the `_level` of a bucket or other object, which is changed in place (packing would clear
-    its bytes first).
+    """A record of one number, the `_level` of a bucket or other object. It is changed by one store in place, not by
+    packing as in other records, which would set the bytes to zero first.
     """
 
     __slots__ = ()

@@ -5,10 +5,10 @@ Law: the hot path takes no lock. It reads one number, `quiet_from`, which is in 
 holds calls in any worker, and is past again when none does.
 
 Theory. A lane that holds calls has an entry with the time until which it may hold them, at most LEASE seconds ahead:
-every operation on the lane renews it, and the operation that ends what holds the calls takes it away, both under the
-lane's lock as well as the scope's. A lane of a worker that died is one that the other workers' calls ask, so they renew
-its entry or take it away; an entry of which no worker makes any use runs out. Lanes beyond MOST share one entry that
-only runs out.
+every operation on the lane renews it, and the operation that ends what holds the calls removes it, both under the
+lane's lock as well as the scope's. If a worker dies, the calls of other workers still ask its lanes, and so renew or
+remove their entries; an entry that no worker uses expires. Lanes beyond MOST share one entry, which is never removed
+and only expires.
 """
 
 from __future__ import annotations
