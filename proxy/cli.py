@@ -533,8 +533,9 @@ def _at_admin_port(options: argparse.Namespace, show: Callable[[AdminPort], None
 
 
 def _why_not_ready(address: Address, token: str) -> str:
-    """Why the process at this address is not ready, in words; "" if it answers that it is. The request uses the
-    standard library alone and no proxy from the environment, and takes a few seconds at most.
+    """Why the process at this address of an admin port or a probe is not ready, in words; "" if it answers that it is.
+    `token`: the admin port's, "" for none. The request uses the standard library alone and no proxy from the
+    environment, and takes a few seconds at most.
     """
     import socket
     from http.client import HTTPConnection, HTTPException

@@ -53,8 +53,8 @@ def leave(status: int) -> NoReturn:
 async def within(
     seconds: float, work: Coroutine[Any, Any, Given], otherwise: Given, notify: Callable[..., None]
 ) -> Given:
-    """Run `work`, a step of the process's end, and return its result; if it takes longer than `seconds`, report and
-    abandon it, and return `otherwise`.
+    """Run `work`, a step of the process's end, and return its result. If it takes longer than `seconds`, abandon it,
+    report that through `notify`, and return `otherwise`.
     """
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait({task}, timeout=seconds)

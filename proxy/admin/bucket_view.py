@@ -50,7 +50,9 @@ async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float
 
 
 def _places(key: Key, places: Places, now: float) -> dict[str, Any]:
-    """A limit of attempts under way, shown as a bucket whose level is the number of places that are left."""
+    """The row of a concurrency limit, shown as a bucket whose level is the number of places that are left. `key`: the
+    limit's upstream and name, which are the row's label.
+    """
     used, waiting = places.total(now)
     return {
         "bucket": f"{key[0]}/{key[1]}",

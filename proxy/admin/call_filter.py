@@ -31,7 +31,7 @@ class CallFilter:
     app: str | None = None
 
     def takes(self, call: Mapping[str, Any]) -> bool:
-        """Whether a call, as `/requests` shows it, is among those that were asked for."""
+        """Whether the filter takes a call, given as `/requests` shows it."""
         exact = all(
             wanted is None or call.get(name) == wanted
             for name, wanted in (("upstream", self.upstream), ("route", self.route), ("outcome", self.outcome))

@@ -72,8 +72,9 @@ async def circuits(router: Router, registry: Registry, now: float) -> dict[str, 
 
 
 def open_circuits(found: Mapping[str, Sequence[Circuit]], router: Router) -> list[tuple[tuple[str, str], float]]:
-    """The samples of a gauge, by upstream and endpoint: 1 for an open circuit. Endpoints that requests name are not
-    used as labels: such an upstream has one sample, the number of its open circuits.
+    """The samples of a gauge, by upstream and endpoint: 1 for an open circuit. `found`: the circuit breakers of each
+    upstream, by its label. Endpoints that requests name are not used as labels: such an upstream has one sample, the
+    number of its open circuits.
     """
     samples: list[tuple[tuple[str, str], float]] = []
     for label, broken in found.items():
@@ -128,7 +129,7 @@ def credentials_aside(router: Router, registry: Registry, now: float) -> list[di
 
 def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[tuple[str, str], float]]:
     """The samples of a gauge, by upstream and the credential's number: 0 for a credential that is put aside, 1 for one
-    that is not.
+    that is not. `found`: the credentials of each upstream, by its label.
     """
     return [((label, str(each.key)), float(not each.left)) for label, keys in found.items() for each in keys]
 

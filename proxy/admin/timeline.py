@@ -113,7 +113,7 @@ class Timeline:
         self._shown = set()
 
     def note(self, row: Live) -> None:
-        """Note what an upstream has counted so far."""
+        """Add an upstream to the sample: `row` has its counters so far, of which the increase is kept."""
         before, number = self._before.get(row.name), self._number + 1
         self._seen[row.name] = row
         if number == 1:
@@ -135,7 +135,7 @@ class Timeline:
             ring.write(number, packed)
 
     def level(self, label: str, level: float) -> None:
-        """Note the level of a bucket."""
+        """Add the level of the bucket with this label to the sample."""
         levels = self._levels.get(label)
         if levels is None:
             if len(self._levels) >= MOST:
@@ -191,8 +191,8 @@ class Timeline:
         return found
 
     def levels(self, label: str, most: int) -> list[float | None]:
-        """The levels of a bucket at the ends of the last `most` samples, the oldest first; None for samples before the
-        bucket was there.
+        """The levels of the bucket with this label at the ends of the last `most` samples, the oldest first; None for
+        samples before the bucket was there.
         """
         levels = self._levels.get(label)
         numbers = range(max(1, self._number - min(most, SAMPLES) + 1), self._number + 1)
@@ -207,8 +207,8 @@ class Timeline:
 
 
 def _has_not_moved(before: Live, row: Live) -> bool:
-    """Whether nothing was counted between two samples of an upstream. All counters are compared, since a process that
-    was started again may by chance have counted as many calls and attempts as before.
+    """Whether nothing was counted for an upstream between two samples, `before` and `row`. All counters are compared,
+    since a process that was started again may by chance have counted as many calls and attempts as before.
     """
     return (
         before.calls == row.calls
@@ -219,7 +219,9 @@ def _has_not_moved(before: Live, row: Live) -> bool:
 
 
 def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int]]:
-    """The increase of an upstream's counters, and of its histogram's slots, since the sample before."""
+    """The increase of an upstream's counters, and of its histogram's slots, from the sample `before` to `row`. If a
+    counter is lower than before, its process was started again, and the new values are the increase.
+    """
     figures = row.figures()
     now = [figures[name] for name in COUNTED]
     if before is None:

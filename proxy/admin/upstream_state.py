@@ -72,9 +72,9 @@ STATES = {
 
 
 def states_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int) -> list[str]:
-    """The names of all states that apply to an upstream, keys of STATES; the first one names it. `recent` has its
-    figures of the last minute, by the names of the counters; `drained` says whether its retry bucket is drained; `keys`
-    is the number of its credentials.
+    """The names of all states that apply to an upstream, keys of STATES; the first one names it. `row` has its
+    counters, and what holds its calls; `recent`, its figures of the last minute, by the names of the counters;
+    `drained` says whether its retry bucket is drained; `keys` is the number of its credentials.
     """
     calls, failed = recent["calls"], recent["failed"]
     if not row.name:  # the row of requests that no policy applied to

@@ -149,8 +149,8 @@ def _in_force(found: Begun | None) -> dict[str, Any] | None:
 
 
 def as_begun(found: Begun) -> dict[str, Any]:
-    """A cooldown as data for JSON: the answer that began it, the field of that answer that asked for the wait, and
-    which callers are held.
+    """The cooldown `found` as data for JSON: the answer that began it, the field of that answer that asked for the
+    wait, and which callers are held.
     """
     began = found.began
     holds = {ALL_CALLERS: "everybody", NO_CREDENTIAL: "callers without a credential"}

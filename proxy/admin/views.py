@@ -88,7 +88,9 @@ class View:
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:
-    """Every effective value of a policy, or of the top level if no upstream is named, with the place that sets it."""
+    """Every effective value of the policy of an upstream and a route (""), or of the top level if `upstream` is "",
+    each with the file and line that set it; secrets are masked.
+    """
     origins = provenance.of(upstream, route) if upstream else provenance.of_top()
     return [
         {

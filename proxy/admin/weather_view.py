@@ -165,7 +165,9 @@ def _sentence(lane: Mapping[str, Any]) -> str:
 
 
 def changes(log: WeatherLog, upstream: str) -> list[dict[str, Any]]:
-    """The last limits and outages of an upstream that began or were over, as data for JSON, the oldest first."""
+    """The last limits and outages of an upstream that began or were over, as `log` keeps them, as data for JSON, the
+    oldest first.
+    """
     return [_change(noted) for noted in log.last(upstream)]
 
 

@@ -288,7 +288,9 @@ def _by_path(globs: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...
 
 
 def _words(typed: Mapping[str, Any]) -> str:
-    """The text of a pack's rule for logs and answers."""
+    """The name of a built-in pack's rule in logs and answers, made of the rule's conditions, such as `429
+    insufficient_quota`. `typed`: the rule's parts as read from the file.
+    """
     if "event" in typed:
         event = typed["event"]
         return " ".join([event.get("event", "event"), *map(str, event.get("json", {}).values())])

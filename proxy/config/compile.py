@@ -152,14 +152,16 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
 
 
 def _listener(typed: Address | dict[str, Any], mark: Mark) -> Address:
-    """The address of a listener, with the name of the app that uses it, if the file gives one."""
+    """The address of a listener, with the name of the app that uses it, if the file gives one. `typed`: the setting as
+    read; `mark`: its place in the file, to which a unix socket's path is relative.
+    """
     if isinstance(typed, Address):
         return _beside(typed, mark)
     return replace(_beside(typed["address"], mark), app=typed["app"])
 
 
 def _apps(typed: dict[str, Any] | None) -> Apps | None:
-    """The apps by name; None if the file has no such section."""
+    """Make the apps from the typed section `apps`; None if the file has no such section."""
     if typed is None:
         return None
     full = APPS.filled(typed)
@@ -251,7 +253,9 @@ class Upstreams:
         self.placed: list[tuple[Policy, Mark, Path]] = []
 
     def named(self, trees: Map, typed: Mapping[str, Any]) -> list[Upstream]:
-        """Make every named upstream, in file order. `typed` has the typed values of each upstream's keys."""
+        """Make every named upstream, in file order. `trees` has the tree of each upstream by name, `typed` the typed
+        values of its keys.
+        """
         found: list[Upstream] = []
         prefixes: dict[str, str] = {}
         self._reachable = {name: "url" in keys or "url" in trees[name].keys_at for name, keys in typed.items()}
@@ -330,8 +334,9 @@ class Upstreams:
         return Credentials(full["header"], values, full["pick"], files if any(files) else ())
 
     def _secret(self, value: str | SecretFile, path: Path, number: int) -> tuple[str, str | None]:
-        """A credential's value, and the file that it stands in, if any. A file that can't be read keeps the value that
-        it had before in this process.
+        """Return the value of the upstream's credential with this number (from 1), and the file that it stands in, None
+        for none. A file that can't be read keeps the value that it had before in this process. `path`: the upstream's,
+        for errors.
         """
         if not isinstance(value, SecretFile):
             return value, None
@@ -516,9 +521,9 @@ def _hosts(endpoints: tuple[Endpoint, ...]) -> tuple[HostPattern, ...]:
 
 
 def _label(match: Match, path: Any, number: int) -> str:
-    """A route's name in metrics and logs, made of what it matches, as it was written before ${NAME} was replaced.
-
-    A route that matches header fields alone is named by them and its place in the file: their values may be secrets.
+    """A route's name in metrics and logs, made of what it matches: its methods and its path, as written before ${NAME}
+    was replaced. A route that matches header fields alone is named by them and its position among the routes (`number`,
+    from 0), since the fields' values may be secrets.
     """
     parts = [",".join(sorted(match.methods))] if match.methods else []
     parts += [str(getattr(path, "raw", path))] if path is not None else []

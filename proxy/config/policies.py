@@ -93,7 +93,9 @@ class Policies:
         self.defaults: Map | None = None  # the layer that every upstream inherits; None until it is made
 
     def layer(self, over: Map, under: Map, path: KeyPath) -> Map:
-        """Lay one layer of a policy over the one it inherits (contract, section 3)."""
+        """Lay `over`, a layer of a policy, over `under`, the layers that it inherits (contract, section 3). `path`: the
+        layer's path of keys, for problems.
+        """
         if "service_config" in over:
             for key in ("strategy", "bucket"):
                 if key in over:
@@ -289,8 +291,9 @@ class Policies:
         *,
         credentials: bool,
     ) -> Classify:
-        """Compile a policy's lists of failures, its classification rules and its dialect packs. Equal ones are compiled
-        once, and shared by policies.
+        """Compile a policy's lists of failures, its classification rules and its dialect packs, which `tree` has; equal
+        ones are compiled once, and shared by policies. `method`: the policy of a gRPC service config's method, whose
+        codes replace the lists, None for none; `credentials`: whether the upstream has credentials.
         """
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
@@ -351,7 +354,7 @@ class Policies:
         """Return "endpoint" if a pushback holds only calls to the endpoint that sent it, and "upstream" if it holds
         those to the whole upstream (`pushback.of`). With `auto` it is the endpoint if there are several, unless limits
         belong to an account: the policy has credentials, or a pack of a provider that limits accounts (contract,
-        section 5).
+        section 5). `typed`: the policy's typed values.
         """
         said, several = typed["pushback"]["of"], len({each.label for each in place.endpoints}) > 1
         if said == "endpoint" and not several:

@@ -108,7 +108,7 @@ class Problems:
             self._found.append(Problem(mark.file, mark.line, mark.column, where, message, severity))
 
     def warn(self, mark: Mark, path: Path | str, message: str) -> None:
-        """Add a warning about a setting without effect."""
+        """Add a warning about a setting that has no effect, or not the expected one."""
         self.add(mark, path, message, "warning")
 
     def take(self, others: Iterable[Problem]) -> None:

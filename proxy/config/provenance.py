@@ -55,7 +55,9 @@ class Provenance:
         return list(_leaves(self.top, "", self.top.mark))
 
     def origin(self, upstream: str, route: str, path: str) -> EffectiveValue | None:
-        """The value at a dotted path of a policy, with the place that sets it."""
+        """The effective value at a dotted path (such as `timeouts.total`) of the policy of an upstream and a route,
+        with the place that sets it; None if there is none.
+        """
         return next((each for each in self.of(upstream, route) if each.path == path), None)
 
     def effective(self) -> dict[str, Any]:

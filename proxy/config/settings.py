@@ -214,8 +214,8 @@ def pack(settings: Settings) -> bytes:
 
 
 def unpack(packed: bytes) -> Settings:
-    """Restore the settings, and lay them out for calls. Raises whatever the constructor of a user's own strategy
-    raises.
+    """Restore the settings from the bytes that `pack` made, and lay them out for calls. Raises whatever the constructor
+    of a user's own strategy raises.
     """
     with uncollected():
         settings: Settings = pickle.loads(packed)  # noqa: S301  bytes that our parent made

@@ -103,7 +103,7 @@ class AttemptOwner:
         """Send more of the request's body, because the attempt's stream takes bytes again."""
 
     def break_down(self, error: Exception, now: float) -> None:
-        """A defect of the proxy has shown: end the call, with an answer if none has begun."""
+        """End the call, because `error` has shown a defect of the proxy; with an answer if none has begun."""
 
 
 class Attempt(Listener):

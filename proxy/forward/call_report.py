@@ -90,7 +90,8 @@ def look_for_repeat(
     delivery: Delivery, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
 ) -> None:
     """Report a call that is most likely the app's own retry of a call that the proxy gave up, although no field says
-    so. `body`: the request's whole body, None if it is not available; `given_up`: whether the proxy gave this call up.
+    so. `record`: the call's; `body`: the request's whole body, None if it is not available; `given_up`: whether the
+    proxy gave this call up.
     """
     context = delivery.context
     repeated = context.app_repeats.ended(record, plan.request, body, given_up, delivery.app.connected)

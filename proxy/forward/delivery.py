@@ -74,7 +74,9 @@ class Delivery:
     def inform(
         self, attempt: Attempt, head: ResponseHead, plan: Plan, journey: Journey | None, *, resent: bool
     ) -> None:
-        """Forward an interim answer (1xx). `resent`: whether the proxy has repeated the request by itself."""
+        """Forward an interim answer (1xx) of this attempt. `resent`: whether the proxy has repeated the request by
+        itself; `journey`: None for a call that can't fall back.
+        """
         self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
 
     def forward_head(
@@ -182,7 +184,9 @@ class Delivery:
         self.app.reset(fault)
 
     def open_tunnel(self, stream: UpstreamStream) -> None:
-        """Carry bytes both ways, because the app asked for a tunnel or for an upgrade."""
+        """Carry bytes both ways between the app and `stream`, the upstream's, because the app asked for a tunnel or for
+        an upgrade.
+        """
         app = cast(Tunnelling, self.app)
         self.pipe = Pipe(app, stream)
         app.tunnel()
@@ -203,7 +207,9 @@ class Delivery:
     # -- an answer of the proxy's own -----------------------------------------------------------------------------
 
     def answer(self, action: Answer, call: CallState, journey: Journey | None) -> None:
-        """Write the answer of the proxy's own that `action` asks for."""
+        """Write the answer of the proxy's own that `action` asks for. `journey`: the call's course over several
+        upstreams, whose attempts the answer then lists; None for a call that can't fall back.
+        """
         grpc = call.request.is_grpc
         self.detail = action.detail
         before = attempt_results(call.history) if journey is not None and journey.since else ""
@@ -222,7 +228,7 @@ class Delivery:
 
     def give_up(self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome) -> None:
         """Answer a gRPC call that is given up: not with the HTTP error of this attempt, but with the grpc-status that
-        it maps to.
+        the HTTP status maps to. `journey`: None for a call that can't fall back.
         """
         head, via = attempt.head, self._via(attempt, plan, journey)
         self.status = 200

@@ -291,7 +291,9 @@ class Exchange(AttemptOwner):
             self.notify(now, Call.cut, (now,))
 
     def app_broke(self, detail: str) -> None:
-        """End the call, because the request's body breaks its framing: with 400 if no answer has begun."""
+        """End the call, because the request's body breaks its framing: with 400 if no answer has begun. `detail`: what
+        is wrong with it, for the answer and the log.
+        """
         self._end_early(Answer(400, "Bad Request", detail, Outcome.BAD_REQUEST, None, "http_request_error"))
 
     def app_writable(self) -> None:

@@ -177,7 +177,7 @@ class Sender:
         )
 
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        """Send this attempt's request, and as much of its body as has come."""
+        """Send this attempt's request on `stream`, with as much of its body as has come."""
         attempt.stream = stream  # set first: dropping the attempt must release it even if writing fails
         self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
         attempt.send(stream, self._request_for(attempt, stream, now), self.replay, now)
@@ -194,7 +194,7 @@ class Sender:
     # -- one sending ----------------------------------------------------------------------------------------------
 
     def _send_alone(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-        """Send an attempt as the only one on its connection."""
+        """Send an attempt on this stream as the only one on its connection, which no later call may share."""
         self.send(attempt, stream, now)
         if stream.shared is not None:  # other calls keep sharing the older connection
             stream.shared.drain()

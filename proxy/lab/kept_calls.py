@@ -49,8 +49,8 @@ class KeptCall:
 
 
 def kept_call(settings: Settings, kept: Kept) -> KeptCall:
-    """The request of a recorded call, and the policy that takes it under these settings. Raises ValueError if the
-    request was never read.
+    """Make a `KeptCall` of the recorded call `kept`: its request, and the policy that takes it under these settings.
+    Raises ValueError if the request was never read.
     """
     if not kept["method"]:
         raise ValueError("the request could not be read, so there is nothing to play")

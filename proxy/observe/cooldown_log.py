@@ -85,6 +85,8 @@ class CooldownLog:
 
 
 def _is_same(one: CooldownBegan, other: CooldownBegan) -> bool:
-    """Whether two entries are the same cooldown; at least one of them was reported through Redis."""
+    """Whether two entries stand for the same cooldown, of which at least one was reported through Redis: they hold the
+    same group of calls, and end at nearly the same time.
+    """
     heard = one.is_elsewhere or other.is_elsewhere
     return heard and one.group == other.group and abs(one.until - other.until) < _APART

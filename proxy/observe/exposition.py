@@ -175,7 +175,9 @@ def _by_app(series: Series) -> Iterable[tuple[str, Series]]:
 
 
 def _denied(every: list[Series]) -> Any:
-    """The failures that were not retried, by upstream and reason, and by app if the configuration names apps."""
+    """The metric of the failures after which no retry was made, by upstream and reason, and by app if the configuration
+    names apps. `every`: all series.
+    """
     named = any(series.apps for series in every)
     counts: Counter[tuple[str, ...]] = Counter()
     for series in every:
@@ -187,7 +189,9 @@ def _denied(every: list[Series]) -> Any:
 
 
 def _estimates(every: list[Series]) -> Any:
-    """The histogram of what answers cost in a language model's tokens, as a multiple of what was expected."""
+    """The metric, a histogram, of what answers cost in a language model's tokens, as a multiple of what was expected.
+    `every`: all series.
+    """
     from prometheus_client.core import HistogramMetricFamily
 
     help_ = "Tokens that an answer cost, as a multiple of what was expected."

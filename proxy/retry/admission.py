@@ -409,8 +409,8 @@ class Admission:
     ) -> tuple[float, Outcome | None, str]:
         """Ask the gates for the attempt in turn: cooldown, rate, limiter, breakers, places. Returns the time at which
         it may be sent, None, and the gate that holds it; or, if it is refused, a time that is of no use, the outcome,
-        and the reason. Tokens and places that the gates grant go into the payment. `first`: the attempt is the call's
-        first; `waits`: it may wait for a place.
+        and the reason. Tokens and places that the gates grant go into the payment. `deadline`: the call's, None for
+        none; `first`: the attempt is the call's first; `waits`: it may wait for a place.
         """
         if self.caller.ousted == "room":
             if self.held_by != "ahead":

@@ -54,8 +54,8 @@ def revise(history: list[AttemptRecord], no: str, why: str | None = None) -> Non
 
 
 def note_never_sent(history: list[AttemptRecord], no: Outcome, upstream: str, why: str) -> None:
-    """Note in the last record, which belongs to an attempt at another upstream, that nothing was sent to the upstream
-    named `upstream`, for the reason `why`.
+    """Add to the last record, that of an attempt at another upstream, that the call ended with the outcome `no` before
+    anything was sent to the upstream named `upstream`, for the reason `why`.
     """
     if history:
         last = history[-1]

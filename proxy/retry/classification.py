@@ -112,7 +112,9 @@ AT_WORK: Final = Verdict(Class.TRANSIENT, "409 to a repeat of a call with a key:
 
 
 def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
-    """Whether an answer without trailers is a success for which no rule and no list has to be asked."""
+    """Whether an answer with this status and these fields, if no trailers follow, is a success by these alone, so that
+    no rule and no list of the policy (`rules`) has to be asked.
+    """
     return (
         status < 400
         and rules.plain_below_400
@@ -123,8 +125,8 @@ def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
 
 
 def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
-    """Whether a rule could match the body of an answer below 400, so that the answer must be held (contract, section
-    13).
+    """Whether a rule could match the body of an answer below 400 with this status and these fields, so that the answer
+    has to be held until its body was looked at (contract, section 13).
     """
     asked, reply = ruleset(rules), Reply(status, fields)
     if asked.looks_at_events and not is_event_stream(reply):
@@ -142,8 +144,8 @@ def is_plain_end(rules: Classify, trailers: Fields) -> bool:
 
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
-    """The class of an answer, or NEEDS_BODY. `body`: what was peeked of it (b"" if it has none), None if nothing was
-    yet.
+    """The class of an answer, or NEEDS_BODY if a rule has to see the body first. `rules`: the policy's rules, dialects
+    and lists; `body`: what was peeked of it (b"" if it has none), None if nothing was yet.
     """
     if rules.inside and reply.status < 400:
         inside = inside_of(rules, request, reply)
@@ -263,7 +265,9 @@ def _status_of_reply(rules: Classify, request: Request, reply: Reply, own: int |
 
 
 def _status_of_fault(rules: Classify, request: Request, fault: Fault) -> int | None:
-    """The grpc-status that a fault stands for; None if it stands for none."""
+    """The grpc-status that a fault stands for; None if it stands for none, or if this call is not classified by a
+    grpc-status.
+    """
     if fault.kind not in _UNAVAILABLE_FAULTS or not (rules.service_codes is not None or _speaks_grpc(rules, request)):
         return None
     return fault.grpc_status if fault.kind is FaultKind.RESET else UNAVAILABLE

@@ -113,8 +113,8 @@ class Places:
         return min(until, self._next_look(others, now)) if is_first else until
 
     def _oust(self, waiter: Waiter, now: float) -> bool:
-        """Refuse the newest waiting call of the lowest priority, if that is below this call's, because the queue is
-        full. Returns whether there was such a call.
+        """Make room in the full queue for this call: remove and refuse the newest waiting call of the lowest priority,
+        if its priority is lower than this call's. Returns whether there was such a call.
         """
         app = app_of(waiter)
         if app is None or not self.queue:

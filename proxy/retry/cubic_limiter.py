@@ -63,13 +63,13 @@ class CubicLimiter(TokenBucket):
         return super().wait(now, tokens) if self.enabled else 0.0
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take one token for a send; False if there is none. While the limiter is off, a send takes no token, and True
-        is returned.
+        """Take `price` tokens for a send; False if there are fewer. While the limiter is off, no token is taken, and
+        True is returned.
         """
         return super().take(now, price) if self.enabled else True
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
-        """Put back a token that was taken and not used."""
+        """Put back tokens that were taken and not used."""
         if self.enabled:
             super().give_back(now, tokens)
 

@@ -152,8 +152,8 @@ class EndpointPicker:
             self._circuit_changed(self._upstream, choice.label, changed, choice.breaker.seconds_left(now))
 
     def _avoided(self, state: State) -> tuple[int, ...]:
-        """The endpoints that the next attempt avoids while another is left: the call failed there, or has an attempt in
-        flight.
+        """The numbers of the endpoints that the next attempt avoids while another is left: those at which the call has
+        failed, or has an attempt in flight (`state`: the call's).
         """
         flying = state.flights.values() if type(state) is Flying else ()
         return (*self._failed_at, *(each.endpoint for each in flying if each.endpoint is not None))

@@ -25,8 +25,8 @@ _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 
 def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None:
-    """Report to the bucket that the call begins, and charge an app's own retry. `upcoming`: the call's first attempt,
-    with its bucket.
+    """Report to the bucket that the call begins. If the request says that it is the app's own retry (`hints`), charge
+    the bucket for it. `upcoming`: what the call's first attempt needs, which has the bucket.
     """
     bucket = upcoming.bucket
     if bucket is not None:
@@ -64,8 +64,8 @@ def report_failure(
 
 
 def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
-    """Report that the call has succeeded. `upcoming`: the call's next attempt, by which its bucket and gates are
-    reached; `is_first`: with its first attempt at this upstream.
+    """Report that the call has succeeded. `upcoming`: what the call's next attempt would need, which has the bucket and
+    the gates; `is_first`: the first attempt at this upstream succeeded.
     """
     learn(upcoming, False, now)
     bucket = upcoming.bucket
@@ -90,8 +90,8 @@ def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: floa
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter. `upcoming`: the call's next attempt, by which the limiter
-    is reached; `throttled`: the attempt that ended was throttled.
+    """Report the end of an attempt to the adaptive limiter. `upcoming`: what the call's next attempt needs, which has
+    the limiter; `throttled`: whether the attempt was throttled.
     """
     scope = upcoming.scope
     if scope.pacing is not None and upcoming.policy.mode == "enforce":
@@ -101,8 +101,8 @@ def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
 
 
 def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
-    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `upcoming`: the call's
-    next attempt, by which both are reached.
+    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `upcoming`: what the
+    call's next attempt needs, which has both.
     """
     if upcoming.picker is not None and flight.endpoint is not None:
         upcoming.picker.failed(flight, failure.fault, now)
@@ -111,8 +111,8 @@ def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, 
 
 def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
     """Report to the endpoint's circuit breaker that the attempt `flight`, which was reported as healthy, has failed by
-    its trailers, if their class `cls` is a sign that the endpoint is ill. `upcoming`: the call's next attempt, by which
-    the breaker is reached.
+    its trailers, if their class `cls` is a sign that the endpoint is ill. `upcoming`: what the call's next attempt
+    needs, which has the breaker.
     """
     if upcoming.picker is not None and cls in _ILL:
         upcoming.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)

@@ -81,7 +81,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
 
 
 def _protocol(chosen: Chosen, ask: AppRequest) -> str:
-    """The protocol that is spoken to the upstream, and why."""
+    """The protocol that is spoken to the upstream when the app sends the request `ask`, and why."""
     if ask.is_grpc:  # its clients speak nothing but HTTP/2
         spoken, why = HTTP2, "its content type is application/grpc"
     else:
@@ -131,8 +131,8 @@ def _repeating(one: Play) -> str:
 
 
 def _pattern(upstream: Upstream, host: str, port: int) -> str:
-    """The pattern among the upstream's hosts by which the router finds it: exact beats glob, longer beats shorter, then
-    file order.
+    """The pattern among the upstream's hosts by which the router finds the upstream for this host and port: exact beats
+    glob, longer beats shorter, then file order. "" if none matches.
     """
     matching = [pattern for pattern in upstream.hosts if pattern.matches(host, port)]
     ranked = sorted(matching, key=lambda pattern: (pattern.is_glob, -len(str(pattern))))

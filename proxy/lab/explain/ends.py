@@ -219,7 +219,9 @@ class End:
         yield ""
 
     def _rule_at(self, verdict: Verdict) -> str:
-        """The text `, file:line` with the place of the user's rule that gave the class."""
+        """The text `, file:line` with the place of the user's own rule that gave the verdict's class; "" if a dialect
+        or a list gave it.
+        """
         policy = self._chosen.policy
         rules = policy.classify.rules
         number = next((place for place, rule in enumerate(rules) if rule.because == verdict.because), None)
@@ -254,7 +256,9 @@ class End:
             yield (place + 1, begun[0], begun[1] if len(begun) > 1 else None, *paid)
 
     def _fields(self, one: Play) -> list[tuple[str, str]]:
-        """The header fields that the proxy adds to the app's answer in this play, made by the code that adds them."""
+        """The header fields that the proxy adds to the app's answer in the play `one`, made by the code that adds them;
+        values that the policy sets are masked.
+        """
         call, answer, reply = one.call.so_far, one.answer, self._sent.reply
         assert one.outcome is not None
         end = CallEnd(one.outcome, call.attempts, call.request.is_grpc, no_place=call.found_no_place)
@@ -324,5 +328,5 @@ def _decision(one: Play, record: AttemptRecord, least: float | None) -> str:
 
 
 def _price(one: Play, attempt: int) -> float:
-    """The price in tokens that the attempt paid to the bucket."""
+    """The price in tokens that the attempt with this number paid to the bucket in the play `one`; 0 for none."""
     return next((record.price for record in one.call.so_far.history if record.attempt == attempt), 0.0)

@@ -35,7 +35,9 @@ def span(seconds: float | None) -> str:
 
 
 def between(least: float, greatest: float, *, to: str = " to ") -> str:
-    """A range of seconds, or one value if both ends are the same. `to`: the text between them."""
+    """The range of seconds from `least` to `greatest` in words, or one value if both are the same. `to`: the text
+    between them.
+    """
     low, high = span(min(least, greatest)), span(max(least, greatest))
     return low if low == high else f"{low}{to}{high}"
 

@@ -174,8 +174,8 @@ class RateKey:
                 self._call(others, now, call)
 
     def _call(self, others: Sequence[tuple[str, PartRecord]], now: float, call: Callable[[str], None]) -> None:
-        """Have the holders report that have more than their fair part: `call` each, at most CALLED of them, not always
-        the same ones first.
+        """Ask holders that have more than their fair part to report: call `call` with the name of each, at most CALLED
+        of them, not always the same ones first. `others`: the names and records of all holders but the reporting one.
         """
         first = round(now % 1 * 1e6) % max(1, len(others))
         called = 0
@@ -186,8 +186,8 @@ class RateKey:
                 call(name)
 
     def _settle(self, said: RateReport, own: float) -> float:
-        """Put back what the holder does not keep of the tokens that it has (`own`), and add those that it has earned.
-        Returns the tokens that it keeps, its lease.
+        """Apply a holder's report (`said`): put back what the holder does not keep of the tokens that it has (`own`),
+        and add those that its calls have earned. Returns the tokens that it keeps, its lease.
         """
         others = said.capacity - self.leased - self.rooms
         lease = min(said.keep, own)

@@ -85,7 +85,9 @@ class TokensKey:
         self.pool = max(0.0, self.pool - tokens)
 
     def _scan(self, said: TokensReport, now: float) -> None:
-        """Forget the holders (processes with a lease) that have not reported for long, and take their leases back."""
+        """Forget the holders (processes with a lease) that have not reported for `said.dead` seconds, and take their
+        leases back.
+        """
         alive = 0.0
         for name, each in list(self.records.items()):
             if name != said.holder and each.is_silent(now, said.dead):
@@ -124,8 +126,8 @@ class TokensKey:
         self.pool, self.leased, record.lease = self.pool + lease - kept, self.leased - lease + kept, kept
 
     def _grant(self, said: TokensReport, record: LeaseRecord) -> None:
-        """Grant the holder the prices that its calls wait for, each whole or not at all, and a fair share of the rest,
-        in whole units, to keep ready.
+        """Grant the holder the prices that its calls wait for, as its report `said` has them, each whole or not at all.
+        Grant also a fair share of the rest, in whole units, to keep ready. `record`: the holder's.
         """
         can_pay, needed = record.lease + max(0.0, self.pool) + 1e-9, 0.0
         for price in said.prices:

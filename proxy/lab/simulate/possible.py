@@ -202,8 +202,8 @@ class _Scheduler:
             self._earn(arrival.sidecar, _PRICE if pending.attempts > 1 else 1.0)
 
     def _hold(self, pending: _Pending, at: float, until: float) -> bool:
-        """Hold a call from `at` until `until`; return whether its sidecar, which may hold a limited number of calls,
-        had room for it. A call that need not wait is not held.
+        """Hold a call from `at` until `until` (seconds); a call that need not wait is not held. Returns False if its
+        sidecar already holds as many calls as it may, so that the call fails.
         """
         wait = until - at
         if wait <= _NO_WAIT:
@@ -257,7 +257,9 @@ class _Scheduler:
         return min((bound for bound in bounds if bound is not None), default=math.inf)
 
     def _retry(self, pending: _Pending, failure: Kind, at: float) -> None:
-        """Schedule a retry, if the failure is one that retries are for, attempts are left and the bucket pays."""
+        """Schedule a retry of a call after `failure`, which was known at `at`, if retries are for such failures,
+        attempts are left and the bucket pays.
+        """
         is_silence = failure in ("attempt_timeout", STALL)
         if not is_silence and failure not in _RETRIED:
             return
