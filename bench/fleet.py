@@ -97,7 +97,9 @@ REFUSALS = 0.2
 RULES = Concurrency(1, 1000, 3600.0)
 REFUSED = AttemptEnding(False, True, False, True, "", "503")
 UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
-STANDARD = Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none"))
+#: Seconds of backoff before a retry.
+BACKOFF = 0.1
+STANDARD = Strategy("standard", "standard", 3, Backoff(BACKOFF, 20.0, 2.0, "none"))
 REQUEST = Request("GET", "u.test", "/")
 
 
@@ -256,7 +258,7 @@ def call(sidecar: Sidecar, state: str, number: int, now: float) -> None:
     if bucket.take(price, now):
         answered(price, True)
     elif bucket.affords(price, now) == "ask":
-        bucket.ask(price, now, answered)
+        bucket.ask(price, now + BACKOFF, now, answered)
     else:
         sidecar.refused += 1
 

@@ -47,8 +47,14 @@ def enough_for(descriptors: int) -> int:
     """The number of app connections for which `descriptors` file descriptors suffice, if each has one upstream
     connection.
     """
-    room = descriptors - RESERVED
-    return max(1, (room - min(REFUSED_IN_WORDS, room // 4)) // 2)
+    return max(1, (descriptors - RESERVED - surplus_for(descriptors)) // 2)
+
+
+def surplus_for(descriptors: int) -> int:
+    """The number of connections beyond the limit that stay open until their request is read, if there are so many
+    `descriptors`.
+    """
+    return max(0, min(REFUSED_IN_WORDS, (descriptors - RESERVED) // 4))
 
 
 def limit() -> int:

@@ -35,7 +35,7 @@ from proxy.observe.tracing import Tracer, tracer
 from proxy.observe.weather import facts, line, weather
 from proxy.observe.weather_log import WeatherLog
 from proxy.process import within
-from proxy.resources import RESERVED, Usage, enough_for, limit, open_files
+from proxy.resources import RESERVED, Usage, enough_for, limit, open_files, surplus_for
 from proxy.retry.credentials import ASIDE
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory
@@ -223,11 +223,9 @@ class DataPath:
         self.context = Context(loop, pool, store, self.registry, self.env, observer, via, Watch(loop))
         self.acceptor = Acceptor(self.context, settings, notify, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
+        self.acceptor.connection_limit.most_surplus = surplus_for(descriptors)
         self.acceptor.connection_limit.others = None if share is None else share.others
-        pool.most = max(
-            1,
-            descriptors - RESERVED - self.acceptor.connection_limit.most - self.acceptor.connection_limit.most_surplus,
-        )
+        pool.most = max(1, descriptors - RESERVED - enough_for(descriptors) - surplus_for(descriptors))
         self._runner = web.ServerRunner(self.acceptor)
 
     async def start(self) -> None:

@@ -850,7 +850,7 @@ def _ask(exchange: Exchange, action: Ask, now: float) -> None:
     """Ask the bucket for the price of a retry."""
     bucket = exchange.call.so_far.upcoming.bucket
     assert bucket is not None  # only a call with a bucket asks
-    bucket.ask(action.price, now, partial(_bucket_answered, exchange, exchange.call))
+    bucket.ask(action.price, action.due, now, partial(_bucket_answered, exchange, exchange.call))
 
 
 def _bucket_answered(exchange: Exchange, call: Call, price: float, granted: bool) -> None:

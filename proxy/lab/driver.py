@@ -278,7 +278,7 @@ class Driver:
 
     def _do_ask(self, action: act.Ask) -> None:
         assert self.call.so_far.upcoming.scope.bucket is not None
-        self.call.so_far.upcoming.scope.bucket.ask(action.price, self.clock.now, self._answered)
+        self.call.so_far.upcoming.scope.bucket.ask(action.price, action.due, self.clock.now, self._answered)
 
     def _do_cancel(self, action: act.Cancel) -> None:
         self._flying.pop(action.attempt, None)

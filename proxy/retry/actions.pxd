@@ -16,6 +16,7 @@ cdef class WakeAt(_Value):
 
 cdef class Ask(_Value):
     cdef public object price
+    cdef public object due
 
 
 cdef class Peek(_Value):

@@ -68,16 +68,17 @@ class WakeAt(_Value):
 
 
 class Ask(_Value):
-    """Ask the scope's bucket, which is kept outside this process, for the price of a retry; then report `granted` or
-    `refused`.
+    """Ask the scope's bucket, which is kept outside this process, for the price of a retry that is due at `due`; then
+    report `granted` or `refused`.
 
     Always the last of the actions that a call returns, since the answer may come while the driver carries it out.
     """
 
-    __slots__ = ("price",)
+    __slots__ = ("due", "price")
 
-    def __init__(self, price: float) -> None:
+    def __init__(self, price: float, due: float) -> None:
         self.price = price
+        self.due = due
 
 
 class Peek(_Value):

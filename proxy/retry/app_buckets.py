@@ -173,9 +173,9 @@ class SpentByApps(Protocol):
         Returns the tokens that were taken.
         """
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Ask the bucket outside this process to take the price. `answer(price, granted)` is called once, with whether
-        the bucket took it.
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        """Ask the bucket outside this process to take the price of a retry that is due at `due`. `answer(price,
+        granted)` is called once, with whether the bucket took it.
         """
 
 
@@ -211,8 +211,8 @@ class AppQuota(Bucket):
     def take(self, price: float, now: float) -> bool:
         return self.whole.take_for(self._place, self._low, price, now)
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        self.whole.ask(price, now, partial(self._answered, now, answer))
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        self.whole.ask(price, due, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
         """Pass on the answer of the quota outside this process. If it granted the price, count that as spent by this
@@ -309,8 +309,8 @@ class AppBudget(Bucket):
             return False
         return True
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        self.whole.ask(price, now, partial(self._answered, now, answer))
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        self.whole.ask(price, due, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
         """Pass on the answer of the budget outside this process. If it granted the retry, count that in the app's own

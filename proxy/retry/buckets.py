@@ -66,9 +66,9 @@ class Bucket:
         """Check and deduct the price in one step; False if it was refused, and nothing deducted."""
         raise NotImplementedError
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Find out whether the price is granted, and take it if so. `answer(price, granted)` is called exactly once,
-        soon.
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        """Find out whether the price of a retry that is due at `due` is granted, and take it if so. `answer(price,
+        granted)` is called exactly once, at the latest when the retry is due, or a round trip from now.
         """
         answer(price, self.take(price, now))
 

@@ -175,7 +175,7 @@ class SequentialFlow:
         actions: Actions = (WakeAt(decided.due),)
         if payment.owed is not None:
             payment.asked = True
-            actions = (WakeAt(decided.due), Ask(payment.owed))
+            actions = (WakeAt(decided.due), Ask(payment.owed, decided.due))
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:

@@ -213,7 +213,7 @@ class HedgedFlow(SequentialFlow):
         actions = self.wait(call, planned, now)
         if call.upcoming.payment is not payment:
             return actions  # the waiting room was full
-        return (*actions, Ask(planned.price))
+        return (*actions, Ask(planned.price, now))
 
     def _is_within_extra(self, call: CallState, payment: Payment, now: float) -> bool:
         """Whether the attempt is within `extra`, the bound on hedges. An attempt without another in flight is a retry,

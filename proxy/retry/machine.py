@@ -436,7 +436,9 @@ class Call:
         expected, payment = call.expected(), call.upcoming.payment
         if expected is None or payment is None or not payment.refused(price):
             return ()
-        return self._flow.settle(call, expected, now) if now >= expected.due - EPSILON else ()
+        if now >= expected.due - EPSILON:
+            return self._flow.settle(call, expected, now)
+        return (WakeAt(expected.due),)  # the alarm may be the answer's: a pushback may have put a hedge off
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
         """Commit the call, because the request's body outgrew its buffer and can't be sent again. No further attempt is

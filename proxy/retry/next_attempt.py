@@ -25,8 +25,9 @@ from proxy.retry.token_bucket import REJECTED
 from proxy.retry.token_estimate import Estimate
 
 _THROTTLING = Class.THROTTLING
-#: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner.
-PATIENCE = 1.0
+#: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner, by their
+#: own bound (`redis.timeout`).
+PATIENCE = 60.0
 
 
 class NextAttempt:

@@ -98,4 +98,4 @@ def resume(
     if payment.owed is None:
         return (WakeAt(due),)
     payment.asked = True
-    return (WakeAt(due), Ask(payment.owed))
+    return (WakeAt(due), Ask(payment.owed, due))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 import socket
@@ -246,3 +247,44 @@ async def test_no_room_to_keep_a_body_streams_it(tmp_path: Path) -> None:
         assert (got.status, got.headers["x-attempt-count"]) == (503, "1")
         assert await sample(running, "redrive_buffered_bytes") == 0
         assert await sample(running, 'redrive_limit{of="buffered_bytes"}') == 65536
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_each_call_within_the_limit_gets_a_descriptor_for_its_upstream(workers: int, tmp_path: Path) -> None:
+    """Three hundred at once. Each call that is let in is served, since a descriptor is kept for its upstream connection
+    while those that are too many are refused.
+    """
+    few = ("sh", "-c", 'ulimit -n 160; exec "$@"', "sh", sys.executable, "-m", "proxy")
+    go = asyncio.Event()
+    async with (
+        Upstream(gated(go, b"", answer(200))) as upstream,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers), command=few) as running,
+    ):
+        told = await running.line(lambda line: line["event"] == "limits")
+        assert told is not None
+        host, port = running.authority.split(":")
+        request = f"GET /a/x HTTP/1.1\r\nHost: {running.authority}\r\nConnection: close\r\n\r\n".encode()
+
+        refused, refused_all = itertools.count(told["connections"] * workers + 1), asyncio.Event()
+
+        async def call() -> bytes:
+            answered = await exchange()
+            if not answered.endswith(b"200") and next(refused) == 300:
+                refused_all.set()
+            return answered
+
+        async def exchange() -> bytes:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(request)
+                return await reader.read(12)
+            except ConnectionResetError:
+                return b"closed"
+            finally:
+                writer.close()
+
+        calls = [asyncio.create_task(call()) for _ in range(300)]
+        await refused_all.wait()
+        go.set()
+        answers = [await each for each in calls]
+        assert answers.count(b"HTTP/1.1 200") == told["connections"] * workers

@@ -21,7 +21,7 @@ class Elsewhere(QuotaBucket):
     def affords(self, price: float, now: float) -> Affords:
         return price <= self._level or (not self.known_empty and ASK)
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         self.asked.append((price, answer))
 
     def comes(self, tokens: float) -> None:

@@ -163,7 +163,7 @@ def test_a_budget_outside_this_process_answers_the_app_that_asked() -> None:
     view = AppBudget(whole, own)
     answers: list[tuple[float, bool]] = []
     for granted in (True, False):
-        view.ask(1.0, 0.0, lambda price, granted: answers.append((price, granted)))
+        view.ask(1.0, 0.0, 0.0, lambda price, granted: answers.append((price, granted)))
         whole.answer(1.0, granted)
     assert answers == [(1.0, True), (1.0, False)]
     assert own.level(0.0) == 2  # what was granted, the app has spent of its own
@@ -175,7 +175,7 @@ class Asked(BudgetBucket):
     def __init__(self) -> None:
         super().__init__(BudgetSpec(percent=0, min_per_second=3, window=10))
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         self.answer = answer
 
 

@@ -56,7 +56,7 @@ def bucket_of(book: Playbook) -> Elsewhere:
 
 def failed_once(book: Playbook) -> Playbook:
     """The first attempt fails at 0.01; the retry is due at 0.11."""
-    return book >> start() << Launch(1) >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11) << Ask(5)
+    return book >> start() << Launch(1) >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11) << Ask(5, 0.11)
 
 
 def test_granted_in_the_backoff_it_goes_when_it_is_due() -> None:
@@ -80,6 +80,7 @@ def test_refused_in_the_backoff_it_ends_when_it_is_due() -> None:
     assert (
         failed_once(book)
         >> refused(5, at=0.02)
+        << WakeAt(0.11)
         >> wake(0.11)
         << Deliver(1, Outcome.BUCKET_EMPTY)
         >> ended(1, at=0.11)
@@ -91,7 +92,7 @@ def test_refused_in_the_backoff_it_ends_when_it_is_due() -> None:
 
 def test_refused_but_here_when_it_is_due() -> None:
     book = play()
-    assert failed_once(book) >> refused(5, at=0.02)
+    assert failed_once(book) >> refused(5, at=0.02) << WakeAt(0.11)
     bucket_of(book).comes(6)
     assert book >> wake(0.11) << Discard(1) << Launch(2)
     assert bucket_of(book).level(1) == 1
@@ -123,7 +124,7 @@ def test_without_a_backoff_it_waits_for_the_answer() -> None:
         >> reply(1, 503, at=0.01)
         << Hold(1)
         << WakeAt(0.01)
-        << Ask(5)
+        << Ask(5, 0.01)
         >> granted(5, at=0.01)
         << Discard(1)
         << Launch(2)
@@ -170,7 +171,7 @@ def test_an_answer_to_an_earlier_question_is_none_to_a_later_one() -> None:
         >> reply(2, 429, at=0.2)
         << Hold(2)
         << WakeAt(0.4)
-        << Ask(7)
+        << Ask(7, 0.4)
         >> refused(5, at=0.21)
         >> granted(7, at=0.22)
         >> wake(0.4)
@@ -200,7 +201,7 @@ class TestHedging:
             << WakeAt(1.0)
             >> wake(1.0)
             << WakeAt(1.0 + PATIENCE)
-            << Ask(5)
+            << Ask(5, 1.0)
             >> granted(5, at=1.01)
             << Launch(2)
             << WakeAt(2.01)
@@ -213,14 +214,24 @@ class TestHedging:
         assert bucket_of(book).level(2) == 5
 
     def test_refused_or_silent_it_ends_hedging_and_what_flies_goes_on(self) -> None:
-        asked = play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> wake(1.0) << WakeAt(2.0) << Ask(5)
+        asked = (
+            play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> wake(1.0) << WakeAt(1.0 + PATIENCE) << Ask(5, 1.0)
+        )
         assert asked >> refused(5, at=1.01) >> reply(1, 503, at=1.2) << Hold(1) << Deliver(1, Outcome.BUCKET_EMPTY)
-        asked = play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> wake(1.0) << WakeAt(2.0) << Ask(5)
-        assert asked >> wake(2.0) >> reply(1, 503, at=2.2) << Hold(1) << Deliver(1, Outcome.BUCKET_EMPTY)
+        asked = (
+            play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> wake(1.0) << WakeAt(1.0 + PATIENCE) << Ask(5, 1.0)
+        )
+        assert (
+            asked
+            >> wake(1.0 + PATIENCE)
+            >> reply(1, 503, at=1.2 + PATIENCE)
+            << Hold(1)
+            << Deliver(1, Outcome.BUCKET_EMPTY)
+        )
 
     def test_with_nothing_in_flight_a_no_ends_the_call(self) -> None:
         failed = play(HEDGED) >> start() << Launch(1) << WakeAt(1.0) >> reply(1, 503, at=0.5) << Hold(1)
-        assert failed << WakeAt(0.5 + PATIENCE) << Ask(5) >> refused(5, at=0.6) << Deliver(1, Outcome.BUCKET_EMPTY)
+        assert failed << WakeAt(0.5 + PATIENCE) << Ask(5, 0.5) >> refused(5, at=0.6) << Deliver(1, Outcome.BUCKET_EMPTY)
 
     def test_an_answer_wins_while_the_question_is_out_and_the_grant_goes_back(self) -> None:
         book = play(replace(HEDGED, rate=BucketRef(RateSpec(1, 2), name="pace")))
@@ -230,8 +241,8 @@ class TestHedging:
             << Launch(1)
             << WakeAt(1.0)
             >> wake(1.0)
-            << WakeAt(2.0)
-            << Ask(5)
+            << WakeAt(1.0 + PATIENCE)
+            << Ask(5, 1.0)
             >> reply(1, 200, at=1.1)
             << Deliver(1, Outcome.SUCCESS)
             >> granted(5, at=1.2)
@@ -247,11 +258,11 @@ class TestHedging:
             << Launch(1)
             << WakeAt(1.0)
             >> wake(1.0)
-            << WakeAt(2.0)
-            << Ask(5)
+            << WakeAt(1.0 + PATIENCE)
+            << Ask(5, 1.0)
             >> reply(1, 503, at=1.1)
             << Hold(1)
-            << WakeAt(2.0)
+            << WakeAt(1.0 + PATIENCE)
             >> granted(5, at=1.2)
             << Launch(2)
             << WakeAt(2.2)
@@ -265,11 +276,11 @@ class TestHedging:
             << Launch(1)
             << WakeAt(1.0)
             >> wake(1.0)
-            << WakeAt(2.0)
-            << Ask(5)
+            << WakeAt(1.0 + PATIENCE)
+            << Ask(5, 1.0)
             >> reply(1, 503, at=1.1, headers={"retry-after": "3"})
             << Hold(1)
-            << WakeAt(2.0)
+            << WakeAt(1.0 + PATIENCE)
             >> granted(5, at=1.2)
             << WakeAt(4.1)
             >> wake(4.1)
@@ -285,11 +296,11 @@ class TestHedging:
             >> start()
             << Launch(1)
             << WakeAt(PATIENCE)
-            << Ask(5)
+            << Ask(5, 0.0)
             >> granted(5, at=0.01)
             << Launch(2)
             << WakeAt(0.01 + PATIENCE)
-            << Ask(5)
+            << Ask(5, 0.01)
             >> granted(5, at=0.02)
             << Launch(3)
         )
@@ -364,7 +375,7 @@ class TestHedging:
 def asked(book: Playbook, *, limit: float = 1.0 + PATIENCE, endpoint: int | None = None) -> Playbook:
     """The first attempt is in flight, and the bucket is asked for the price of a hedge."""
     launch = Launch(1, endpoint=endpoint)
-    return book >> start() << launch << WakeAt(1.0) >> wake(1.0) << WakeAt(limit) << Ask(5)
+    return book >> start() << launch << WakeAt(1.0) >> wake(1.0) << WakeAt(limit) << Ask(5, 1.0)
 
 
 def under_way(book: Playbook) -> int:
@@ -481,12 +492,11 @@ def test_a_hedge_that_a_pushback_put_off_is_decided_when_it_is_due() -> None:
         << WakeAt(1.0)
         >> wake(1.0)
         << WakeAt(1.0 + PATIENCE)
-        << Ask(5)
+        << Ask(5, 1.0)
         >> reply(1, 503, at=1.5, headers={"retry-after": "3"})
         << Hold(1)
         << WakeAt(1.0 + PATIENCE)
         >> refused(5, at=1.6)
-        >> wake(1.0 + PATIENCE)
         << WakeAt(4.5)
     )
     bucket_of(book).comes(6)

@@ -103,7 +103,7 @@ class Sidecar:
         if bucket.affords(price, self.now) != ASK:
             return False
         answers: list[bool] = []
-        bucket.ask(price, self.now, lambda _, granted: answers.append(granted))
+        bucket.ask(price, self.now, self.now, lambda _, granted: answers.append(granted))
         await self.trip()
         (answer,) = answers
         return answer

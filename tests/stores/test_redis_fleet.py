@@ -160,7 +160,7 @@ class Shaky:
             self.paid.append(price)
             return price
         if not bucket.waiting:
-            bucket.ask(price, now, self._answered)
+            bucket.ask(price, now + 0.1, now, self._answered)
         return 0.0
 
     def _answered(self, price: float, granted: bool) -> None:

@@ -201,7 +201,7 @@ async def test_a_lost_reply_a_lost_message_and_one_that_comes_too_late(
         (reply,) = await client.run([Command("tokens", bucket.key, message)])
         return reply
 
-    bucket.ask(20, one.now, lambda *_: None)
+    bucket.ask(20, one.now, one.now, lambda *_: None)
     await deliver(bucket.message(one.now))  # granted, and the reply is lost
     bucket.unheard(one.now)
     late = bucket.message(one.now)  # a message that is on its way for long

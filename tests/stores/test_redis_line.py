@@ -37,7 +37,7 @@ async def listening(sidecars: Make, server: RedisServer, **options: Any) -> Side
 async def granted(one: Sidecar) -> bool:
     bucket, loop = one.bucket(SPEC), asyncio.get_running_loop()
     answer: asyncio.Future[bool] = loop.create_future()
-    bucket.ask(5, loop.time(), lambda _, granted: answer.set_result(granted))
+    bucket.ask(5, loop.time(), loop.time(), lambda _, granted: answer.set_result(granted))
     async with asyncio.timeout(20):
         return await answer
 

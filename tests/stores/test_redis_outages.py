@@ -36,7 +36,8 @@ def live(sidecars: Make, server: RedisServer | str, **options: Any) -> Sidecar:
 async def answer_of(bucket: Any, price: float = 5) -> bool:
     """What a call is told that asks."""
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    bucket.ask(price, asyncio.get_running_loop().time(), lambda _, granted: answer.set_result(granted))
+    now = asyncio.get_running_loop().time()
+    bucket.ask(price, now, now, lambda _, granted: answer.set_result(granted))
     async with asyncio.timeout(20):
         return await answer
 
@@ -97,7 +98,8 @@ async def test_nothing_is_under_way_after_a_process_that_ends_while_it_hangs(
     bucket = one.bucket(QUOTA)
     assert await answer_of(bucket)
     own_redis.stop()
-    bucket.ask(50, asyncio.get_running_loop().time(), lambda _, granted: None)
+    now = asyncio.get_running_loop().time()
+    bucket.ask(50, now, now, lambda _, granted: None)
     if lost:
         await one.until("out")
     await one.close()

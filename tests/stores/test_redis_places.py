@@ -36,7 +36,7 @@ async def shares(sidecars: Make, url: str) -> None:
     answers: list[asyncio.Future[bool]] = []
     for each, sidecar in ((bucket, one), (seen, other)):
         answer = asyncio.get_running_loop().create_future()
-        each.ask(40, sidecar.now, lambda _, granted, answer=answer: answer.set_result(granted))
+        each.ask(40, sidecar.now, sidecar.now, lambda _, granted, answer=answer: answer.set_result(granted))
         answers.append(answer)
         async with asyncio.timeout(20):
             assert await answer

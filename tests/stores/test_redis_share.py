@@ -221,7 +221,7 @@ class TestOutage:
         await one.trip()
         assert rate.ask(waiting[0], one.now) == one.now
         answers: list[bool] = []
-        bucket.ask(5, one.now, lambda _, granted: answers.append(granted))
+        bucket.ask(5, one.now, one.now, lambda _, granted: answers.append(granted))
         await lose([one], own_redis)
         assert answers == [False]
         assert [each.at for each in waiting[1:]] == [one.now] * 2  # now, not at their deadline
@@ -255,7 +255,8 @@ class TestOutage:
             answer: asyncio.Future[bool] = loop.create_future()
             own_redis.stop()
             loop.call_later(late, own_redis.go_on)
-            bucket.ask(5, loop.time(), lambda _, granted, answer=answer: answer.set_result(granted))
+            now = loop.time()  # the backoff is longer than the reply takes
+            bucket.ask(5, now + 10, now, lambda _, granted, answer=answer: answer.set_result(granted))
             async with asyncio.timeout(20):
                 assert await answer
         assert one.notices == []

@@ -160,7 +160,7 @@ class TestWholePrices:
         bucket = one.bucket(QuotaSpec(capacity=17, timeout_cost=10, store="redis"))
         answers: list[tuple[float, bool]] = []
         for price in (5, 10, 5, 10, 2):
-            bucket.ask(price, one.now, lambda price, granted: answers.append((price, granted)))
+            bucket.ask(price, one.now, one.now, lambda price, granted: answers.append((price, granted)))
         await one.trip()
         assert answers == [(5, True), (10, True), (5, False), (10, False), (2, True)]
         assert bucket.lease.left == 0
@@ -182,7 +182,7 @@ class TestWholePrices:
         bucket = one.bucket(QuotaSpec(capacity=1000, store="redis"))
         answers: list[bool] = []
         for _ in range(150):
-            bucket.ask(5, one.now, lambda _, granted: answers.append(granted))
+            bucket.ask(5, one.now, one.now, lambda _, granted: answers.append(granted))
         await one.trip()
         assert answers == [True] * 100
         await one.trip()

@@ -5,7 +5,7 @@ played. `proxy.stores.redis.store` is the counterpart that has sockets.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from proxy.lab.clock import ALARM, UPSTREAM
@@ -51,6 +51,10 @@ class PlayedStore(Batches):
     def _begin(self) -> None:
         self._running = True
         self._plan()
+
+    def alarm(self, at: float, ring: Callable[[float], None]) -> None:
+        """Call `ring(now)` at this time; a reply that comes then is taken in before."""
+        self._clock.at(at, ALARM, lambda: ring(self._clock.now))
 
     def _plan(self) -> None:
         if not self._running or self._in_flight:

@@ -124,6 +124,10 @@ class Batches:
         """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
         return self._absence.withholds(self.share) if self.out else ""
 
+    def withholds_alone(self, now: float) -> str:
+        """The reason why nothing is granted to a call that Redis does not answer in time; "" if something is."""
+        return self._absence.withholds(self.share_now(now))
+
     def holders(self, now: float) -> int:
         """The number of processes that share this Redis and reported within the last ten seconds, this one included."""
         return 1 if self.members is None else self.members.count(now)
@@ -147,6 +151,10 @@ class Batches:
         """Schedule this bucket's next message for this time, if none is due earlier."""
         if self._schedule.put(bucket, at) and at < self._timer_at:
             self._plan()
+
+    def alarm(self, at: float, ring: Callable[[float], None]) -> None:
+        """Call `ring(now)` at this time, after a reply that has come by then was taken in."""
+        raise NotImplementedError
 
     def _plan(self) -> None:
         """Set the timer to the next message that is due, or the next try to reach Redis."""

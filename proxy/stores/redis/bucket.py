@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from proxy.retry.bucket_specs import BucketSpec
@@ -26,9 +27,10 @@ PROMPT = 0.05
 #: Seconds between reports for each process of the fleet, and the most: so that Redis can serve thousands of processes,
 #: which report less often.
 PAUSE_EACH, LONG_PAUSE = 0.005, 0.25
-#: Seconds between reports of a process that holds calls, for each process of the fleet, and the most: a thousand that
-#: hold calls take no more than a quarter of Redis's processor.
-HOLD_EACH, HOLD_MOST = 0.0005, 0.5
+#: Seconds between reports of a process that holds calls: the least in a fleet of some ten processes (such a process
+#: sends four messages a second at most, with its reports as a member of the fleet), for each process of a larger one,
+#: and the most: a thousand that hold calls take no more than a quarter of Redis's processor.
+HOLD_LEAST, HOLD_EACH, HOLD_MOST = 0.27, 0.0005, 0.5
 #: The most calls for which one message asks: the others are asked for with the next.
 ASKED = 100
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
@@ -40,12 +42,16 @@ class Store(Protocol):
 
     holder: str  # the name of this process among those that share a bucket
     out: bool  # Redis is not available at the moment
+    timeout: float  # seconds within which it should reply
     share: Share  # the part of the tokens that this process may spend while it is out
     dead: float  # seconds of silence after which a holder's lease is taken back
     observes: bool  # this process only reads levels, and reports nothing
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
         """Schedule this bucket's next message for this time, if none is due earlier."""
+
+    def alarm(self, at: float, ring: Callable[[float], None]) -> None:
+        """Call `ring(now)` at this time, after a reply that has come by then was taken in."""
 
     def draw(self) -> str:
         """Draw a random name, which no other process has."""
@@ -54,8 +60,27 @@ class Store(Protocol):
     def crowd(self) -> int:
         """The number of processes of the fleet."""
 
+    def share_now(self, now: float) -> Share:
+        """The part of every bucket's tokens that this process may spend without Redis, from now on."""
+
     def withholds(self) -> str:
         """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
+
+    def withholds_alone(self, now: float) -> str:
+        """The reason why nothing is granted to a call that Redis does not answer in time; "" if something is."""
+
+
+class Asking:
+    """A retry that waits for Redis's answer. `price`: tokens; `due`: when the retry is due; `by`: the time by which it
+    is answered; `again`: when Redis is asked, or asked again; `refused`: how often Redis has answered that it lacks the
+    tokens now, which may come back.
+    """
+
+    __slots__ = ("again", "answer", "by", "due", "price", "refused")
+
+    def __init__(self, price: float, due: float, by: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        self.price, self.due, self.by, self.again, self.answer = price, due, by, now, answer
+        self.refused = 0
 
 
 #: The version of what Redis keeps: part of every key and channel, so that processes which would not understand each
@@ -138,16 +163,17 @@ class RedisBucket:
         self.heard_at = self._sent_at = -math.inf
         self._made = ""
         self._sequence = 0
-        self._asks: deque[tuple[float, Callable[[float, bool], None]]] = deque()
-        self._asked = 0  # how many of them the last message asks for
+        self._asks: dict[Asking, None] = {}  # in order of arrival
+        self._asked: Sequence[Asking] = ()  # those that the last message asks for
+        self._silent = ""  # why nothing is granted to calls that Redis has not answered in time
         self._known = known
         self._leaving = False
 
     def withheld(self) -> str:
-        """The reason why nothing is granted at the moment, whatever the level: Redis is out, and `on_outage` leaves
-        this process nothing. Else "".
+        """The reason why nothing is granted at the moment, whatever the level: Redis is out, or has not answered a call
+        in time, and `on_outage` leaves this process nothing. Else "".
         """
-        return self.store.withholds()
+        return self.store.withholds() or self._silent
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
@@ -162,7 +188,7 @@ class RedisBucket:
         self.due = math.inf
         self._sequence += 1
         self._sent_at = now
-        self._asked = min(len(self._asks), ASKED)
+        self._asked = tuple(islice(self._asks, ASKED))
         store = self.store
         report = [_text(value) for value in self._report(now)]
         return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
@@ -175,13 +201,14 @@ class RedisBucket:
         self._made = reply[0].decode()
         self.heard_at = self._sent_at
         self._known = None
+        self._silent = ""
         self._learn([float(value) for value in reply[1:]], now)
         self._answer(self._asked, now)
         self._plan(now)
 
     def unheard(self, now: float) -> None:
         """Note that no reply came, so that the next message repeats what the last one reported."""
-        self._asked = 0
+        self._asked = ()
         self.store.soon(self, now)
 
     def part(self, now: float) -> None:
@@ -191,7 +218,7 @@ class RedisBucket:
 
     def parted(self, now: float) -> None:
         """Answer waiting calls from the bucket of this process, because Redis is out (`store.out` is set by now)."""
-        self._answer(len(self._asks), now)
+        self._answer(tuple(self._asks), now)
 
     def leave(self) -> None:
         """Note that this process ends: the bucket's next message gives back what this process holds of the fleet's
@@ -206,25 +233,48 @@ class RedisBucket:
 
     # -- for calls --------------------------------------------------------------------------------------------------
 
-    def ask(self, price: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Ask Redis whether a retry may pay this price (tokens), in a message that is sent at once; `answer(price,
-        granted)` is called with the reply.
+    def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
+        """Ask Redis whether a retry that is due at `due` may pay this price (tokens), in a message that is sent at
+        once; `answer(price, granted)` is called with the reply. If none has come when the retry is due, and `timeout`
+        has passed, the retry is decided as in an outage.
         """
-        self._asks.append((price, answer))
-        if self.store.out:
-            self._answer(len(self._asks), now)
+        store = self.store
+        asking = Asking(price, due, max(due, now + store.timeout), now, answer)
+        self._asks[asking] = None
+        if store.out:
+            self._answer(tuple(self._asks), now)
         else:
-            self.store.soon(self, now)
+            store.soon(self, now)
+            store.alarm(asking.by, partial(self._overdue, asking))
 
-    def _answer(self, count: int, now: float) -> None:
-        self._asked = 0
-        for _ in range(min(count, len(self._asks))):
-            price, answer = self._asks.popleft()
-            granted = self._pay(price, now)
-            if not granted and self._may_have(price, now):
-                self._asks.append((price, answer))  # the tokens that came were spent meanwhile, and there are more
-            else:
-                answer(price, granted)
+    def _answer(self, asked: Iterable[Asking], now: float) -> None:
+        """Answer these retries, now that Redis has replied or is out; those that may get tokens later wait on."""
+        self._asked = ()
+        for asking in asked:
+            if asking not in self._asks:
+                continue  # decided when it was due
+            granted = self._pay(asking.price, now)
+            asking.again = math.inf if granted or self.store.out else self._asks_again(asking, now)
+            if asking.again == math.inf:
+                del self._asks[asking]
+                asking.answer(asking.price, granted)
+
+    def _overdue(self, asking: Asking, now: float) -> None:
+        """Decide a retry for which no reply has come in time, by `on_outage`; one that Redis has refused once is
+        refused.
+        """
+        if asking not in self._asks:
+            return
+        del self._asks[asking]
+        if not asking.refused:
+            self._silent = self.store.withholds_alone(now)
+        granted = not asking.refused and not self._silent and self._pay_alone(asking.price, now)
+        asking.answer(asking.price, granted)
+
+    @property
+    def _asks_at(self) -> float:
+        """When Redis is to be asked for retries that wait; infinity if none does."""
+        return min((each.again for each in self._asks), default=math.inf)
 
     def _soon(self, at: float) -> None:
         if at < self.due:
@@ -245,9 +295,17 @@ class RedisBucket:
         """
         return False
 
-    def _may_have(self, price: float, now: float) -> bool:
-        """Whether to ask Redis again for a price, though it has just answered and this process lacks the tokens."""
+    def _pay_alone(self, price: float, now: float) -> bool:
+        """Take the price (tokens) from this process's share, for a call that Redis has not answered in time, and return
+        whether that has the tokens.
+        """
         return False
+
+    def _asks_again(self, asking: Asking, now: float) -> float:
+        """The time at which to ask Redis again for a retry, though it has just answered and this process lacks the
+        tokens; infinity if it is not asked again.
+        """
+        return math.inf
 
     def _report(self, now: float) -> Iterable[float | str | None]:
         """The values that this kind of bucket reports; None for a number that is not known. They follow the arguments

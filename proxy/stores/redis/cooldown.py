@@ -18,7 +18,7 @@ from functools import partial
 from proxy.retry.caller import Name, is_fleets
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, RedisBucket, hold_pause
+from proxy.stores.redis.bucket import FRESH, HOLD_LEAST, PAUSE_EACH, PROMPT, RedisBucket, hold_pause
 from proxy.stores.redis.client import Command
 from proxy.stores.redis.store import RedisStore
 from proxy.stores.redis.weather import RedisWeather
@@ -172,7 +172,7 @@ class RedisPlaces(RedisBucket):
         elif self._leaving:
             return
         elif self._wanted or self._lane.wanted():
-            often = max(PROMPT, min(LONG_PAUSE, 5 * PAUSE_EACH * self.store.crowd))
+            often = max(PROMPT, min(HOLD_LEAST, 5 * PAUSE_EACH * self.store.crowd))
             self._soon(now + hold_pause(often, self.store.crowd))
         elif self._lane.elsewhere:  # a new caller is held as long as any other caller is
             self._soon(max(now + FRESH, self._lane.until))

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from proxy.stores.redis.bucket import ASKED, LONG_PAUSE, PAUSE_EACH, PROMPT, RedisBucket, Store
+from proxy.stores.redis.bucket import ASKED, LONG_PAUSE, PAUSE_EACH, PROMPT, Asking, RedisBucket, Store
 
 #: Contract, section 3, "Buckets": an idle lease goes back after a second.
 IDLE = 1.0
@@ -162,6 +162,7 @@ class LeasedBucket(RedisBucket):
         self._changed_before = 0.0  # the lease's `changed` when the outage began
         self._level_heard = math.nan
         self._pool_heard = 0.0
+        self._alone = 0.0  # tokens spent without Redis's answer since it was heard last
 
     def _lease_of(self, lasts: float) -> Lease:
         return Lease(lasts)
@@ -250,7 +251,7 @@ class LeasedBucket(RedisBucket):
 
     def _awaited(self) -> float:
         """The tokens that waiting calls need in all; the lease may already have some of them."""
-        return sum(price for price, _ in islice(self._asks, ASKED))
+        return sum(each.price for each in islice(self._asks, ASKED))
 
     def _report(self, now: float) -> Iterable[float | str | None]:
         lease, asked = self.lease, self._awaited()
@@ -258,7 +259,7 @@ class LeasedBucket(RedisBucket):
         known = self._level_to_tell(now)
         spent, changed, keep = lease.send(max(self._keeps(now), min(asked, lease.held)), now)
         more = max(0.0, min(self._need(now), self._part) - max(keep - asked, 0.0))
-        prices = " ".join(repr(float(price)) for price, _ in islice(self._asks, ASKED))
+        prices = " ".join(repr(float(each.price)) for each in islice(self._asks, ASKED))
         return (
             *(spent, changed, *reported, keep, prices, more, self.reserve),
             *(known, self._start, self.capacity, self._per_second, self.store.observes),
@@ -272,12 +273,22 @@ class LeasedBucket(RedisBucket):
 
     def _learn(self, values: list[float], now: float) -> None:
         lease, self._pool_heard, leased, holders = values[:4]
+        self._alone = 0.0
         self.lease.confirmed(lease)
         self._level_heard = self._pool_heard + leased
         self._fair = self._level_heard / (2 * max(1.0, holders, self.store.crowd))
 
-    def _may_have(self, price: float, now: float) -> bool:
-        return not self.store.out and self._pool_heard + self.lease.left >= price and now <= self.lease.until
+    def _asks_again(self, asking: Asking, now: float) -> float:
+        """At once if the tokens that came were spent meanwhile, and Redis has more. If other processes have them on
+        lease, when those have returned what they do not need: so a retry is not refused because the tokens lie about.
+        """
+        asking.refused += 1
+        if self._pool_heard + self.lease.left >= asking.price and now <= self.lease.until:
+            return now
+        left = asking.due - now
+        if self._level_now(now) < asking.price or left < 2 * REPORT_PAUSE:
+            return math.inf
+        return now + min(self._pause * (1 << min(asking.refused - 1, 10)), EARNED, left / 2)
 
     @property
     def _pause(self) -> float:
@@ -291,7 +302,7 @@ class LeasedBucket(RedisBucket):
         """Seconds from earning tokens until they are reported: fewer if they are enough to pay a price."""
         lease, crowd = self.lease, self.store.crowd
         if 0 < self._cheapest <= lease.changed - lease.changed_reported:
-            return max(PROMPT, min(LONG_PAUSE, PAUSE_EACH * crowd))
+            return REPORT_PAUSE if self._is_scarce else max(PROMPT, min(LONG_PAUSE, PAUSE_EACH * crowd))
         return EARNED if self._level_heard < self.reserve else max(PROMPT, min(EARNED, 5 * PAUSE_EACH * crowd))
 
     def puts_off(self, at: float, now: float) -> bool:
@@ -311,7 +322,7 @@ class LeasedBucket(RedisBucket):
     def _plan(self, now: float) -> None:
         lease = self.lease
         if self._asks:
-            self._soon(now)
+            self._soon(max(now, self._asks_at))
         if lease.spent != lease.spent_reported:
             self._soon(now + self._pause)
         if lease.changed != lease.changed_reported:

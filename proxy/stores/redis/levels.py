@@ -15,7 +15,7 @@ from proxy.retry.apps import NamedApp
 from proxy.retry.bucket_specs import BudgetSpec, ThrottleSpec
 from proxy.retry.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBucket
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
-from proxy.stores.redis.share import Turns
+from proxy.stores.redis.share import Share, Turns
 
 #: Seconds after a decision for which the level is still asked for, so that the next decision finds a fresh one.
 WHILE = 1.0
@@ -48,6 +48,9 @@ class _Level(RedisBucket, Bucket):
             return self.take(price, now)
         return self._fleet_affords(price, now) and self._charge(now)
 
+    def _pay_alone(self, price: float, now: float) -> bool:
+        return self._alone_affords(price, self.store.share_now(now), now) and self._charge(now)
+
     def _charge(self, now: float) -> bool:
         """Charge a granted retry to the bucket as an app's own retry is charged: a throttle takes nothing, a budget
         counts one retry. Returns True.
@@ -57,7 +60,7 @@ class _Level(RedisBucket, Bucket):
 
     def _plan(self, now: float) -> None:
         if self._asks:
-            self._soon(now)
+            self._soon(max(now, self._asks_at))
         elif now - self._decided_at < WHILE or self._has_changed():
             self._soon(now + PROMPT)
 
@@ -65,6 +68,12 @@ class _Level(RedisBucket, Bucket):
         raise NotImplementedError
 
     def _fleet_affords(self, price: float, now: float) -> bool:
+        raise NotImplementedError
+
+    def _alone_affords(self, price: float, share: Share, now: float) -> bool:
+        """Whether this process, whose share of the fleet is `share`, grants a retry that Redis has not answered in
+        time.
+        """
         raise NotImplementedError
 
     def _has_changed(self) -> bool:
@@ -86,6 +95,9 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
         self.hold(store, key, known)
 
     _own_affords = _fleet_affords = ThrottleBucket.affords
+
+    def _alone_affords(self, price: float, share: Share, now: float) -> bool:
+        return share.of > 0 and self._fleet_affords(price, now)  # half of a share is half of the whole
 
     def part(self, now: float) -> None:
         """Go on without Redis, with this process's share of the level and of the capacity: retries are granted above
@@ -194,6 +206,13 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         if self._turns is not None:
             return self._turns.wait(now) <= 0
         return self._last_second.count(now) < self._least
+
+    def _alone_affords(self, price: float, share: Share, now: float) -> bool:
+        if not share.of:
+            return False
+        if 100 * self._retries.count(now) < self.spec.percent * self._calls.count(now):
+            return True
+        return self._last_second.count(now) < share.part(self.spec.min_per_second, 1.0)
 
     def _fleet_affords(self, price: float, now: float) -> bool:
         """Whether the fleet's retries are below the allowed share of its calls, or the retries of this second below the

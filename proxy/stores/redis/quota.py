@@ -14,6 +14,7 @@ from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class
 from proxy.stores.redis.bucket import Store
 from proxy.stores.redis.lease import AHEAD, RENEW, LeasedBucket
+from proxy.stores.redis.share import Share
 
 #: Seconds for which a level that can't pay is believed: retries are refused meanwhile, and Redis is not asked.
 DRAINED = 0.6
@@ -48,7 +49,11 @@ class RedisQuota(LeasedBucket, Bucket):
                 capacity = max(capacity, min(self.reserve, spec.capacity))
             self._own = QuotaBucket(replace(spec, capacity=capacity, refill=spec.refill / share.of))
         level = self._level_now(now)
-        self._own.restore((share.part(level, self.reserve) if share.of else level, now, 0.0))
+        self._own.restore((max(0.0, self._share_left(share, now)) if share.of else level, now, 0.0))
+
+    def _share_left(self, share: Share, now: float) -> float:
+        """The rest of this process's `share` of the level, less what it has spent of it since Redis was heard last."""
+        return share.part(self._level_now(now) + self._alone, self.reserve) - self._alone
 
     def share(self, now: float) -> float | None:
         if self.capacity <= 0:
@@ -92,6 +97,22 @@ class RedisQuota(LeasedBucket, Bucket):
 
     _pay = take
 
+    def _pay_alone(self, price: float, now: float) -> bool:
+        if self._share_left(self.store.share_now(now), now) < price:
+            return False
+        self._alone += price
+        self._take_beside(price, now)
+        return True
+
+    def _take_beside(self, tokens: float, now: float) -> None:
+        """Take tokens from the lease first; the rest is reported as a change of the fleet's tokens."""
+        leased = min(tokens, self.lease.left) if now <= self.lease.until else 0.0
+        if leased:
+            self._spend(leased, now)
+        if tokens > leased:
+            self.lease.changed -= tokens - leased
+            self._soon(now + self._pause)
+
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """Put tokens back (`price`), up to the capacity as far as the level is known. `taken_at` is not used."""
         if self.store.out:
@@ -121,12 +142,7 @@ class RedisQuota(LeasedBucket, Bucket):
         charge = min(self.level(now), self.spec.retry_cost)
         if self.store.out:
             return charge if self.take(charge, now) else 0.0
-        leased = min(charge, self.lease.left) if now <= self.lease.until else 0.0
-        if leased:
-            self._spend(leased, now)
-        if charge > leased:
-            self.lease.changed -= charge - leased
-            self._soon(now + self._pause)
+        self._take_beside(charge, now)
         return charge
 
     def app_succeeded(self, charged: float, now: float) -> None:

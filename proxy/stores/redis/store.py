@@ -31,6 +31,9 @@ from proxy.stores.redis.client import BadUrlError, Command, RedisClient
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
 
+#: Seconds for which a reply that has come in time may still be unread: the loop itself may have been late.
+_READ = 0.002
+
 #: Seconds that clients get to close when the process ends, and again once they are cancelled.
 _CLOSING = 0.25
 
@@ -134,6 +137,10 @@ class RedisStore(Batches):
         """Whether a bucket has a message due within so many seconds."""
         return self._schedule.first <= self._clock() + within + ALONG
 
+    def alarm(self, at: float, ring: Callable[[float], None]) -> None:
+        wait = max(0.0, at - self._clock()) + _READ
+        asyncio.get_running_loop().call_later(wait, lambda: ring(self._clock()))
+
     def _plan(self) -> None:
         """Set the timer for the next message that is due, or for the next try to reach Redis."""
         if not self._running or self._opening or self._trip is not None:
@@ -229,13 +236,13 @@ class RedisStore(Batches):
             self._plan()
 
     async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, *, may_be_late: bool = False) -> Any:
-        """Return the result of `work`, which is waited for at most `seconds`, and 2 ms more for a reply that has
-        already arrived: the loop itself may have been late. A reply that `may_be_late` is awaited for as long again,
+        """Return the result of `work`, which is waited for at most `seconds`, and a moment more for a reply that has
+        already arrived. A reply that `may_be_late` is awaited for as long again,
         unless the one before was late too. Raises TooSlowError.
         """
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its end may come when it is left
-        steps = (seconds, 0.002, seconds) if may_be_late and not self._was_late else (seconds, 0.002)
+        steps = (seconds, _READ, seconds) if may_be_late and not self._was_late else (seconds, _READ)
         for step, patience in enumerate(steps):
             done, _ = await asyncio.wait({task}, timeout=patience)
             if done:

@@ -3,8 +3,8 @@
 A process that finds a limit or an outage, or finds that it is over, reports that at once, and the others are notified
 (`proxy.stores.redis.news`). Redis keeps the number of the fleet's places, and divides it by what each process wants;
 and it lends the right to send probes to one process. A process that holds calls, or whose attempts have places, reports
-four times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process goes
-on with its part of the places, and sends probes by itself.
+some four times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process
+goes on with its part of the places, and sends probes by itself.
 
 Limits by which calls return from a cooldown are shared elsewhere (`proxy.stores.redis.cooldown`).
 """
@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.stores.redis.bucket import PAUSE_EACH, RedisBucket, Store, hold_pause
+from proxy.stores.redis.bucket import HOLD_LEAST, PAUSE_EACH, RedisBucket, Store, hold_pause
 
 #: Seconds between reports of a process that holds calls or has attempts under way (in large fleets: `hold_pause`), and
 #: of one that does neither.
-OFTEN, SELDOM = 0.25, 5.0
+OFTEN, SELDOM = HOLD_LEAST, 5.0
 #: Seconds between two reports if something has happened.
 _PROMPT = 0.05
 #: Seconds for which the fleet is told of a limit or an outage that begins, for processes that start later.
