@@ -148,7 +148,8 @@ def bare_app(*guards: Middleware) -> web.Application:
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn an exception of a page or of aiohttp into a line of plain text, and report a page that failed. Before each
-    request, everything else that is ready on the loop gets a turn.
+    request, everything else that is ready on the loop gets a turn, so that many requests for pages do not hold up
+    calls.
     """
     await a_turn()
     try:

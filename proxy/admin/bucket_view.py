@@ -18,8 +18,8 @@ from proxy.retry.registry import Registry
 
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:
-    """The rows of every bucket: those in use, the named ones that no call has used yet, the adaptive limiters, the
-    limits of attempts under way, and the bounds on hedges.
+    """The rows of all buckets: those in use, those of `named` (the buckets that `buckets:` defines) that no call has
+    used yet, the adaptive limiters, the concurrency limits, and the bounds on hedges.
     """
     shown = await in_turns(
         {
@@ -86,7 +86,9 @@ def _hedging(label: str, strategy: Strategy, hedges: Hedges, now: float) -> dict
 def all_buckets(
     registry: Registry, named: Mapping[str, BucketRef], now: float
 ) -> Iterator[tuple[str, Bucket | RateBucket]]:
-    """Every bucket by its label: those in use, and the named ones that no call has used yet."""
+    """Yield every bucket with its label: those in use, and those of `named` (the buckets that `buckets:` defines) that
+    no call has used yet.
+    """
     used = set()
     for shared in registry.shared(now):
         used.add(shared.label)

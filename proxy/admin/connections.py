@@ -297,5 +297,5 @@ class LastAnswer(web.Response):
 
 
 def has_said_all(request: web.BaseRequest) -> bool:
-    """Whether the client has closed its sending direction, as a client that has gone does."""
+    """Whether the client has closed its sending direction (a FIN): it sends no more, and may have gone."""
     return isinstance(request.protocol, AdminConnection) and request.protocol.said_all

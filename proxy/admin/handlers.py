@@ -95,7 +95,7 @@ class Handlers:
         self._timeline = timeline if timeline is not None else Timeline()
 
     async def livez(self, request: web.Request) -> web.Response:
-        """`/livez`: 200, because the process answers."""
+        """`/livez`: always 200; that the process answers shows that it lives."""
         return web.Response(text="ok\n")
 
     async def readyz(self, request: web.Request) -> web.Response:
@@ -287,8 +287,8 @@ def is_count(text: str) -> bool:
 
 
 def _draft(body: bytes) -> tuple[str, str, int] | str:
-    """Read a request's body: the upstream, the YAML and the number of calls, or a text that says what is wrong with the
-    body.
+    """Read the body of a request to try a draft. Returns the upstream's name, the draft's YAML and the number of calls
+    to replay; or, if the body is wrong, a text that says why.
     """
     try:
         said = json.loads(body)

@@ -106,7 +106,7 @@ class Timeline:
     # -- sampling -------------------------------------------------------------------------------------------------
 
     def begin(self, at: float) -> None:
-        """Begin a sample."""
+        """Begin the sample that ends the period up to now. `at`: the time, in seconds."""
         self._times[(self._number + 1) % _PLACES] = at
         self._seen = {}
         self._sums, self._slots, self._cooldown = [0] * len(COUNTED), list(NO_CALLS), 0.0
@@ -166,7 +166,7 @@ class Timeline:
 
     @property
     def number(self) -> int:
-        """How many samples were made."""
+        """The number of samples made so far, which is the number of the last one."""
         return self._number
 
     def knows(self, name: str) -> bool:

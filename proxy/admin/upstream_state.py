@@ -103,8 +103,8 @@ def beside(states: Sequence[str]) -> list[str]:
 
 
 def only_keys_cool(row: Live, keys: int) -> bool:
-    """Whether the cooldown in force holds only the callers of some of the upstream's credentials, of which it has
-    `keys`: calls go on with the others.
+    """Whether the cooldown in force holds the callers of some, and not all, of the upstream's `keys` credentials, so
+    that calls with the others go on.
     """
     if not row.cooling or len(row.cooling) >= keys:
         return False

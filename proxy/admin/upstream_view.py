@@ -91,7 +91,7 @@ class Live:
         return self.calls - self.at_once - self.after_retries
 
     def figures(self) -> dict[str, int]:
-        """The counters, by name."""
+        """The upstream's counters of calls and attempts, by name."""
         counted = ("calls", "at_once", "after_retries", "failed", "attempts", "retries", "arrived")
         return {name: getattr(self, name) for name in counted}
 
@@ -329,7 +329,7 @@ def _concurrency(policy: Policy) -> int | str | None:
 
 
 def endpoint_url(endpoint: Endpoint) -> str:
-    """An endpoint as the configuration would name it."""
+    """The url of an endpoint, as the configuration's `url` would have it."""
     if endpoint.unix is not None:
         return f"unix:{endpoint.unix}"
     return masking.url(f"{endpoint.scheme}://{endpoint.authority}{endpoint.shown_path}")

@@ -60,8 +60,8 @@ def editable_header(value: Any) -> str:
 
 
 def key_header(value: Any) -> str:
-    """The name of the field that carries an idempotency key. Fields that no upstream gets as the app sent them are
-    refused.
+    """The name of the request field that carries an idempotency key. A field that the proxy itself changes is refused,
+    since no upstream would get the app's key.
     """
     found = header_name(value)
     if found.lower() in _NOT_THE_APPS:

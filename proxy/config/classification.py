@@ -304,7 +304,9 @@ def _words(typed: Mapping[str, Any]) -> str:
 
 
 def _code_rules(codes: dict[str, Any]) -> list[Rule]:
-    """Make the rules for a pack's codes. Rules for header fields come first, since they do not need the body."""
+    """Make the rules of a dialect pack's `codes` section, one for each code and each place in an answer that may have
+    it. Rules for header fields come first, since they do not need the body.
+    """
     statuses = _all(codes.get("status")) or frozenset(range(400, 600))
     spellings = codes.get("spelled", ("{}",))
     named = [(cls, code) for cls in _CODE_CLASSES for code in codes.get(cls, ())]

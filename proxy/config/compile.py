@@ -194,9 +194,9 @@ def _one_door_each(
 
 
 def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map], under: Map | None) -> Map:
-    """The built-in defaults, with the layer `under`, the layers that the `environment` stands for and the file's
-    `defaults` (`written`) laid over them. `top`: the keys outside the policies, of which `via_proxy` is a default of
-    policies too.
+    """Lay the layers of a policy's defaults over each other, and return the result: the built-in defaults; over these
+    the layer `under`, the layers of the `environment` (AWS_RETRY_MODE, say), and the file's section `defaults`
+    (`written`). `top`: the file's keys outside the policies, of which `via_proxy` is a default of policies too.
     """
     base = DEFAULTS.defaults if under is None else lay(under, DEFAULTS.defaults)
     via = top.get("via_proxy")

@@ -20,7 +20,9 @@ _LINKS = 8
 
 
 class FileEvents:
-    """The watches on files and their folders. `stirred` is called, on the loop, with the first report of any."""
+    """The watches on files and their folders. `stirred` is called, on the loop, when the system first reports that
+    something may have changed in any of them.
+    """
 
     def __init__(self, stirred: Callable[[], None]) -> None:
         # uvloop's; another loop has none. The call is uvloop's own and not documented, so its absence is no error.

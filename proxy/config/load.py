@@ -33,9 +33,8 @@ PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
 @dataclass(frozen=True, slots=True)
 class LoadResult:
     """The result of loading. `settings` is None if any problem is an error; warnings and notes do not refuse settings.
-
-    `files` are those that were read or should have been, `patterns` the include globs, absolute: a watcher watches
-    both.
+    `files`: the files that were read, or could not be read; `patterns`: the globs of included files; both absolute. A
+    watcher watches both.
     """
 
     settings: Settings | None
@@ -45,7 +44,7 @@ class LoadResult:
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """The problems that refuse the configuration."""
+        """The problems that are errors, for which the configuration is refused."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
@@ -99,7 +98,9 @@ def find(path: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def taken(path: str | None, environ: Mapping[str, str]) -> str:
-    """The line that says which file `find` returns for the same arguments."""
+    """A line for people that says which configuration file a command uses: the one that `find` returns for the same
+    arguments.
+    """
     file = find(path, environ)
     if file is None:
         return f"redrive: configuration: the defaults (there is no {', no '.join(PLACES)})"

@@ -79,7 +79,9 @@ class Policies:
     """A maker of policies, which keeps the effective tree of each for `explain`."""
 
     def __init__(self, kinds: Kinds, problems: Problems, own_fields: frozenset[str] = frozenset()) -> None:
-        """`own_fields`: lower-case names of request fields that are only for redrive, so that none is forwarded."""
+        """Make the maker of policies. `kinds`: the strategies and buckets of the configuration; `own_fields`:
+        lower-case names of request fields that are only for redrive, so that none is forwarded.
+        """
         self._kinds = kinds
         self._own_fields = own_fields
         self._problems = problems
@@ -216,8 +218,8 @@ class Policies:
         return self._one(TokenRules(typed["output"], typed["bytes"], min(each.burst for each in specs), fields))
 
     def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
-        """Refuse a field that `headers` sets or removes if it carries credentials or the app's idempotency key: a call
-        is repeated because of the key, so the upstream must get it as the app sent it.
+        """Report a field that `headers` sets or removes if it carries credentials or the app's idempotency key. A call
+        is repeated because of that key, so the upstream has to get the key as the app sent it.
         """
         credentials, edits = place.credentials, tree.sub("headers").sub("request")
         written, removed = edits.sub("set"), edits.get("remove")
@@ -244,8 +246,9 @@ class Policies:
                 self._problems.add(mark, (*path, "idempotency_key", "header"), message)
 
     def _read_fields_edited(self, tree: Map, rules: Classify, place: PolicyPlace, path: KeyPath) -> None:
-        """Refuse a field that `headers` edits, or that carries credentials, if a dialect recognises by this field calls
-        that only read: a call is repeated because of the field's value as the app sent it.
+        """Report a field by which a dialect recognises calls that only read, if `headers` edits the field or it carries
+        credentials. Such a call is repeated because of the field's value as the app sent it, so the upstream has to get
+        that value.
         """
         named = {
             each: pack for pack, reads in rules.reads for each in (reads.field, *(name for name, _ in reads.headers))
@@ -272,7 +275,9 @@ class Policies:
         return known
 
     def _typed(self, tree: Map, name: str) -> Any:
-        """The typed value of the key `name` of `tree`. A value object that several layers share is converted once."""
+        """The typed value of the key `name` of `tree`. A value that several layers share, as one object, is converted
+        only once.
+        """
         value = tree[name]
         known = self._read.get((name, id(value)))
         if known is None:
@@ -382,8 +387,8 @@ def _is_chosen(share: EndpointShare) -> bool:
 
 
 def _without_overruled(over: Map, under: Map) -> Map:
-    """The lower layer `under`, without those of its header fields to set that the upper layer `over` removes or spells
-    differently; merging would set them again.
+    """The lower layer `under` without those settings of header fields that the upper layer `over` overrules: fields
+    that `over` removes, or sets under a name in another case. Merging alone would leave both settings in the result.
     """
     for side in ("request", "response"):
         edits = over.sub("headers").sub(side)

@@ -307,8 +307,8 @@ def methods_of(settings: Settings, policy: Policy) -> frozenset[str] | None:
 
 
 def takes_all(earlier: Rule, later: Rule) -> bool:
-    """Whether every answer and fault that `later` matches is one that `earlier` matches. True is certain; False may be
-    wrong.
+    """Whether `earlier` matches every answer and fault that `later` matches. False does not mean that one is left over:
+    not every such case is found.
     """
     for wide, narrow in (
         (earlier.statuses, later.statuses),

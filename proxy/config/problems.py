@@ -118,7 +118,7 @@ class Problems:
 
     @property
     def errors(self) -> list[Problem]:
-        """The problems that refuse the configuration."""
+        """The problems that are errors, for which the configuration is refused."""
         return [problem for problem in self._found if problem.severity == "error"]
 
     @property

@@ -51,7 +51,7 @@ class Provenance:
         return [] if tree is None else list(_leaves(tree, "", tree.mark))
 
     def of_top(self) -> list[EffectiveValue]:
-        """Every effective leaf value outside the policies."""
+        """Every effective value outside the policies: one item for each value that is neither a mapping nor a list."""
         return list(_leaves(self.top, "", self.top.mark))
 
     def origin(self, upstream: str, route: str, path: str) -> EffectiveValue | None:
@@ -70,7 +70,9 @@ class Provenance:
         return plain
 
     def folded(self) -> Provenance:
-        """This provenance with the trees of all policies compressed. Its own trees are emptied."""
+        """A provenance with the same content, in which the trees of all policies are compressed. The trees of this
+        object are emptied.
+        """
         folded = Folded(fold(self.policies))
         if isinstance(self.policies, dict):
             release_parts(self.policies)

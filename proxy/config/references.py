@@ -36,8 +36,8 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
     seen: set[int] = set()
 
     def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
-        """The value `tree` with its references replaced. If that fails, the error is reported here, and None returned,
-        so that it is reported once.
+        """Return the value `tree` with its references replaced. If a reference can't be replaced, report that and
+        return None, so that no check of the value reports it again.
         """
         if isinstance(tree, Text) and "${" in tree:
             replaced, wrong = _replaced(tree, environ, mark, problems)

@@ -40,7 +40,9 @@ def may_be_empty(form: Form) -> bool:
 
 
 def already_reported(mark: Mark, path: Path, message: str) -> None:
-    """Ignore an error, in place of reporting it: the value was read before, and its errors were reported then."""
+    """Do nothing with an error; passed as `report` when a value is read once more, since its errors were reported the
+    first time.
+    """
 
 
 class Form(Protocol):
@@ -101,7 +103,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A value that stands in a file: the file's name as written, and the place of the name."""
+    """A reference to a file that holds a value: the file's name as written, and the place where the name is written."""
 
     name: str
     mark: Mark

@@ -117,8 +117,8 @@ class _Object:
         return None
 
     def array(self, name: str, *, required: bool = False) -> Seq | None:
-        """A field that is a list; None if it is absent, which is reported if the field is `required`, or if it is not a
-        list, which always is.
+        """The value of a field that must be a list. None if it is absent, which is reported if the field is `required`,
+        or if it is something else, which is always reported.
         """
         value = self.get(name)
         if isinstance(value, Seq):
@@ -239,7 +239,9 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
-    """The calls that a methodConfig is for: path globs, None for all calls that no other names; each with its place."""
+    """The calls that an entry of `methodConfig` is for, each with its place: the glob of a method's or service's path,
+    or None for all calls that no other entry names.
+    """
     names, problems = section.array("name"), section.problems
     if names is None and "name" in section:
         return

@@ -183,13 +183,15 @@ class Settings:
     apps: Apps | None = None
 
     def unmatched_on(self, *, loopback: bool) -> Literal["forward", "deny"]:
-        """The rule for hosts that no upstream names; by default, loopback listeners forward such calls, and others deny
-        them.
+        """The rule for calls on a listener whose host no upstream names. If the file does not set it, a loopback
+        listener (`loopback`) forwards them, and another denies them.
         """
         return self.unmatched if self.unmatched_set else "forward" if loopback else "deny"
 
     def connect_ports_on(self, *, loopback: bool) -> frozenset[int] | None:
-        """The ports that a CONNECT may name; by default any on loopback listeners (None), 80 and 443 on others."""
+        """The ports that a CONNECT on a listener may name, None for any. If the file does not set them, they are any on
+        a loopback listener (`loopback`), and 80 and 443 on others.
+        """
         if self.limits.ports_set:
             return self.limits.connect_ports
         return None if loopback else OPEN_PORTS

@@ -154,9 +154,9 @@ class Kinds:
     def __init__(
         self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = (), shares: Shares = ()
     ) -> None:
-        """`refused` names which of the sections `strategies` and `buckets` could not be read at all, which was
-        reported. `shares`: the apps' shares of every bucket that retries are paid from; none if the configuration names
-        no apps.
+        """Make the kinds from the file's sections `strategies` and `buckets`. `refused`: those of the two sections that
+        could not be read at all, which was reported. `shares`: the apps' shares of every bucket that retries are paid
+        from; none if the configuration names no apps.
         """
         self._problems = problems
         self._refused = refused

@@ -55,13 +55,13 @@ class UpstreamAdvice:
             yield from advice(upstream)
 
     def on_all(self) -> _Placed:
-        """All advice for which upstreams are compared."""
+        """All advice about the upstreams together, such as about a host that two of them claim."""
         for advice in (self._hosts, self._taken_hosts, self._services, self._redis, self._reads):
             yield from advice()
 
     def _routes(self, upstream: Upstream) -> _Placed:
-        """Warn of a route that is never reached, because an earlier one takes all its calls. Methods of a service
-        config are not examined: they are in the right order already.
+        """Warn of a route that is never reached, because an earlier one takes all its calls. Routes that a gRPC service
+        config gives are not examined, since the compiler puts them in the right order.
         """
         for number, route in enumerate(upstream.routes):
             before = upstream.routes[: min(number, MOST_EARLIER)]
@@ -73,7 +73,9 @@ class UpstreamAdvice:
                 yield *self._routes_at[route.policy], message
 
     def _paths(self, upstream: Upstream) -> _Placed:
-        """Warn of a route's path that is written as a regular expression, or as it is encoded in urls."""
+        """Warn of a route's path that is written as a regular expression, with a query, or percent-encoded: a path is a
+        glob, and is compared with the decoded path of a request.
+        """
         for route in upstream.routes:
             for path in route.match.paths if route.policy in self._routes_at else ():
                 if sign := _REGEX.search(path):
@@ -122,7 +124,9 @@ class UpstreamAdvice:
             yield mark, (*path, "connect"), message
 
     def _in_the_clear(self, upstream: Upstream) -> _Placed:
-        """Warn of a host pattern for https (port 443) of an upstream whose url is not https."""
+        """Warn of a host pattern for https (port 443) if a url of its upstream is http, since calls for https would
+        then leave in the clear.
+        """
         if not all(end.scheme == "https" or end.unix for end in upstream.target.endpoints):
             for mark, where, host in self._written_hosts(upstream):
                 if host.port == 443:
@@ -232,8 +236,8 @@ class UpstreamAdvice:
         yield *at, f"needs the package redis, or the bucket is this process's own: {remedy('redis')}"
 
     def _reads(self) -> _Placed:
-        """Warn of a dialect that can recognise calls that only read, if none of the policies that list it retries more
-        because of that.
+        """Warn of a dialect that can recognise calls that only read, if that has no effect under any of the policies
+        that list the dialect.
         """
         listed: dict[Mark, tuple[KeyPath, list[str]]] = {}
         for policy, at, path in self._placed:
@@ -247,8 +251,8 @@ class UpstreamAdvice:
                 yield mark, path, whys[0]
 
     def _why_no_read_helps(self, policy: Policy) -> str:
-        """The reason why a policy retries no more calls though a dialect of it can recognise calls that only read; ""
-        if it does retry more.
+        """The reason why a dialect's ability to recognise calls that only read has no effect under this policy; "" if
+        the policy retries more calls because of it.
         """
         pack, methods = policy.classify.reads[0][0], methods_of(self._settings, policy)
         if methods is not None and "POST" not in methods:

@@ -248,7 +248,7 @@ class Attempt(Listener):
         return self.owner.forward_success(self, head, data, True, trailers)
 
     def on_data(self, data: bytes) -> None:
-        """Forward or keep more of the answer's body."""
+        """Take more of the answer's body: forward it if the answer is being delivered, else keep it."""
         try:
             self._take_data(data)
         except Exception as error:

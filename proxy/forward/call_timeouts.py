@@ -111,7 +111,7 @@ class CallTimeouts:
     @property
     def _has_outgrown(self) -> bool:
         """Whether the request's body outgrew its buffer, so that only the idle timeout limits the wait for the answer's
-        head. Not so if all attempts read the body as it comes, and so need no buffer: the timeouts `attempt` and
+        head. False for attempts that all read the body as it comes, and need no buffer: the timeouts `attempt` and
         `total` bound them as usual.
         """
         return self._upload is not None and self._upload.replay.lost and self._call.so_far.committed

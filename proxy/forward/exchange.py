@@ -673,8 +673,8 @@ class Exchange(AttemptOwner):
     # -- the request's body ---------------------------------------------------------------------------------------
 
     def _pump(self, upload: Upload) -> None:
-        """Write the bytes of the request's body that have come to all attempts in flight. A call whose price depends on
-        the body begins once that is whole, or as much of it as is kept.
+        """Write the bytes of the request's body that have come so far to the streams of all attempts in flight. A call
+        whose price depends on the body begins here, as soon as the body is whole, or no more of it is kept.
         """
         if self.decided and type(self.call.so_far.state) is New and not awaits_body(self.plan, upload):
             now = monotonic()
@@ -871,8 +871,8 @@ def _answer(exchange: Exchange, action: Answer, now: float) -> None:
 
 
 def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
-    """Set the call's one alarm. Unless an attempt is in flight, the call now waits, so that less of its request's body
-    may be kept: pause the app if need be.
+    """Set the call's one alarm to the time that the action names. Unless an attempt is in flight, the call now only
+    waits, and less of its request's body may be kept: pause the app if that much has come.
     """
     exchange.wake_at(action.at)
     if exchange.upload is not None and not exchange.over:

@@ -156,8 +156,8 @@ class Journey:
         return Leg(plan, body, left, edits)
 
     def _body(self, entry: Fallback, upload: Upload | None) -> Replay | None:
-        """Return the request's body with the members set that the fallback entry says; None if the entry sets none.
-        Raises StaysError if that is impossible.
+        """Return a copy of the request's body with the members that the fallback entry sets; None if the entry sets
+        none. Raises StaysError if the body can't be changed.
         """
         if not entry.json:
             return None

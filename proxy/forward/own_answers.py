@@ -70,7 +70,7 @@ class OwnAnswer:
 
     @property
     def message(self) -> str:
-        """The reason in one line, for a client that shows one."""
+        """The reason, the number of attempts and the outcome in one line, for clients that show a line of text only."""
         times = "not sent" if not self.attempts else "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         return f"redrive: {self.detail or self.title} ({times}, {self.outcome.value})"
 
@@ -104,7 +104,7 @@ def problem_type(status: int, outcome: Outcome) -> str:
 
 
 def own_grpc_status(status: int) -> int:
-    """Return the gRPC status for an HTTP status of ours (contract, section 12)."""
+    """Return the gRPC status that goes with the HTTP status of an answer of the proxy's own (contract, section 12)."""
     return _GRPC.get(status, 2)
 
 
@@ -131,8 +131,8 @@ def answer_of(action: Answer, call: CallState, before: str = "") -> tuple[int, b
 
 
 def _with_place(detail: str, call: CallState) -> str:
-    """Return the reason `detail` of an answer, with the endpoint of the call's last attempt if the reason is that
-    attempt's.
+    """Return `detail`, the reason in an answer of the proxy's own. If the call's last attempt gave that reason, the
+    endpoint that the attempt went to is added.
     """
     last = call.history[-1] if call.history else None
     if last is None or not last.endpoint or last.detail != detail:
@@ -145,9 +145,9 @@ def _with_place(detail: str, call: CallState) -> str:
 
 
 def given_up_answer(call: CallState, head: ResponseHead, via: str, *, outcome: Outcome) -> bytes:
-    """Return the field lines of the trailers-only answer that a gRPC call gets instead of `head`, an upstream's HTTP
-    error, with which it ends: clients obey a pushback only beside a grpc-status (contract, section 12). `via`: the name
-    in our Via line.
+    """Return the field lines of the trailers-only answer that a gRPC call gets if it ends with an HTTP error of the
+    upstream, in place of that error's `head`: gRPC clients obey a pushback only beside a grpc-status (contract, section
+    12). `via`: the name in our Via line.
     """
     status = head.status
     end = CallEnd(
@@ -164,10 +164,11 @@ def given_up_answer(call: CallState, head: ResponseHead, via: str, *, outcome: O
 
 
 def last_recipient(request: RequestHead, changes: Changes) -> tuple[bytes, bytes]:
-    """Return the field lines, with those that `changes` adds, and the body of the 200 for an OPTIONS or TRACE that is
-    not forwarded (RFC 9110 sections 7.6.2, 9.3.7, 9.3.8).
+    """Return the field lines and the body of the proxy's own answer, a 200, to an OPTIONS or TRACE that it does not
+    forward, as the request's last recipient (RFC 9110 sections 7.6.2, 9.3.7, 9.3.8). `changes`: the further field lines
+    of the answer.
 
-    A TRACE shows the request as it came, without fields that are likely to hold secrets.
+    The answer to a TRACE has the request as it came, without fields that are likely to hold secrets.
     """
     if request.method == "TRACE":
         lines = request.text()[:-2].split(b"\r\n")[:-1]

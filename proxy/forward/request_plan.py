@@ -399,8 +399,9 @@ class Plan:
 
 
 def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether two requests have the same fields of those that decide anything, given as `some` and `others`. The body's
-    length decides nothing; the app's timeout is compared by the caller.
+    """Whether two requests have the same fields and values among those that any decision depends on, given as `some`
+    and `others`. The values of Content-Length and of the app's timeout may differ: the first decides nothing, and the
+    caller compares the second.
     """
     if len(some) != len(others):
         return False

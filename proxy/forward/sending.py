@@ -140,8 +140,8 @@ class Sender:
         self.owner.begun(attempt)
 
     def avoid(self, attempt: Attempt, origin: bool) -> None:
-        """Let further attempts avoid the connection of this attempt if another is open; if `origin`, also its origin if
-        there is another.
+        """Have further attempts avoid the connection of this attempt, and if `origin` is true also its origin, as long
+        as another is available.
         """
         stream = attempt.stream or attempt.sent_on
         if stream is not None and stream.shared is not None:
@@ -189,7 +189,7 @@ class Sender:
         return _NO_NAMES, b""
 
     def call_ended(self, record: CallRecord) -> None:
-        """Do nothing; a subclass may use the record, which the observers have got."""
+        """Do nothing with the record of the call, which is over; for a traced call its spans are made from it."""
 
     # -- one sending ----------------------------------------------------------------------------------------------
 
@@ -226,8 +226,8 @@ class Sender:
         return plan.request_for(attempt.origin, attempt.number, via, elapsed=elapsed, key=self._key, drop=drop, add=add)
 
     def _was_held(self, attempt: Attempt) -> bool:
-        """Whether this attempt was sent later than the call began, for any reason but its own dial, so that less is
-        left of the app's deadline.
+        """Whether this attempt is sent later than the call's beginning for another reason than that its connection had
+        to be opened, so that less is left of the app's deadline.
         """
         call = self.call
         return attempt.number > 1 or call.resent or bool(call.so_far.held_by) or self._elsewhere

@@ -121,7 +121,7 @@ class Watch:
             self._alarm(call)
 
     def glance_at(self, connection: Busy) -> None:
-        """Call this connection's `glance` at every tick, until its call is over."""
+        """Begin to call this connection's `glance` at every tick; that ends when its call is over."""
         self._glanced[connection] = None
 
     def remove(self, call: Timed) -> None:

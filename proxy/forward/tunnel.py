@@ -46,7 +46,7 @@ ESTABLISHED = _established()
 
 
 class TunnelSender(Sender):
-    """The sender of the attempts of a CONNECT, which are dials."""
+    """The sender of the attempts of a CONNECT. Each attempt only opens a connection to the upstream."""
 
     __slots__ = ()
 
@@ -71,8 +71,8 @@ class TunnelSender(Sender):
 
 
 class AnsweredDelivery(Delivery):
-    """The delivery of a tunnel whose CONNECT was answered before anything was dialled: what is left to deliver is the
-    tunnel's bytes, or that it is broken off.
+    """The delivery of a tunnel whose CONNECT was answered before anything was dialled: only the tunnel's bytes are
+    forwarded, and a failure can only break the tunnel off.
     """
 
     __slots__ = ()
@@ -251,9 +251,9 @@ class AutoTunnel(Exchange):
             self._timer = self.context.loop.call_later(MOMENT, self._ring_for_more)
 
     def _ring_for_more(self) -> None:
-        """End the wait for the app's first bytes, which say whether it speaks TLS. If only a part of a line came, the
-        tunnel's bytes are passed on unread. If no byte came, and the app has its answer to the CONNECT already, the
-        upstream is connected to now, since it may be the one that speaks first.
+        """End the wait for the app's first bytes, which say whether cleartext HTTP is spoken in the tunnel. If only a
+        part of a line came, the tunnel's bytes are passed on unread. If no byte came, and the app has its answer to the
+        CONNECT already, the upstream is connected to now, since it may be the one that speaks first.
         """
         self._timer = None
         if self._said:

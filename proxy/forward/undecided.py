@@ -55,7 +55,9 @@ class Undecided:
         return pass_gates(self.keys.lane, app, now)
 
     def turn_back(self, scope: ScopeState, now: float) -> None:
-        """Give back what the call took at the gates, because there is no idle connection for it."""
+        """Give back what the call took at the gates: the pool has no idle connection for it, so it does not begin
+        without a `Call`.
+        """
         turn_back(scope if self.keys is None else self.keys.lane, now)
 
     def begin(
@@ -146,15 +148,15 @@ class Undecided:
         context.observer.call_ended(record)
 
     def take_traffic(self) -> Traffic | None:
-        """Return the count of attempts under way that includes this attempt, None if there is none, and forget it: from
-        now on the call's new `Call` reports the attempt's end to it.
+        """Return the count of attempts under way that includes this attempt, None if there is none, and keep it no
+        longer: the call now has a `Call`, which reports the attempt's end to that count.
         """
         traffic, self.traffic = self.traffic, None
         return traffic
 
     def take_keys(self) -> CallKeys[ScopeState] | None:
-        """Return the choice of the call's credential, None if there is none, and forget it: from now on the call's new
-        `Call` has it. If the call goes on at another upstream, it gets other credentials there.
+        """Return the choice of the call's credential, None if there is none, and keep it no longer: the call now has a
+        `Call`, which keeps it. If the call goes on at another upstream, it gets other credentials there.
         """
         keys, self.keys = self.keys, None
         return keys

@@ -186,7 +186,7 @@ class Driver:
         self.ended(attempt)
 
     def _hold(self, attempt: int) -> None:
-        """Keep an attempt's answer after it was judged, until it is known whether it is delivered."""
+        """Keep an attempt's answer after it was judged, until the call says whether it is delivered or dropped."""
         flying = self._flying.pop(attempt, None)
         if flying is not None:
             self._held[attempt] = flying[1]
@@ -209,7 +209,9 @@ class Driver:
             self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
 
     def _seen(self, attempt: int) -> None:
-        """Report to the call an answer whose head was kept, because enough of its body has come to judge it."""
+        """Report to the call the body so far of an answer whose head was kept: enough of it has come to judge the
+        answer.
+        """
         del self._body_waits[attempt]
         body = self._flying[attempt][1].come
         self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], self.clock.now))
@@ -217,8 +219,8 @@ class Driver:
         self.ended(attempt)
 
     def _go_on(self, attempt: int, number: int) -> None:
-        """Stop keeping an answer's head for its body, if it has been kept for as long as the policy allows, and sending
-        `number` of the attempt is still under way.
+        """Stop keeping the head of an attempt's answer, because its body was waited for as long as the policy allows;
+        do nothing if sending `number` of the attempt is no longer under way.
         """
         flying, body_wait = self._flying.get(attempt), self._body_waits.get(attempt)
         if flying is None or flying[0] != number or body_wait is None:
@@ -423,8 +425,8 @@ class Driver:
 
 
 def _connecting(sending: Sending) -> bool:
-    """Whether a sending ends while it is connecting. `timeouts.attempt` runs from the last byte of the request, and so
-    does not bound that.
+    """Whether a sending fails before it is connected. The policy's `timeouts.attempt` does not bound such a sending,
+    since it runs from the request's last byte.
     """
     return sending.fault is not None and sending.fault.kind is FaultKind.CONNECT_FAILURE
 

@@ -50,7 +50,7 @@ async def serve(host: str, port: int, parent: int) -> None:
 
 
 def main() -> int:
-    """The command line of this module."""
+    """Run this module's own command line, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m proxy.lab.flaky", description="a flaky upstream on loopback")
     parser.add_argument("--host", default=HOST, help="where to listen; %(default)s unless named")
     parser.add_argument("--port", type=int, default=PORT)

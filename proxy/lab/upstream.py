@@ -76,7 +76,7 @@ class UpstreamStep:
 
     @property
     def streams(self) -> bool:
-        """Whether the head of the answer is sent earlier than its body."""
+        """Whether the answer's body comes later than its head, in pieces, as in a stream."""
         return self.first_byte is not None or self.events is not None
 
     def sending(self, attempt_timeout: float | None) -> Sending:

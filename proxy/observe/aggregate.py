@@ -60,7 +60,9 @@ class Aggregate:
         return self._shown.get(worker, 0)
 
     def keep(self, worker: int, report: Report) -> None:
-        """Keep a worker's newest report. `worker` is a number that no other worker of this run has."""
+        """Keep a worker's newest report until `take` adds it to the totals. `worker` is a number that no other worker
+        of this run has.
+        """
         before = self._kept.get(worker)
         if before is not None:
             report = replace(report, series=[*before.series, *report.series])
@@ -100,7 +102,9 @@ class Aggregate:
         return total
 
     def ended(self, worker: int) -> None:
-        """Add a worker that has ended to the counts that are kept for good, after its last report."""
+        """Note that a worker has ended, after its last report: from now on its counts are kept for good, with those of
+        all other workers that have ended.
+        """
         self.take()
         self._shown.pop(worker, None)
         self._lines_lost.pop(worker, None)

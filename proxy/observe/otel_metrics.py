@@ -47,8 +47,8 @@ class MetricSender:
         self._thread: threading.Thread | None = None  # the one that sends, or has sent
 
     def send(self, metrics: Metrics, gauges: Gauges, now: float) -> None:
-        """Send the figures as they are at the time `now` (seconds since 1970), in a thread that does not keep the
-        process from its end. Figures that are due while earlier ones still wait for the collector are left out.
+        """Send the figures as they are at the time `now` (seconds since 1970), in a thread that does not delay the end
+        of the process. While earlier figures still wait for the collector, new ones are left out.
         """
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._export, args=(metrics, gauges, now), daemon=True)

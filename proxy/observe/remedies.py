@@ -22,10 +22,9 @@ _ALWAYS = {
 
 
 def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
-    """Return what helps against the end of a call, in a clause; "" if nothing needs help, or nothing is known.
-
-    `why`: the reason that was given for not making another attempt (`proxy.retry.refusals`), "" if none was;
-    `method`: that of the request.
+    """Return what the operator or the app can do so that such a call ends better, in a clause; "" if nothing is wrong,
+    or no remedy is known. `why`: the reason that was given for not making another attempt (`proxy.retry.refusals`), ""
+    if none was; `method`: that of the request.
     """
     if outcome in _ALWAYS:
         return _ALWAYS[outcome]

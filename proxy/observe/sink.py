@@ -187,8 +187,8 @@ class LineSink:
         return bool(self._rest)
 
     def _write(self) -> bool:
-        """Write as many queued lines as the descriptor takes; return whether no line is left (because all were written,
-        or never will be).
+        """Write as many queued lines as the descriptor takes. Returns True if the queue is empty then: all lines were
+        written, or dropped because they never can be.
         """
         rest, sent = self._rest, 0
         while sent < len(rest) and self._poll.poll(0):

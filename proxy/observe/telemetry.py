@@ -73,8 +73,8 @@ def _is_wanted(environ: Mapping[str, str], signal: str, *, otherwise: str) -> bo
 
 
 def _reporter(notify: Callable[..., None]) -> Callable[[str], None]:
-    """Return a function that may be called from any thread to report a fault, a text; `notify` is then called with it
-    on the loop that runs now.
+    """Return a function that takes a fault as text, and may be called from any thread. Each text is passed to `notify`,
+    on the event loop that runs now.
     """
     loop = asyncio.get_running_loop()
 

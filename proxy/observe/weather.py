@@ -59,7 +59,7 @@ class LaneWeather(NamedTuple):
 
     @property
     def observed(self) -> bool:
-        """Whether no call is held in this lane, since the policy's mode is observe."""
+        """Whether the lane belongs to a policy whose mode is observe, so that it would hold calls, but holds none."""
         return self.scope.endswith(OBSERVED)
 
     def is_of(self, change: WeatherChanged) -> bool:

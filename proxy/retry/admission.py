@@ -85,8 +85,9 @@ class Payment:
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str, waiter: Admission | None = None) -> bool:
-        """Take a place in the waiting room, in exchange for the place that the call has there, if any; False if the
-        room is full. `place`: "backoff" or "held", the reason for the wait; `waiter`: the call that a gate holds.
+        """Take a place in the waiting room for the call, in exchange for the one that it has there, if any; False if
+        the room is full. `place`: the reason for the wait, "backoff" or "held"; `waiter`: the call as a gate knows it,
+        if one holds it.
         """
         if self._place != place:
             self.leave_room()
@@ -126,8 +127,8 @@ class Payment:
         return True
 
     def take_over(self, other: Payment) -> None:
-        """Take over the price that another attempt has paid (`other` is its payment), since that attempt is to be sent
-        again.
+        """Take over the price that `other`, the payment of an attempt, has paid, because that attempt is sent again
+        under this payment.
         """
         self.price, other.price = other.price, None
         self._taken_at = other._taken_at
@@ -150,8 +151,8 @@ class Payment:
         return True
 
     def granted(self, price: float, now: float) -> bool:
-        """Note that the bucket, which was asked, has taken the price. Returns False if the payment does not need the
-        price any more.
+        """Note that the bucket outside this process, which was asked for the price, has granted it. Returns False if
+        the payment does not need the price any more, so that the caller has to give it back.
         """
         if not self.asked or self.owed != price:
             return False
@@ -160,8 +161,8 @@ class Payment:
         return True
 
     def refused(self, price: float) -> bool:
-        """Note that the bucket outside this process, which was asked for the price, refuses; the tokens that this
-        process has may still pay it. Returns False if the payment does not wait for the answer any more.
+        """Note that the bucket outside this process, which was asked for the price, refuses it. The retry may still be
+        paid from tokens that this process has. Returns False if the payment does not wait for this answer any more.
         """
         if not self.asked or self.owed != price:
             return False
@@ -557,7 +558,9 @@ class Admission:
         return min(bounds, key=lambda each: each[1])
 
     def held_for(self, now: float) -> float:
-        """The seconds for which the governor has held the call in all; 0 if it is not holding it at `now`."""
+        """The seconds for which the governor has held the call so far, with earlier holds; 0 if it does not hold the
+        call at `now`.
+        """
         return 0.0 if self._cooled_since is None else self._cooled_before + now - self._cooled_since
 
     def hold(self, gate: str, now: float) -> None:

@@ -141,7 +141,7 @@ class SpentByApps(Protocol):
         """The price of a retry after a failure of this class."""
 
     def share(self, now: float) -> float | None:
-        """The level as a share of the capacity (0 to 1); None if the quota can't name such a share."""
+        """The level as a share of the capacity (0 to 1); None if the quota has no such share."""
 
     def withheld(self) -> str:
         """The reason why no retry is granted at the moment whatever the level, as a clause for people; "" if the level

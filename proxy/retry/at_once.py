@@ -40,7 +40,7 @@ def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
 
 
 def turn_back(scope: ScopeState, now: float) -> None:
-    """Give back what a call took that passed the gates, because its attempt is not sent."""
+    """Give back what a call took when it passed the gates, because its attempt is not sent after all."""
     if scope.ungated or scope.mode:
         return
     for gate in (scope.rate, scope.limiter):
@@ -51,8 +51,8 @@ def turn_back(scope: ScopeState, now: float) -> None:
 
 
 def began(scope: ScopeState, app: NamedApp | None, now: float) -> Traffic | None:
-    """Count a call of this app, and its attempt, which is sent now. Returns the count in which the attempt is under
-    way, None if it is not counted.
+    """Count a call of this app, and its attempt, which is sent now. Returns the scope's count of attempts under way,
+    which now includes it, None if the policy's mode is off.
     """
     bucket = scope.used_bucket(app) if scope.mode or app is not None else scope.bucket
     if bucket is not None:

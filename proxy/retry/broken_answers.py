@@ -46,7 +46,9 @@ def may_break(policy: Policy, request: Request) -> bool:
 
 
 def _is_conditional_write(request: Request) -> bool:
-    """Whether the request names a condition of the resource's state that carrying the request out may change."""
+    """Whether the request has a condition (If-Match, If-Unmodified-Since, or If-None-Match: *) that may fail once the
+    request itself was carried out.
+    """
     fields = request.fields
     if fields.get_all("if-match") or fields.get_all("if-unmodified-since"):
         return True

@@ -78,9 +78,7 @@ class Bucket:
         """
 
     def failed(self, now: float) -> None:
-        """Count an attempt that failed in a way that counts: retryable, non-fatal, or with a pushback that forbids a
-        retry.
-        """
+        """Count a failed attempt. Called only for failures that are retryable, or whose pushback forbids a retry."""
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """Refund a call that succeeded; `last_price` is what its last retry paid, None if it was not retried."""
@@ -99,8 +97,8 @@ class Bucket:
         self.succeeded(charged, now)
 
     def share(self, now: float) -> float | None:
-        """The level as a share of the capacity (0 to 1), with which the bucket that replaces this one starts; None if
-        this bucket can't name such a share.
+        """The level as a share of the capacity (0 to 1), at which the bucket that replaces this one starts; None if a
+        bucket of this kind has no such share.
         """
         return None
 

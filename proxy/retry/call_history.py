@@ -21,8 +21,9 @@ def note(
     failure: Failure | None = None,
     reply: Reply | None = None,
 ) -> AttemptRecord:
-    """Record the end of an attempt, and the decision after it. `failure`: how it failed, None if it did not; `reply`:
-    the last answer that was judged, which is the attempt's own unless a fault ended the attempt.
+    """Add the record of an attempt that has ended, with the decision after it, to `history`, and return it. `flight`:
+    the attempt; `failure`: how it failed, None if it did not; `reply`: the last answer that was judged, which is the
+    attempt's own unless a fault ended the attempt.
     """
     payment = flight.payment
     record = AttemptRecord(flight.attempt, flight.since, now)

@@ -309,8 +309,8 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
 
 
 def words_of(dialect: str, rule: Rule) -> str:
-    """The words by which explanations name a rule: the rule's own name, after that of its dialect; `dialect` is "" for
-    the policy's own rules.
+    """The name of a rule in explanations: `because` of the rule itself, after the name of its dialect; `dialect` is ""
+    for the policy's own rules.
     """
     return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
@@ -498,8 +498,8 @@ def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
 
 
 def why_no_read(rules: Classify, request: Request) -> str:
-    """Why this POST is no read for the first dialect that knows which POSTs only read, as a clause for people; "" if
-    there is no useful reason.
+    """The reason, as a clause for people, why this POST is not taken for a call that only reads, by the first dialect
+    that can tell; "" if the request is such a call, or no POST, or no dialect can tell.
     """
     if request.method != "POST" or not rules.reads or read_by(rules, request):
         return ""

@@ -83,8 +83,9 @@ class Places:
         self._offer(now)
 
     def ask(self, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place for the waiter and return `now`; else return the time to ask again; or REJECTED if as many calls
-        wait as `rules.queue` allows, or this one has waited for as long as `rules.wait` allows.
+        """Take a place for the waiter and return `now`; else return the time to ask again, or REJECTED if the call may
+        not wait: as many calls wait as `rules.queue` allows, it has waited for as long as `rules.wait` allows, or a
+        call of a higher priority took its place.
         """
         queue = self.queue
         if waiter in self._ousted:
@@ -141,7 +142,7 @@ class Places:
         return True
 
     def enter(self, now: float) -> None:
-        """Take a place without asking for one: the places are not limited, and only counted."""
+        """Count an attempt as under way, for places that are only counted and not limited."""
         self.in_use += 1
         self._changed(now)
 

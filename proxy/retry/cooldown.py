@@ -77,7 +77,7 @@ class CooldownBegan:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the cooldown began on another machine, so that the call whose answer began it is not known."""
+        """Whether the cooldown began on another machine; the call whose answer began it is not known then."""
         return not self.method
 
 

@@ -125,7 +125,7 @@ class KeyRing(Generic[L]):
         self.roster.turn = key + 1
 
     def put_aside(self, key: int, now: float) -> bool:
-        """Put aside a credential that the upstream refuses. Returns whether it was in use until now."""
+        """Put aside a credential that the upstream refuses. Returns False if the credential was put aside already."""
         digest, roster = self.definition.digests[key], self.roster
         was_used = roster.put_aside(digest, now)
         if was_used and roster.report is not None:
@@ -196,8 +196,8 @@ class CallKeys(Generic[L]):
         return self.key != before
 
     def replace_lost(self, now: float) -> bool:
-        """Choose another credential if the one in use was put aside during the wait. Returns whether it is another one
-        now.
+        """Choose another credential, if the chosen one was put aside while the call waited. Returns whether another one
+        is chosen now.
         """
         before = self.key
         if not self.bound and before not in self.ring.usable(now):

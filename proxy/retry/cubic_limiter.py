@@ -74,8 +74,8 @@ class CubicLimiter(TokenBucket):
             super().give_back(now, tokens)
 
     def reserve(self, now: float) -> float:
-        """Take a token in advance. Returns the seconds until the token has been refilled; later reservations wait
-        longer.
+        """Take a token in advance, for a caller that can't ask again. Returns the seconds until the caller may send:
+        until the rate has brought this token; a later reservation waits for longer.
         """
         if not self.enabled:
             return 0.0

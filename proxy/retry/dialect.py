@@ -99,7 +99,7 @@ class LimitField:
 
 @dataclass(frozen=True, slots=True)
 class BodyDelay:
-    """A delay that a dialect reads in the JSON body of a failure: the value at `path`, in this format."""
+    """A delay that a dialect reads in the JSON body of a failure: the value at `path`, which is written in `format`."""
 
     path: tuple[str, ...]
     format: TimeFormat
@@ -251,7 +251,9 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Classify:
-    """How an attempt's end gets its class: by rules, then dialects, then lists (precedence in the lists resolved)."""
+    """The rules of a policy that give an attempt's end its class: first `rules`, then those of `dialects`, then the
+    lists, by status, grpc-status and fault. If several lists name the same end, it was decided before which one counts.
+    """
 
     statuses: Mapping[int, Class] = field(default_factory=dict)
     grpc: Mapping[int, Class] = field(default_factory=dict)

@@ -65,7 +65,7 @@ def ending_of(failure: Failure) -> AttemptEnding:
 
 
 def _of_answer(failure: Failure) -> AttemptEnding:
-    """How an attempt failed that was answered."""
+    """The ending of a failed attempt that was answered by the upstream."""
     status, cls = failure.status, failure.verdict.cls
     how = cls.value if status is None else str(status)
     if cls is _THROTTLING or status == 429:

@@ -131,8 +131,8 @@ class Endpoints:
             self._standing[choice.index] -= sum(self.shares[index].weight for index in choice.turn)
 
     def refused(self, index: int, now: float) -> None:
-        """Note that the endpoint with the number `index` could not be connected to. Attempts that fail together count
-        once.
+        """Note that the endpoint with the number `index` could not be connected to, so that it is passed over for a
+        while. Several attempts that fail at the same time count once.
         """
         penalty = self._penalties[index]
         if penalty.refused(now) and self.report is not None:
@@ -202,8 +202,8 @@ class EndpointGroup:
         self._load_of: LoadOf = lambda label: None
 
     def renew(self, breaker_of: BreakerOf, load_of: LoadOf) -> None:
-        """Look the circuit breakers of all endpoints, and the counts of their attempts, up again by `breaker_of` and
-        `load_of`, for a new generation of the configuration.
+        """Replace the circuit breakers of all endpoints, and the counts of their attempts under way, after a reload of
+        the configuration: `breaker_of` and `load_of` give the ones to use from now on.
         """
         self._breaker_of, self._load_of = breaker_of, load_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):

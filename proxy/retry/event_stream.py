@@ -103,7 +103,9 @@ class SseReader:
 
     @property
     def is_between_events(self) -> bool:
-        """Whether what has come ends with a blank line, so that nothing of another event has come."""
+        """Whether all events that have begun are complete: the last bytes that came were a blank line, or nothing has
+        come.
+        """
         return not (self._pieces or self._data or self._name or self._too_long)
 
     @property

@@ -24,8 +24,8 @@ _MINUTE = 60.0
 
 
 class Evidence:
-    """The attempts that have ended, as `traffic` counts them; those among them that were refused for want of capacity;
-    and the usual share of such refusals. Times are seconds on the callers' clock.
+    """The shares of attempts that an upstream refused for want of capacity: of the latest attempts, and the usual one.
+    `traffic` counts the attempts that have ended. Times are seconds on the callers' clock.
     """
 
     __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "traffic")

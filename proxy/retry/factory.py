@@ -23,7 +23,7 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True)
 class Shared:
-    """A bucket and its label, as metrics and /buckets list it."""
+    """A bucket that calls share, with its label in metrics and on /buckets."""
 
     label: str
     bucket: Bucket | RateBucket

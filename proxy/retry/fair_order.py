@@ -120,8 +120,8 @@ def latest_of(waiter: Waiter) -> float:
 
 
 def newest_below(queue: Mapping[Waiter, float], rank: int) -> Waiter | None:
-    """The newest call of the lowest priority in a queue, if that priority is below this rank; None if there is none.
-    The queue's values are the times at which the calls came. A call that was the probe of an outage is never taken.
+    """The newest call of the lowest priority in a queue (`queue`: when each call came), if that priority is below
+    `rank`; else None. A call that was the probe of an outage is never taken.
     """
     found = [
         (app_rank(each), came, number, each)

@@ -124,7 +124,9 @@ class BodyWait:
         return self.over and self.kept is None
 
     def charge(self, budget: Budget) -> None:
-        """Count the bytes of the answer, if it is kept until it is whole, in this budget."""
+        """Count the bytes of the answer in `budget`, that of the replay buffers, if the answer is kept until it is
+        whole.
+        """
         if self.kept is not None:
             self.kept.budget = budget
 

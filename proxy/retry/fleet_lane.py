@@ -23,7 +23,9 @@ class FleetLane(Protocol):
         """Report that an outage has begun, as attempts of this process show."""
 
     def outage_over(self, now: float) -> None:
-        """Report that an attempt was answered, so that the outage is over."""
+        """Report that the outage is over, since an attempt of this process was answered."""
 
     def held(self, now: float) -> None:
-        """Note that a call of this process is held."""
+        """Note that a call of this process is held in the lane, so that the link asks other machines for the lane's
+        present state.
+        """

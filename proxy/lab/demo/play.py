@@ -129,8 +129,8 @@ class Watched:
 
 
 class DemoRun:
-    """A run of the demo. `apps` are in the order in which they are shown; `skies` has the weather at each sample of the
-    figures.
+    """A run of the demo. `apps` are in the order in which they are shown; `skies` has the name of the scripted weather
+    at each sample of the figures.
     """
 
     def __init__(self, round_seconds: float = ROUND) -> None:

@@ -31,7 +31,9 @@ _OWN_RETRY = "this is the app's own retry: it pays a retry's price, but is never
 
 
 def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[str, str]]:
-    """Upstream, route, strategy, bucket, scope and so on: rows of a name and a text."""
+    """The rows, a name and a text each, that say what applies to the request: its upstream, route, strategy, bucket,
+    scope and so on. `chosen`: the router's choice; `ask`: the app's request.
+    """
     policy = chosen.policy
     upstream = settings.router.by_name.get(policy.upstream)
     by_prefix = upstream is not None and chosen.place is None and not ask.is_grpc
@@ -103,7 +105,9 @@ def _at(settings: Settings, upstream: str, route: str = "") -> str:
 
 
 def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
-    """The urls that the call goes to, masked; the path of an upstream's url is put in front only in `prefix` use."""
+    """The urls that the call goes to, masked, as text. `by_prefix`: the request was routed by the upstream's prefix, so
+    that the path of each endpoint's url is put before the request's path.
+    """
     ends = chosen.policy.target.endpoints if chosen.policy.target is not None else ()
     if not ends:
         return f"{chosen.request.authority}, where the request says"

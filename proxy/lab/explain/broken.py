@@ -17,7 +17,9 @@ _UNFINISHED = {
 
 
 def broken(call: CallState) -> str:
-    """The handling of an answer that breaks; "" if the policy does nothing about it."""
+    """The handling of the call's answer if it breaks, in words: before it has gone to the app, later, and if a stream
+    ends without its last event; "" if the policy does nothing about it.
+    """
     policy = call.policy
     if policy.mode != "enforce" or call.request.is_grpc or call.request.method == "CONNECT":
         return ""

@@ -125,7 +125,9 @@ class End:
         self._verdict: Verdict | None = verdict
 
     def as_row(self) -> Row:
-        """A row of a table of ends: fate, class, attempts, outcome, and the waits, or why there are none."""
+        """The row of this end in the table of ends: the answer or fault, its class, the number of attempts, the
+        outcome, and the waits; without waits, why no retry was made.
+        """
         one, verdict = self._greatest, self._verdict
         cls = "depends on the body" if verdict is None else wording.briefly(verdict, self._label)
         starts = pairwise(zip(self._least.starts, one.starts, strict=False))
@@ -272,7 +274,9 @@ class End:
         return [(name, masking.MASK if name.lower() in hidden else value) for name, value in changes.add]
 
     def _cooldown(self) -> str:
-        """The cooldown's effect on the scope's other calls after a 429 or 503; "" for other answers."""
+        """The effect that a 429 or 503 has on other calls of the scope, by the policy's cooldown, in words; "" for
+        other answers.
+        """
         policy, reply, verdict = self._chosen.policy, self._sent.reply, self._verdict
         rules = policy.pushback
         if reply is None or reply.status not in (429, 503) or verdict is None or policy.mode != "enforce":

@@ -79,7 +79,7 @@ def _hedging(made: Strategy) -> str:
 
 
 def backoff(made: Backoff) -> str:
-    """The backoff's formula with its numbers."""
+    """The formula by which the waits of a backoff are computed, with the backoff's numbers, in words."""
     if made.jitter == "decorrelated":
         return f"min({span(made.max)}, {span(made.base)} + r · (3 · previous − {span(made.base)}))"
     cap = f"min({span(made.max)}, {span(made.base)} · {made.multiplier:g}^(n-1))"

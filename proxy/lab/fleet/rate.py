@@ -116,8 +116,9 @@ class RateKey:
         return min(said.demand, self.fair)
 
     def _own(self, said: RateReport, its: PartRecord | None, now: float) -> float:
-        """Take the holder's record (`its`, None for a new holder) out of the sums, and return the tokens that the
-        holder has now: its lease and what its part has brought since its last report, less what it has spent.
+        """Take the reporting holder's record (`its`, None for a new holder) out of the sums over all holders. Return
+        the tokens that the holder has now: its lease and what its part has brought since its last report, less what it
+        has spent (`said`: the report).
         """
         if its is not None:
             said.spent_before, said.changed_before = its.spent, its.changed

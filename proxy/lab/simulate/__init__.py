@@ -38,7 +38,10 @@ def simulate(
     plot: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """`redrive simulate [-c FILE] [--scenario FILE] [--json] [--plot FILE]`. Exit status: 0, or 2 for bad input."""
+    """Run the verb `redrive simulate`: play a scenario (None: the example) under the policy of a configuration and
+    under other ways to retry, and print the figures, as JSON if `json`. `plot`: the file to write a chart to, None for
+    none. Exit status: 0, or 2 for bad input.
+    """
     surroundings = os.environ if environ is None else environ
     file = scenario or str(_EXAMPLE)
     found, problems = read_scenario(file)

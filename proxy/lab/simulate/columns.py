@@ -253,7 +253,7 @@ def _named(settings: Settings, scenario: Scenario) -> tuple[NamedApp, ...]:
 
 
 def _others(settings: Settings, scenario: Scenario) -> dict[str, tuple[Request, Policy]]:
-    """The requests for the scenario's other upstreams, and their policies, for those that the configuration has."""
+    """The request and the policy for each of the scenario's other upstreams that the configuration has, by name."""
     found: dict[str, tuple[Request, Policy]] = {}
     for name in scenario.others:
         upstream = settings.router.by_name.get(name)

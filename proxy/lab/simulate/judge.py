@@ -61,8 +61,9 @@ def result(scenario: Scenario, column: Column) -> Result:
 
 
 def trial(scenario: Scenario) -> Judge:
-    """Play the columns that the judge of redrive's defaults compares in this scenario, and return the judge. The
-    defaults are those without a configuration file; the scenario's policy names only what belongs to its app.
+    """Play the columns that the judge compares in this scenario, and return the judge. The defaults that are judged are
+    those without a configuration file; the scenario's `policy` sets only what belongs to its app, such as its
+    credentials.
     """
     scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
     found, problems = columns(None, scenario, {})
@@ -241,7 +242,7 @@ class Judge:
 
 
 def _busy(ledger: Ledger) -> dict[int, set[int]]:
-    """The numbers of the sidecars that have calls under way, for each second of a play."""
+    """The numbers of the sidecars that have calls under way in each second of a play, by the second."""
     found: dict[int, set[int]] = {}
     for began, ended, sidecar in zip(ledger.began, ledger.ended, ledger.sidecar, strict=True):
         for second in range(int(began), int(ended) + 1):

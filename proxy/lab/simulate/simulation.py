@@ -156,8 +156,8 @@ class _Simulated(Driver):
         return TokenUsage(prompt, self._arrival.size - prompt)
 
     def watch(self, deadline: float) -> None:
-        """Schedule the end of the call's time. A distant deadline is scheduled only by a later sweep, if the call still
-        lasts then: few do.
+        """Schedule the end of the call's time. A distant deadline is scheduled later, by a sweep over all calls that
+        still last then, since few calls last so long.
         """
         if deadline - self.clock.now <= 2 * _SWEEP:
             super().watch(deadline)

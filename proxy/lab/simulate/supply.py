@@ -64,7 +64,9 @@ class Supply:
 
     @property
     def is_ample(self) -> bool:
-        """Whether the upstream has ample room for what is asked, all the time, and a queue for what comes at once."""
+        """Whether the upstream can take clearly more than it is asked for, all the time, and has a queue for requests
+        that come at once.
+        """
         scenario = self._scenario
         if scenario.capacity is not None and scenario.queue < 0.5:
             return False

@@ -115,7 +115,9 @@ class World:
         )
 
     def neighbour(self, now: float) -> None:
-        """Take a request of another client, at any endpoint, and do not count it."""
+        """Take a request of a neighbour, another client of the upstream, at any endpoint. It uses capacity, but is not
+        counted among the column's `requests`.
+        """
         endpoints = self._scenario.endpoints
         refused = self.refused
         self.fate(now, 0, int(self._rng.random() * endpoints) if endpoints > 1 else 0)

@@ -145,8 +145,8 @@ def check(file: str, environ: Mapping[str, str], written: Written, text: str) ->
 
 
 def _line(problem: Problem, inside: str) -> str:
-    """A problem as a line of text; the place of a problem in the draft is given as a path inside the draft, without
-    `inside`, the path of the upstream.
+    """A problem as a line of text. If its place is in the draft, its path begins within the draft, without `inside`,
+    the path of the upstream in the file.
     """
     line = str(problem)
     return line.replace(f"{inside}.", "", 1) if problem.file == NAME else line

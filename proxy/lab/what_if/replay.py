@@ -36,7 +36,7 @@ _NEVER = 1e9
 
 
 class TooMuchError(Exception):
-    """The replay of calls takes more than MOST_STEPS steps."""
+    """Raised if a replay of calls takes more than MOST_STEPS steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class _KeptPlayer(Recorder):
         self._unknown = ""
 
     def come(self, at: float) -> None:
-        """Schedule the app's request, `at` seconds into the run, and, if the app left before the recorded call ended,
-        its leaving.
+        """Schedule the app's request, `at` seconds into the run. If the recorded call ended because the app left,
+        schedule that too.
         """
         self.clock.at(at, BEGIN, self._ask)
         kept = self.kept_call.kept
