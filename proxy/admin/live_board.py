@@ -181,7 +181,7 @@ class LiveBoard:
         return response
 
     async def _take(self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        names = set(await in_turns(_bring(version, known, name, seen) for name, seen in found))
+        names = set(await in_turns(_update_row(version, known, name, seen) for name, seen in found))
         if len(names) < len(known):
             for name in known.keys() - names:
                 del known[name]
@@ -195,7 +195,7 @@ def pause_after(took: float) -> float:
     return min(max(SAMPLE - took, took / _SHARE - took), _LONGEST)
 
 
-def _bring(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
+def _update_row(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
     """Compare the figures `seen` of the row `name` with those in `known`, the rows as last made. If they differ, or the
     row is new, store them there with `version`, the version of the board that has them first. Return the row's name.
     """

@@ -88,7 +88,7 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
     condition is matched against the answer's body or, if the rule has an `event` condition too, against that event's
     data.
     """
-    statuses, grpc, faults = (_all(typed.get(key)) for key in ("status", "grpc_status", "fail"))
+    statuses, grpc, faults = (_failures(typed.get(key)) for key in ("status", "grpc_status", "fail"))
     json, event = typed.get("json", {}), None
     if "event" in typed:
         rule = typed["event"]
@@ -107,7 +107,7 @@ def rule(typed: Mapping[str, Any], because: str) -> Rule:
     )
 
 
-def _all(named: Any) -> frozenset[Any] | None:
+def _failures(named: Any) -> frozenset[Any] | None:
     """The set of all failures that a setting stands for. `named`: the failures of one word, or a sequence of such sets,
     one for each word of a list; None, which is returned, if the file does not have the setting.
     """
@@ -229,7 +229,7 @@ def _errors(typed: Mapping[str, Any]) -> ErrorWords:
     return ErrorWords(
         json=_by_path(typed.get("json", {})),
         fields=tuple(typed.get("header", {}).items()),
-        words=tuple((_all(each["status"]) or frozenset(), each["word"]) for each in typed.get("words", ())),
+        words=tuple((_failures(each["status"]) or frozenset(), each["word"]) for each in typed.get("words", ())),
         xml=tuple(
             (frozenset(each.get("services", ())), tuple(each["root"].split("."))) for each in typed.get("xml", ())
         ),
@@ -264,9 +264,9 @@ def _repeats(typed: Mapping[str, Any]) -> Repeats:
     flags = ("transient_codes", "should_retry", "retry_after", "keyed", "alone", "within")
     return Repeats(
         typed["client"],
-        statuses=_all(typed.get("status")) or frozenset(),
-        idempotent_statuses=_all(typed.get("idempotent")) or frozenset(),
-        faults=_all(typed.get("faults")) or frozenset(),
+        statuses=_failures(typed.get("status")) or frozenset(),
+        idempotent_statuses=_failures(typed.get("idempotent")) or frozenset(),
+        faults=_failures(typed.get("faults")) or frozenset(),
         headers=_headers(typed),
         whole_answers=frozenset(typed.get("whole_answers", ())),
         attempts=typed.get("attempts", 0),
@@ -296,7 +296,7 @@ def _words(typed: Mapping[str, Any]) -> str:
         return " ".join([event.get("event", "event"), *map(str, event.get("json", {}).values())])
     parts = [str(glob) for key in ("json", "xml") for glob in typed.get(key, {}).values()]
     parts += [f"{name}: {glob}" for name, glob in typed.get("header", {}).items()]
-    statuses = sorted(_all(typed.get("status")) or ())
+    statuses = sorted(_failures(typed.get("status")) or ())
     if statuses:
         few = len(statuses) <= 3
         parts.insert(0, "/".join(map(str, statuses)) if few else f"{statuses[0]}-{statuses[-1]}")
@@ -307,7 +307,7 @@ def _code_rules(codes: dict[str, Any]) -> list[Rule]:
     """Make the rules of a dialect pack's `codes` section, one for each code and each place in an answer that may have
     it. Rules for header fields come first, since they do not need the body.
     """
-    statuses = _all(codes.get("status")) or frozenset(range(400, 600))
+    statuses = _failures(codes.get("status")) or frozenset(range(400, 600))
     spellings = codes.get("spelled", ("{}",))
     named = [(cls, code) for cls in _CODE_CLASSES for code in codes.get(cls, ())]
     rules: list[Rule] = []

@@ -82,7 +82,7 @@ def compile_tree(
     loopback = all(address.is_loopback for address in listen)
     admin = _admin(typed["admin"], top, problems)
     probe = typed["probe"] and _beside(typed["probe"], place(top, ("probe",)))
-    _one_door_each(listen, admin, probe, top, problems)
+    _refuse_shared_addresses(listen, admin, probe, top, problems)
     if fallback is None:
         return None
     in_redis = frozenset(
@@ -176,7 +176,7 @@ def _app(name: str, typed: dict[str, Any]) -> NamedApp:
     return NamedApp(name, full["weight"], RANKS[full["priority"]])
 
 
-def _one_door_each(
+def _refuse_shared_addresses(
     listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
 ) -> None:
     """Report an address that two listeners name (those of `listen`, the admin port, the probe) as an error. `top`: the

@@ -145,8 +145,8 @@ class Policies:
         pushback, scope = typed["pushback"], typed["scope"]
         key = IdempotencyKey(**typed["idempotency_key"])
         says = typed["circuit_breaker"]
-        breaker = self._one(BreakerSpec(**says)) if isinstance(says, dict) else None
-        of = self._whose_word(tree, typed, place, path)
+        breaker = self._shared(BreakerSpec(**says)) if isinstance(says, dict) else None
+        of = self._pushback_of(tree, typed, place, path)
         # neither a limit nor an outage holds a call without retries, or one that does not wait for ready (section 14)
         alone = strategy.kind == "none" or (method is not None and method.fails_fast)
         rules = self._classify(tree, method, key, path, place.endpoints, credentials=place.credentials is not None)
@@ -154,31 +154,31 @@ class Policies:
             place.upstream,
             place.route,
             strategy,
-            self._one(bucket[0]),
-            self._one(rates[0] if rates else None),
-            self._one(Scope("header", scope["header"].lower()) if isinstance(scope, dict) else Scope(scope)),
-            self._one(Timeouts(**typed["timeouts"])),
+            self._shared(bucket[0]),
+            self._shared(rates[0] if rates else None),
+            self._shared(Scope("header", scope["header"].lower()) if isinstance(scope, dict) else Scope(scope)),
+            self._shared(Timeouts(**typed["timeouts"])),
             rules,
-            self._one(frozenset(typed["attempt_headers"])),
-            self._one(key),
-            self._one(PushbackPolicy(of=of, **{name: pushback[name] for name in _BOUNDS})),
+            self._shared(frozenset(typed["attempt_headers"])),
+            self._shared(key),
+            self._shared(PushbackPolicy(of=of, **{name: pushback[name] for name in _BOUNDS})),
             typed["mode"],
-            self._one(_edits(typed["headers"]["request"], self._own_fields)),
-            self._one(_edits(typed["headers"]["response"])),
-            self._one(self._target(tree, typed, place.endpoints, path)),
+            self._shared(_edits(typed["headers"]["request"], self._own_fields)),
+            self._shared(_edits(typed["headers"]["response"])),
+            self._shared(self._target(tree, typed, place.endpoints, path)),
             circuit_breaker=breaker,
-            endpoints=self._one(place.shares if breaker is not None or len(place.shares) > 1 else ()),
+            endpoints=self._shared(place.shares if breaker is not None or len(place.shares) > 1 else ()),
             balance=typed["balance"],
-            fallback=self._one(tuple(map(_fallback, typed["fallback"]))),
-            concurrency=self._one(self._concurrency(tree, typed["concurrency"], place)),
-            limit=None if alone else self._one(_auto_limit(typed["concurrency"])),
+            fallback=self._shared(tuple(map(_fallback, typed["fallback"]))),
+            concurrency=self._shared(self._concurrency(tree, typed["concurrency"], place)),
+            limit=None if alone else self._shared(_auto_limit(typed["concurrency"])),
             outage="fail" if alone else typed["outage"],
             credentials=place.credentials,
             via=typed["via"],
-            answers=self._one(_answers(typed["answers"])),
+            answers=self._shared(_answers(typed["answers"])),
             unfinished=typed["streams"]["unfinished"],
-            resume=self._one(Resume(**typed["resume"]) if isinstance(typed["resume"], dict) else None),
-            more_rates=self._one(rates[1:]),
+            resume=self._shared(Resume(**typed["resume"]) if isinstance(typed["resume"], dict) else None),
+            more_rates=self._shared(rates[1:]),
             tokens=self._tokens(typed["tokens"], rates, rules, mark, path, ahead=pushback["ahead"]),
         )
         self._edited(tree, key, place, path)
@@ -209,13 +209,13 @@ class Policies:
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
         if not specs:
             counted = ahead and any(each.counts != "attempts" for dialect in rules.dialects for each in dialect.limits)
-            return self._one(TokenRules(typed["output"], typed["bytes"], float("inf"), fields)) if counted else None
+            return self._shared(TokenRules(typed["output"], typed["bytes"], float("inf"), fields)) if counted else None
         if not fields and mark not in self._reported:
             self._reported.add(mark)
             packs = ", ".join(packs_with_usage())
             message = f"counts tokens, which no dialect here knows how to read: add one of {packs} to dialects"
             self._problems.add(mark, (*path, "rate"), message)
-        return self._one(TokenRules(typed["output"], typed["bytes"], min(each.burst for each in specs), fields))
+        return self._shared(TokenRules(typed["output"], typed["bytes"], min(each.burst for each in specs), fields))
 
     def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
         """Report a field that `headers` sets or removes if it carries credentials or the app's idempotency key. A call
@@ -267,7 +267,7 @@ class Policies:
             message = f"the dialect {named[credentials.name]} knows reads by {credentials.header}: leave it to apps"
             self._problems.add(place.at, (*path, "credentials", "header"), message)
 
-    def _one(self, part: Part) -> Part:
+    def _shared(self, part: Part) -> Part:
         """Return the part of an earlier policy (such as its timeouts) that is equal to `part`, else `part` itself.
         Policies share equal parts to save memory: thousands of routes differ in little.
         """
@@ -355,7 +355,7 @@ class Policies:
         group = f"concurrency of {place.route}" if "concurrency" in place.own else "concurrency"
         return Concurrency(**typed, group=group)
 
-    def _whose_word(self, tree: Map, typed: dict[str, Any], place: PolicyPlace, path: KeyPath) -> PushbackOf:
+    def _pushback_of(self, tree: Map, typed: dict[str, Any], place: PolicyPlace, path: KeyPath) -> PushbackOf:
         """Return "endpoint" if a pushback holds only calls to the endpoint that sent it, and "upstream" if it holds
         those to the whole upstream (`pushback.of`). With `auto` it is the endpoint if there are several, unless limits
         belong to an account: the policy has credentials, or a pack of a provider that limits accounts (contract,

@@ -175,62 +175,63 @@ class Kinds:
         for name in list(strategies):
             self.strategy(name, strategies.keys_at[name], ("strategies", name))
 
-    def over(self, what: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
-        """Lay `value`, the value of the key `what` in a policy's layer, over `below`, the inherited one. Return a name,
-        or a mapping with every key of its kind; None if the value is wrong, which was reported. A bucket without `kind`
-        that inherits none is returned unchanged: it is later merged into the strategy's own bucket.
+    def over(self, setting: str, value: Any, below: Any, mark: Mark, path: Path) -> Any:
+        """Lay `value`, which a policy's layer has for `setting` ("strategy", "bucket" or "rate"), over `below`, the
+        inherited value. Return a name, or a mapping with every key of its kind; None if the value is wrong, which was
+        reported. A bucket without `kind` that inherits none is returned unchanged: it is later merged into the
+        strategy's own bucket.
         """
         if not isinstance(value, Map) or "kind" in value:
             return value
         if "kind" in value.keys_at:  # the kind was refused, so it is not known which keys are right
             return None
-        if what == "bucket" and below is None:
+        if setting == "bucket" and below is None:
             return value
-        if what == "rate" and (below is None or is_off(below) or isinstance(below, Seq)):
+        if setting == "rate" and (below is None or is_off(below) or isinstance(below, Seq)):
             whole = value.copy()
             whole.put("kind", adopt("rate"), value.mark)
             return whole
         if is_off(below):
-            self._problems.add(mark, path, f"needs a kind: the inherited {what} is off")
+            self._problems.add(mark, path, f"needs a kind: the inherited {setting} is off")
             return None
-        base = below if isinstance(below, Map) else self._definition(what, str(below))
+        base = below if isinstance(below, Map) else self._definition(setting, str(below))
         if base is None:  # reported when the name is resolved (`strategy`, `bucket`)
             return None
-        if "kind" in base and not self._knows(what, value, str(base["kind"]), path):
+        if "kind" in base and not self._knows(setting, value, str(base["kind"]), path):
             return None
         return lay(plain_backoff(value), plain_backoff(base))
 
-    def _definition(self, what: str, name: str) -> Map | None:
-        """The mapping that a name stands for, laid over its kind's defaults; None if the name is unknown. `what`:
-        "strategy", "bucket" or "rate".
+    def _definition(self, setting: str, name: str) -> Map | None:
+        """The mapping that a name of a strategy or bucket stands for, laid over its kind's defaults; None if the name
+        is unknown. `setting`: where the name is used, "strategy", "bucket" or "rate".
         """
-        known = self._whole.get(f"{what} {name}")
+        known = self._whole.get(f"{setting} {name}")
         if known is not None:
             return known
-        table = self._raw[what]
+        table = self._raw[setting]
         if name not in table:
-            if what == "strategy" and name in BUILT_IN:
+            if setting == "strategy" and name in BUILT_IN:
                 return spelled(BUILT_IN[name])
-            return Map.of({"kind": name}) if what == "strategy" and ":" in name else None
+            return Map.of({"kind": name}) if setting == "strategy" and ":" in name else None
         tree, at = table[name], table.keys_at[name]
-        section, kinds = ("strategies", STRATEGY_KEYS) if what == "strategy" else ("buckets", BUCKET_KEYS)
+        section, kinds = ("strategies", STRATEGY_KEYS) if setting == "strategy" else ("buckets", BUCKET_KEYS)
         whole = None
-        if "kind" in tree or (what == "strategy" and name in BUILT_IN):
-            whole = self._with_kind(what, tree, str(tree.get("kind", name)), (section, name))
+        if "kind" in tree or (setting == "strategy" and name in BUILT_IN):
+            whole = self._with_kind(setting, tree, str(tree.get("kind", name)), (section, name))
         elif "kind" not in tree.keys_at:  # a wrong value was reported already
             self._problems.add(at, (section, name, "kind"), f"is missing; it is one of {', '.join(kinds)}")
         if whole is None:
             table.pop(name)
         else:
-            self._whole[f"{what} {name}"] = whole
+            self._whole[f"{setting} {name}"] = whole
         return whole
 
-    def _with_kind(self, what: str, tree: Map, kind: str, path: Path) -> Map | None:
-        """Lay a mapping over the defaults of its `kind`. `what`: the key that has it, "strategy", "bucket" or "rate".
+    def _with_kind(self, setting: str, tree: Map, kind: str, path: Path) -> Map | None:
+        """Lay a mapping, the value of `setting` ("strategy", "bucket" or "rate"), over the defaults of its `kind`.
         Returns None if the kind or a key in the mapping is wrong, which is reported.
         """
-        if what != "strategy":
-            return lay(tree, _BUCKETS[kind]) if self._knows(what, tree, kind, path) else None
+        if setting != "strategy":
+            return lay(tree, _BUCKETS[kind]) if self._knows(setting, tree, kind, path) else None
         if ":" in kind:
             return tree
         if kind not in BUILT_IN:
@@ -240,15 +241,15 @@ class Kinds:
             at = tree.values_at.get("kind", tree.mark)
             self._problems.add(at, (*path, "kind"), f"{kind!r} is not a kind of strategy{hint}")
             return None
-        return lay(plain_backoff(tree), spelled(BUILT_IN[kind])) if self._knows(what, tree, kind, path) else None
+        return lay(plain_backoff(tree), spelled(BUILT_IN[kind])) if self._knows(setting, tree, kind, path) else None
 
-    def _knows(self, what: str, tree: Map, kind: str, path: Path) -> bool:
-        """Whether every key of a mapping is one of its kind's (`what` is the key: "strategy", "bucket" or "rate");
-        other keys are reported.
+    def _knows(self, setting: str, tree: Map, kind: str, path: Path) -> bool:
+        """Whether every key of a mapping, the value of `setting` ("strategy", "bucket" or "rate"), is one of its
+        kind's; other keys are reported.
         """
-        if what == "strategy" and (":" in kind or kind not in STRATEGY_KEYS):
+        if setting == "strategy" and (":" in kind or kind not in STRATEGY_KEYS):
             return True
-        table = STRATEGY_KEYS if what == "strategy" else BUCKET_KEYS
+        table = STRATEGY_KEYS if setting == "strategy" else BUCKET_KEYS
         allowed = table[kind]
         wrong = [key for key in tree if key != "kind" and key not in allowed]
         meant_kind = [key for key in wrong if "kind" not in tree and nearest(key, ("kind", *allowed)) == "kind"]
@@ -257,7 +258,7 @@ class Kinds:
         for key in wrong if not meant_kind else ():
             if others := [other for other, keys in table.items() if key in keys]:
                 hint = f"; it belongs to {', '.join(others)}"
-            elif what == "strategy" and key in IN_STRATEGY:
+            elif setting == "strategy" and key in IN_STRATEGY:
                 hint = f" (did you mean {IN_STRATEGY[key]}?)"
             else:
                 hint = did_you_mean(key, allowed)
@@ -323,19 +324,19 @@ class Kinds:
         return Strategy("custom", name, attempts, waits, custom=made, remake=again)
 
     def bucket(
-        self, what: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
+        self, setting: str, value: Any, strategy: Strategy, mark: Mark, path: Path, group: str | None
     ) -> FoundBucket:
-        """Compile the resolved value of the key `bucket` or `rate` (`what` says which). If the file sets no bucket, the
-        strategy's own is used. Uses of one definition with the same `group` share their buckets (`BucketRef.group`);
-        None: each strategy has its own.
+        """Compile the resolved value of `setting`, "bucket" or "rate". If the file sets no bucket, the strategy's own
+        is used. Uses of one definition with the same `group` share their buckets (`BucketRef.group`); None: each
+        strategy has its own.
         """
-        own = strategy.own_bucket if what == "bucket" else None
+        own = strategy.own_bucket if setting == "bucket" else None
         if value is None:
             return (None, None) if own is None else (BucketRef(self._parted(own)), spelled_bucket(own))
         if is_off(value):
             return None, None
         if not isinstance(value, Map):
-            return self._named_bucket(what, str(value), mark, path)
+            return self._named_bucket(setting, str(value), mark, path)
         whole = "kind" in value
         if not whole:
             if own is None:
@@ -348,13 +349,13 @@ class Kinds:
                 return None, None
             value = lay(value, base)
         tree = self._with_kind("bucket", value, str(value["kind"]), path)
-        if tree is not None and what == "bucket" and tree["kind"] == "rate":
+        if tree is not None and setting == "bucket" and tree["kind"] == "rate":
             self._problems.add(mark, path, "a retry bucket is a quota, a throttle or a budget (did you mean rate: …?)")
             return None, None
         spec = None if tree is None else bucket_spec(tree, mark, path, self._problems)
         if spec is None:
             return None, None
-        if what == "rate" and not isinstance(spec, RateSpec):
+        if setting == "rate" and not isinstance(spec, RateSpec):
             self._problems.add(mark, path, f"takes a bucket of kind rate, not {spec.kind}")
             return None, None
         # A bucket that was laid over the strategy's own belongs to that strategy; one that was written whole is shared
@@ -393,20 +394,20 @@ class Kinds:
                 found.append(ref)
         return tuple(found), None
 
-    def _named_bucket(self, what: str, name: str, mark: Mark, path: Path) -> FoundBucket:
+    def _named_bucket(self, setting: str, name: str, mark: Mark, path: Path) -> FoundBucket:
         ref = self.buckets.get(name)
         if ref is None:
             if name not in self._raw["bucket"].keys_at and "buckets" not in self._refused:
                 hint = did_you_mean(name, self._raw["bucket"].keys_at)
                 if not hint:
                     inline = [f"kind: {name}"] if name in BUCKET_KEYS else []
-                    if what == "rate":
+                    if setting == "rate":
                         inline += [f"rate: {each}" for each in (name, f"{name}/s") if _is_rate(each)]
                     hint = f" (did you mean {{{inline[0]}}}?)" if inline else "; define it under buckets"
                 self._problems.add(mark, path, f"there is no bucket called {name!r}{hint}")
             return None, None
-        if isinstance(ref.spec, RateSpec) is not (what == "rate"):
-            wanted = "takes a bucket of kind rate" if what == "rate" else "takes a quota, a throttle or a budget"
+        if isinstance(ref.spec, RateSpec) is not (setting == "rate"):
+            wanted = "takes a bucket of kind rate" if setting == "rate" else "takes a quota, a throttle or a budget"
             self._problems.add(mark, path, f"{wanted}, but {name} is of kind {ref.spec.kind}")
             return None, None
         return ref, self._whole[f"bucket {name}"]

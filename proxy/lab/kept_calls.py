@@ -119,9 +119,9 @@ def result_of(attempt: Kept) -> Fate | None:
         number = attempt["grpc_status"]
         if number >= len(GRPC_STATUS_NAMES):
             return None
-        fate = fate_of_status(GRPC_STATUS_NAMES[number], tuple(_said(attempt)))
+        fate = fate_of_status(GRPC_STATUS_NAMES[number], tuple(_pushback_fields(attempt)))
     elif 200 <= attempt.get("status", 0) <= 999:
-        fate = fate_of_status(str(attempt["status"]), tuple(_said(attempt)))
+        fate = fate_of_status(str(attempt["status"]), tuple(_pushback_fields(attempt)))
     else:
         return None
     return fate._replace(step=replace(fate.step, after=took))
@@ -132,7 +132,7 @@ def gave_up(attempt: Kept) -> bool:
     return attempt.get("fault") == FaultKind.ATTEMPT_TIMEOUT or attempt.get("decision") == "cancelled"
 
 
-def _said(attempt: Kept) -> Iterator[tuple[str, str]]:
+def _pushback_fields(attempt: Kept) -> Iterator[tuple[str, str]]:
     """The header fields by which the upstream may have asked a recorded attempt to wait or to stop: the record has only
     the field's name and the delay, so these are made from both.
     """

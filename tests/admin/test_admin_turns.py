@@ -126,7 +126,7 @@ async def test_a_page(admin: Any, counting: Counting, page: str, where: Any, nam
 
 
 async def test_the_board_and_who_reads_it_from_the_beginning(admin: Any, counting: Counting) -> None:
-    names = ("_live", "_bring", "_shown")
+    names = ("_live", "_update_row", "_shown")
     for where, name in zip((upstream_view, live_board, ring), names, strict=True):
         counting.each(where, name)
     async with asyncio.timeout(20), admin.get(f"/events?board&most={MANY}", headers={"Last-Event-ID": "0"}) as stream:

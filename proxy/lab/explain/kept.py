@@ -47,7 +47,7 @@ def _label(attempt: Kept) -> str | None:
     return None if fate is None else fate.label
 
 
-def _here(call: KeptCall, attempt: Kept) -> bool:
+def _went_to_first(call: KeptCall, attempt: Kept) -> bool:
     """Whether a recorded attempt went to the upstream that took the call first, and not to one that the call fell back
     to.
     """
@@ -61,7 +61,7 @@ def _fates(call: KeptCall) -> dict[str, Fate]:
     found: dict[str, Fate] = {}
     for attempt in call.sent:
         fate = result_of(attempt)
-        if fate is not None and _here(call, attempt) and not _had_begun(attempt):
+        if fate is not None and _went_to_first(call, attempt) and not _had_begun(attempt):
             after = fate.step.after if gave_up(attempt) else None  # as `redrive explain` has it: at once
             found[fate.label] = fate._replace(step=replace(fate.step, after=after))
     return dict(list(found.items())[:_ENDS])
@@ -95,7 +95,7 @@ def _notes(call: KeptCall) -> list[str]:
             )
         elif attempt.get("decision") == "cancelled":
             notes.append(f"attempt {number} was cancelled before its answer was known: another one ended the call")
-    for upstream in dict.fromkeys(attempt["upstream"] for attempt in call.sent if not _here(call, attempt)):
+    for upstream in dict.fromkeys(attempt["upstream"] for attempt in call.sent if not _went_to_first(call, attempt)):
         numbers = ", ".join(str(each["attempt"]) for each in call.sent if each.get("upstream") == upstream)
         notes.append(f"{upstream} took the call over under its own policy: attempt {numbers}")
     if kept["outcome"] == Outcome.BUCKET_EMPTY.value:

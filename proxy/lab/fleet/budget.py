@@ -86,60 +86,60 @@ class BudgetKey:
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
         """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
-        said = BudgetReport(words)
-        record = self.records.get(said.holder)
-        if record is not None and said.sequence <= record[0]:
+        report = BudgetReport(words)
+        record = self.records.get(report.holder)
+        if record is not None and report.sequence <= record[0]:
             return LATE
         if not self.made:
-            self._make(said, now)
+            self._make(report, now)
         else:
             for each in (self.calls, self.retries, self.second):
                 each.expire(now)
-        before = said.before
+        before = report.before
         if record is not None:
             before = record[1]
-        elif said.known_made not in (self.made, ""):
-            before = said.sums
-            if said.known is not None and now - self.born < YOUNG:
-                self._believe(said.known, said, now)
-        self._count(said, before, now)
-        if now - self.scanned >= said.dead or now < self.scanned:
-            self._scan(said, now)
-        self.records[said.holder] = said.sequence, said.sums, now
+        elif report.known_made not in (self.made, ""):
+            before = report.sums
+            if report.known is not None and now - self.born < YOUNG:
+                self._believe(report.known, report, now)
+        self._count(report, before, now)
+        if now - self.scanned >= report.dead or now < self.scanned:
+            self._scan(report, now)
+        self.records[report.holder] = report.sequence, report.sums, now
         return [self.made.encode(), self.calls.total, self.retries.total, self.second.total]
 
-    def _make(self, said: BudgetReport, now: float) -> None:
-        self.made, self.born, self.scanned = said.making, now, now
-        width = said.window / SLICES
-        self.calls = Sliced(width, said.window, keeps_part=False)
-        self.retries = Sliced(width, said.window, keeps_part=True)
+    def _make(self, report: BudgetReport, now: float) -> None:
+        self.made, self.born, self.scanned = report.making, now, now
+        width = report.window / SLICES
+        self.calls = Sliced(width, report.window, keeps_part=False)
+        self.retries = Sliced(width, report.window, keeps_part=True)
         self.second = Sliced(1 / OF_A_SECOND, 1.0, keeps_part=True)
-        if said.known is not None:
-            calls, retries, second = said.known
+        if report.known is not None:
+            calls, retries, second = report.known
             if calls > 0:
-                self.calls.add(self.calls.slice_of(now - said.window / 2), calls)
+                self.calls.add(self.calls.slice_of(now - report.window / 2), calls)
             if retries > 0:
                 self.retries.add(self.retries.slice_of(now), retries)
             if second > 0:
                 self.second.add(self.second.slice_of(now), second)
 
-    def _believe(self, known: tuple[float, float, float], said: BudgetReport, now: float) -> None:
+    def _believe(self, known: tuple[float, float, float], report: BudgetReport, now: float) -> None:
         """Add retries to the counts until this key allows no more retries than `known` would: the calls, the retries,
         and the retries of the last second that the reporting process knows from an earlier making of this key, which
         ended when Redis lost it.
         """
         calls, retries, second = known
-        level = max(0.0, said.percent * calls / 100 - retries, said.minimum - second)
-        share = math.ceil(said.percent * self.calls.total / 100 - self.retries.total - level)
+        level = max(0.0, report.percent * calls / 100 - retries, report.minimum - second)
+        share = math.ceil(report.percent * self.calls.total / 100 - self.retries.total - level)
         if share > 0:
             self.retries.add(self.retries.slice_of(now), share)
-        if said.minimum - self.second.total > level:
-            self.second.add(self.second.slice_of(now), math.ceil(said.minimum - self.second.total - level))
+        if report.minimum - self.second.total > level:
+            self.second.add(self.second.slice_of(now), math.ceil(report.minimum - self.second.total - level))
 
-    def _count(self, said: BudgetReport, before: tuple[float, float], now: float) -> None:
-        calls, more = said.sums[0] - before[0], said.sums[1] - before[1]
+    def _count(self, report: BudgetReport, before: tuple[float, float], now: float) -> None:
+        calls, more = report.sums[0] - before[0], report.sums[1] - before[1]
         if calls > 0:
-            began = self.calls.slice_of(now - max(0.0, said.age))
+            began = self.calls.slice_of(now - max(0.0, report.age))
             self.calls.add(max(self.calls.first(now), began), calls)
         for each in (self.retries, self.second):
             if more > 0:
@@ -147,11 +147,11 @@ class BudgetKey:
             else:
                 each.take_back(-more, now)
 
-    def _scan(self, said: BudgetReport, now: float) -> None:
-        """Forget the holders (processes) that have not reported for `said.dead` seconds, other than the one whose
-        report is `said`.
+    def _scan(self, report: BudgetReport, now: float) -> None:
+        """Forget the holders (processes) that have not reported for `report.dead` seconds, other than the one that
+        reports now.
         """
         for name, (_, _, seen) in list(self.records.items()):
-            if name != said.holder and (now - seen >= said.dead or seen > now + said.dead):
+            if name != report.holder and (now - seen >= report.dead or seen > now + report.dead):
                 del self.records[name]
         self.scanned = now

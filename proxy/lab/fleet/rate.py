@@ -64,104 +64,108 @@ class RateKey:
         """Take a report (`words`: the arguments of the script), and return the reply. `call` is given the names of the
         holders that are to report.
         """
-        said = RateReport(words)
-        its = self.records.get(said.holder)
-        if its is not None and said.sequence <= its.last:
+        report = RateReport(words)
+        record = self.records.get(report.holder)
+        if record is not None and report.sequence <= record.last:
             return LATE
         if not self.made:
-            self._make(said, now)
-        free = max(0.0, said.rate - self.parts)
+            self._make(report, now)
+        free = max(0.0, report.rate - self.parts)
         if now > self.at:
-            self.net = min(said.capacity - self.leased - self.rooms, self.net + (now - self.at) * free)
-        own = self._own(said, its, now)
-        its = PartRecord(now) if its is None else its
-        shared = said.rate * (1 - (UNPARTED_IN_DEBT if self.net < 0 else UNPARTED if self.holders > 1 else 0))
-        pause = min(max(SCAN_EVERY, self.holders / SCANNED_A_SECOND), said.dead / 2)
-        if said.demand > 1.1 * max(its.part, its.demand):
+            self.net = min(report.capacity - self.leased - self.rooms, self.net + (now - self.at) * free)
+        own = self._own(report, record, now)
+        record = PartRecord(now) if record is None else record
+        shared = report.rate * (1 - (UNPARTED_IN_DEBT if self.net < 0 else UNPARTED if self.holders > 1 else 0))
+        pause = min(max(SCAN_EVERY, self.holders / SCANNED_A_SECOND), report.dead / 2)
+        if report.demand > 1.1 * max(record.part, record.demand):
             pause = min(pause, max(0.1, self.holders / 2500))
         if now - self.scanned >= pause or now < self.scanned:
-            self._scan(said, shared, now, call)
-        self.net = min(self.net, said.capacity - self.leased - self.rooms)
-        lease = self._settle(said, own)
+            self._scan(report, shared, now, call)
+        self.net = min(self.net, report.capacity - self.leased - self.rooms)
+        lease = self._settle(report, own)
         self.holders = max(1, self.holders)
-        room_each = said.capacity / (2 * max(self.holders, said.crowd))
-        if said.waiting > 0 and said.next_needs > said.capacity / 2:
-            self.large = now + said.dead
-        parted = room_each >= 1 and now - self.mixed >= said.dead and now >= self.large and said.next_needs <= room_each
-        part, target = self._part(said, its, shared, now) if parted and said.demand > 0 else (0.0, self._target(said))
-        free = max(0.0, said.rate - self.parts - part)
-        lease, reserved, first = self._grant(said, lease, part, free, now)
+        room_each = report.capacity / (2 * max(self.holders, report.crowd))
+        if report.waiting > 0 and report.next_needs > report.capacity / 2:
+            self.large = now + report.dead
+        parted = (
+            room_each >= 1 and now - self.mixed >= report.dead and now >= self.large and report.next_needs <= room_each
+        )
+        part, target = (
+            self._part(report, record, shared, now) if parted and report.demand > 0 else (0.0, self._target(report))
+        )
+        free = max(0.0, report.rate - self.parts - part)
+        lease, reserved, first = self._grant(report, lease, part, free, now)
         most = lease
         if part > 0:
-            room = said.capacity - max(0.0, self.net) - self.leased - self.rooms - lease
+            room = report.capacity - max(0.0, self.net) - self.leased - self.rooms - lease
             most = lease + max(0.0, min(room_each - lease, room))
             if most < 1:
                 part, most = 0.0, lease
         self.leased, self.rooms, self.parts = self.leased + lease, self.rooms + most - lease, self.parts + part
-        its.lease, its.part, its.demand, its.most = lease, part, said.demand, most
-        its.last, its.spent, its.changed, its.seen = said.sequence, said.spent, said.changed, now
-        self.records[said.holder] = its
+        record.lease, record.part, record.demand, record.most = lease, part, report.demand, most
+        record.last, record.spent, record.changed, record.seen = report.sequence, report.spent, report.changed, now
+        self.records[report.holder] = record
         self.at = now
-        short = 2 if parted and target > 1.05 * part else 1 if said.demand > 1.05 * target else 0
+        short = 2 if parted and target > 1.05 * part else 1 if report.demand > 1.05 * target else 0
         pool = (lease, self.net, self.leased, self.holders, reserved, first, free, part, most, short)
         return [self.made.encode(), *pool]
 
-    def _make(self, said: RateReport, now: float) -> None:
-        self.made, self.born, self.at, self.scanned = said.making, now, now, now
-        self.net = min(said.capacity, said.start if said.known_level is None else said.known_level)
-        if said.known_made:
-            self.lost = now + said.dead / 2
+    def _make(self, report: RateReport, now: float) -> None:
+        self.made, self.born, self.at, self.scanned = report.making, now, now, now
+        self.net = min(report.capacity, report.start if report.known_level is None else report.known_level)
+        if report.known_made:
+            self.lost = now + report.dead / 2
 
-    def _target(self, said: RateReport) -> float:
-        return min(said.demand, self.fair)
+    def _target(self, report: RateReport) -> float:
+        return min(report.demand, self.fair)
 
-    def _own(self, said: RateReport, its: PartRecord | None, now: float) -> float:
-        """Take the reporting holder's record (`its`, None for a new holder) out of the sums over all holders. Return
-        the tokens that the holder has now: its lease and what its part has brought since its last report, less what it
-        has spent (`said`: the report).
+    def _own(self, report: RateReport, record: PartRecord | None, now: float) -> float:
+        """Take the reporting holder's `record` (None for a new holder) out of the sums over all holders. Return the
+        tokens that the holder has now: its lease and what its part has brought since its last report, less what it has
+        spent by this `report`.
         """
-        if its is not None:
-            said.spent_before, said.changed_before = its.spent, its.changed
-            self.leased, self.rooms = self.leased - its.lease, self.rooms - (its.most - its.lease)
-            self.parts -= its.part
-            own = its.lease + its.part * max(0.0, now - its.seen) - (said.spent - said.spent_before)
+        if record is not None:
+            report.spent_before, report.changed_before = record.spent, record.changed
+            self.leased, self.rooms = self.leased - record.lease, self.rooms - (record.most - record.lease)
+            self.parts -= record.part
+            own = record.lease + record.part * max(0.0, now - record.seen) - (report.spent - report.spent_before)
         else:
             self.holders += 1
-            if said.known_made != self.made and said.known_level is not None:
-                self._meet(said, said.known_level, now)
-            own = 0.0 - (said.spent - said.spent_before)
+            if report.known_made != self.made and report.known_level is not None:
+                self._meet(report, report.known_level, now)
+            own = 0.0 - (report.spent - report.spent_before)
         if own < 0:
             self.net, own = self.net + own, 0.0
         return own
 
-    def _meet(self, said: RateReport, known_level: float, now: float) -> None:
+    def _meet(self, report: RateReport, known_level: float, now: float) -> None:
         """Adapt this key to a new holder that reported to an earlier making of the key (which ended when Redis lost
         it): while the present making is young, its level is lowered to `known_level`, the one that the holder knows, if
         that is lower.
         """
         if now - self.born < YOUNG:
             self._subtract(max(0.0, self.net + self.leased - known_level))
-            self.net -= max(0.0, min(said.spent - said.spent_before, said.has * (now - self.born)))
-            if said.known_made:
-                self.lost = max(self.lost, self.born + said.dead / 2)
-        said.spent_before, said.changed_before = said.spent, said.changed
+            self.net -= max(0.0, min(report.spent - report.spent_before, report.has * (now - self.born)))
+            if report.known_made:
+                self.lost = max(self.lost, self.born + report.dead / 2)
+        report.spent_before, report.changed_before = report.spent, report.changed
 
     def _subtract(self, tokens: float) -> None:
         if self.net > 0:
             self.net = max(0.0, self.net - tokens)
 
-    def _scan(self, said: RateReport, shared: float, now: float, call: Callable[[str], None]) -> None:
+    def _scan(self, report: RateReport, shared: float, now: float, call: Callable[[str], None]) -> None:
         """Read the records of all holders: forget the silent ones, add the sums up again, and compute `fair`, the
         greatest part that a holder can get if the rate is divided fairly. If the holder that reports now needs some of
         the others' parts, have those holders report (`call`). `shared`: the tokens a second to divide into parts.
         """
         others: list[tuple[str, PartRecord]] = []
-        total = said.demand
+        total = report.demand
         self.leased = self.rooms = self.parts = 0.0
         for name, each in list(self.records.items()):
-            if name == said.holder:
+            if name == report.holder:
                 continue
-            if now - each.seen >= said.dead or each.seen > now + said.dead:
+            if now - each.seen >= report.dead or each.seen > now + report.dead:
                 del self.records[name]
             else:
                 others.append((name, each))
@@ -170,8 +174,8 @@ class RateKey:
                 total += each.demand
         self.holders, self.scanned, self.fair = len(others) + 1, now, ALL_OF_IT
         if total > shared:
-            self.fair = _fair(said.demand, [each.demand for _, each in others], shared)
-            if min(said.demand, self.fair) > 1.05 * (shared - self.parts):
+            self.fair = _fair(report.demand, [each.demand for _, each in others], shared)
+            if min(report.demand, self.fair) > 1.05 * (shared - self.parts):
                 self._call(others, now, call)
 
     def _call(self, others: Sequence[tuple[str, PartRecord]], now: float, call: Callable[[str], None]) -> None:
@@ -186,34 +190,34 @@ class RateKey:
                 called += 1
                 call(name)
 
-    def _settle(self, said: RateReport, own: float) -> float:
-        """Apply a holder's report (`said`): put back what the holder does not keep of the tokens that it has (`own`),
+    def _settle(self, report: RateReport, own: float) -> float:
+        """Apply a holder's `report`: put back what the holder does not keep of the tokens that it has (`own`),
         and add those that its calls have earned. Returns the tokens that it keeps, its lease.
         """
-        others = said.capacity - self.leased - self.rooms
-        lease = min(said.keep, own)
+        others = report.capacity - self.leased - self.rooms
+        lease = min(report.keep, own)
         self.net = min(others - lease, self.net + own - lease)
-        change = said.changed - said.changed_before
+        change = report.changed - report.changed_before
         if change > 0:
-            self.net += min(change, max(0.0, said.capacity - self.net - self.leased - self.rooms - lease))
+            self.net += min(change, max(0.0, report.capacity - self.net - self.leased - self.rooms - lease))
         else:
             self._subtract(-change)
         return lease
 
-    def _part(self, said: RateReport, its: PartRecord, shared: float, now: float) -> tuple[float, float]:
+    def _part(self, report: RateReport, record: PartRecord, shared: float, now: float) -> tuple[float, float]:
         """The part of the rate (tokens a second) that the holder gets now, and the part that it is due: what it asks
         for, but no more than the fair level. `shared`: the tokens a second to divide into parts.
         """
-        target = self._target(said)
+        target = self._target(report)
         part = min(target, shared - self.parts)
         if self.net < 0:
-            part = min(part, max(its.part, said.rate - self.promised - self.parts))
+            part = min(part, max(record.part, report.rate - self.promised - self.parts))
         if now < self.lost:
-            part = min(part, max(its.part, said.has))
+            part = min(part, max(record.part, report.has))
         return 0.0 if part < LEAST else part, 0.0 if target < LEAST else target
 
     def _grant(
-        self, said: RateReport, lease: float, part: float, free: float, now: float
+        self, report: RateReport, lease: float, part: float, free: float, now: float
     ) -> tuple[float, float, float]:
         """Grant the holder tokens that its calls wait for: tokens that are there and, if it has no part (`part` 0),
         some of those that the refill (`free`, tokens a second) brings next, which are reserved for it. Grant also a
@@ -222,19 +226,19 @@ class RateKey:
         """
         reserved = first = 0.0
         kept = lease
-        if said.waiting > 0:
-            grant = min(said.waiting, math.floor(max(0.0, self.net) + 1e-9))
+        if report.waiting > 0:
+            grant = min(report.waiting, math.floor(max(0.0, self.net) + 1e-9))
             self.net, lease = self.net - grant, lease + grant
-            if part <= 0 and free > 0 and said.capacity >= 1 and now - self.mixed >= said.dead:
-                at_least = max(said.next_needs - grant, math.floor(AHEAD * free / self.holders) - kept)
-                reserved = math.ceil(min(said.waiting - grant, at_least))
+            if part <= 0 and free > 0 and report.capacity >= 1 and now - self.mixed >= report.dead:
+                at_least = max(report.next_needs - grant, math.floor(AHEAD * free / self.holders) - kept)
+                reserved = math.ceil(min(report.waiting - grant, at_least))
                 if reserved < 1:
                     reserved = 0.0
                 else:
                     first = (1 - self.net) / free
                     self.promised = free
                 self.net, lease = self.net - reserved, lease + reserved
-        spare = math.floor(min(said.more, max(0.0, self.net) / (2 * self.holders)) + 1e-9)
+        spare = math.floor(min(report.more, max(0.0, self.net) / (2 * self.holders)) + 1e-9)
         if spare > 0:
             self.net, lease = self.net - spare, lease + spare
         return lease, reserved, first

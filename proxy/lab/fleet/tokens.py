@@ -58,86 +58,86 @@ class TokensKey:
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
         """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
-        said = TokensReport(words)
-        record = self.records.get(said.holder)
-        if record is not None and said.sequence <= record.last:
+        report = TokensReport(words)
+        record = self.records.get(report.holder)
+        if record is not None and report.sequence <= record.last:
             return LATE
         if not self.made:
-            self.made, self.born, self.at, self.scanned = said.making, now, now, now
-            self.pool = min(said.capacity, said.start if said.known_level is None else said.known_level)
+            self.made, self.born, self.at, self.scanned = report.making, now, now, now
+            self.pool = min(report.capacity, report.start if report.known_level is None else report.known_level)
         if now > self.at:
-            self.pool = min(said.capacity - self.leased, self.pool + (now - self.at) * said.rate)
-        pause = min(max(SCAN_EVERY, self.holders / SCANNED_A_SECOND), said.dead / 2)
+            self.pool = min(report.capacity - self.leased, self.pool + (now - self.at) * report.rate)
+        pause = min(max(SCAN_EVERY, self.holders / SCANNED_A_SECOND), report.dead / 2)
         if now - self.scanned >= pause or now < self.scanned:
-            self._scan(said, now)
+            self._scan(report, now)
         if record is None:
-            record = self.records[said.holder] = LeaseRecord()
-            self._meet(said, now)
+            record = self.records[report.holder] = LeaseRecord()
+            self._meet(report, now)
         else:
-            said.spent_before, said.changed_before = record.spent, record.changed
-        self._settle(said, record)
-        self._grant(said, record)
-        record.last, record.spent, record.changed, record.seen = said.sequence, said.spent, said.changed, now
+            report.spent_before, report.changed_before = record.spent, record.changed
+        self._settle(report, record)
+        self._grant(report, record)
+        record.last, record.spent, record.changed, record.seen = report.sequence, report.spent, report.changed, now
         self.at = now
         return [self.made.encode(), record.lease, self.pool, self.leased, max(1, self.holders)]
 
     def _subtract(self, tokens: float) -> None:
         self.pool = max(0.0, self.pool - tokens)
 
-    def _scan(self, said: TokensReport, now: float) -> None:
-        """Forget the holders (processes with a lease) that have not reported for `said.dead` seconds, and take their
+    def _scan(self, report: TokensReport, now: float) -> None:
+        """Forget the holders (processes with a lease) that have not reported for `report.dead` seconds, and take their
         leases back.
         """
         alive = 0.0
         for name, each in list(self.records.items()):
-            if name != said.holder and each.is_silent(now, said.dead):
+            if name != report.holder and each.is_silent(now, report.dead):
                 del self.records[name]
-                self.pool = min(said.capacity, self.pool + each.lease)
+                self.pool = min(report.capacity, self.pool + each.lease)
             else:
                 alive += each.lease
         self.holders, self.leased, self.scanned = len(self.records), alive, now
-        self.pool = min(self.pool, said.capacity - alive)
+        self.pool = min(self.pool, report.capacity - alive)
 
-    def _meet(self, said: TokensReport, now: float) -> None:
+    def _meet(self, report: TokensReport, now: float) -> None:
         """Count a new holder. If the holder reported to an earlier making of this key (which ended when Redis lost it),
         the sums in its report were counted there, and are not counted again; while the present making is young, its
         level is lowered to the one that the holder knows, if that is lower.
         """
         self.holders += 1
-        if said.known_made != self.made and said.known_level is not None:
-            said.spent_before, said.changed_before = said.spent, said.changed
+        if report.known_made != self.made and report.known_level is not None:
+            report.spent_before, report.changed_before = report.spent, report.changed
             if now - self.born < YOUNG:
-                self._subtract(max(0.0, self.pool + self.leased - said.known_level))
+                self._subtract(max(0.0, self.pool + self.leased - report.known_level))
 
-    def _settle(self, said: TokensReport, record: LeaseRecord) -> None:
+    def _settle(self, report: TokensReport, record: LeaseRecord) -> None:
         """Apply a holder's report: what it has spent and earned since the report before, and what it keeps of its
         lease; the rest of the lease goes back to the bucket.
         """
-        paid = said.spent - said.spent_before
+        paid = report.spent - report.spent_before
         from_lease = min(paid, record.lease)
         lease, self.leased = record.lease - from_lease, self.leased - from_lease
         self._subtract(paid - from_lease)
-        change = said.changed - said.changed_before
+        change = report.changed - report.changed_before
         if change > 0:
-            self.pool += min(change, max(0.0, said.capacity - self.pool - self.leased))
+            self.pool += min(change, max(0.0, report.capacity - self.pool - self.leased))
         else:
             self._subtract(-change)
-        kept = min(said.keep, lease)
+        kept = min(report.keep, lease)
         self.pool, self.leased, record.lease = self.pool + lease - kept, self.leased - lease + kept, kept
 
-    def _grant(self, said: TokensReport, record: LeaseRecord) -> None:
-        """Grant the holder the prices that its calls wait for, as its report `said` has them, each whole or not at all.
+    def _grant(self, report: TokensReport, record: LeaseRecord) -> None:
+        """Grant the holder the prices that its calls wait for, as its `report` has them, each whole or not at all.
         Grant also a fair share of the rest, in whole units, to keep ready. `record`: the holder's.
         """
         can_pay, needed = record.lease + max(0.0, self.pool) + 1e-9, 0.0
-        for price in said.prices:
+        for price in report.prices:
             if price <= can_pay:
                 can_pay, needed = can_pay - price, needed + price
         self._give(min(max(0.0, needed - record.lease), max(0.0, self.pool)), record)
         self.holders = max(1, self.holders)
-        spare = min(said.more, max(0.0, self.pool - needed) / (2 * self.holders))
-        if said.unit > 0:
-            self._give(max(0.0, math.floor(spare / said.unit + 1e-9) * said.unit), record)
+        spare = min(report.more, max(0.0, self.pool - needed) / (2 * self.holders))
+        if report.unit > 0:
+            self._give(max(0.0, math.floor(spare / report.unit + 1e-9) * report.unit), record)
 
     def _give(self, tokens: float, record: LeaseRecord) -> None:
         self.pool, self.leased, record.lease = self.pool - tokens, self.leased + tokens, record.lease + tokens

@@ -115,17 +115,24 @@ def _expected_attempts(expect: dict[str, Any]) -> int:
 
 def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: PlayedCall) -> None:
     label = f"attempt {index + 1}"
-    if index and (_said(expect, "delays", index - 1) is not _UNSAID or index <= len(played.delays)):
-        _add(table, label, "backoff", _said(expect, "delays", index - 1), _got(played.delays, index - 1), "elapsed")
+    if index and (_expected_at(expect, "delays", index - 1) is not _UNSAID or index <= len(played.delays)):
+        _add(
+            table,
+            label,
+            "backoff",
+            _expected_at(expect, "delays", index - 1),
+            _got(played.delays, index - 1),
+            "elapsed",
+        )
         label = ""
-    _add(table, label, "start", _said(expect, "starts", index), _got(played.starts, index), "elapsed")
+    _add(table, label, "start", _expected_at(expect, "starts", index), _got(played.starts, index), "elapsed")
     for record in played.history:
         if record.attempt == index + 1:
             table.add_row("", "came back", "", _came_back(record), "")
-    tokens = _said(expect, "tokens_after_each", index)
+    tokens = _expected_at(expect, "tokens_after_each", index)
     if not played.hedged and (tokens is not _UNSAID or _got(played.tokens_after_each, index) is not None):
         _add(table, "", "tokens after", tokens, _got(played.tokens_after_each, index), "tokens")
-    wanted = _said(expect, "sent", index)
+    wanted = _expected_at(expect, "sent", index)
     fields = _got(played.sent, index) or {}
     if "key" in fields and not (isinstance(wanted, dict) and "key" in wanted):
         table.add_row("", "key", "", str(fields["key"]), "")
@@ -140,7 +147,7 @@ def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Play
 _UNSAID = object()
 
 
-def _said(expect: dict[str, Any], key: str, index: int) -> Any:
+def _expected_at(expect: dict[str, Any], key: str, index: int) -> Any:
     """The item at this index of the list that `expect` has under `key`: None (nothing is expected) if the list is
     shorter, _UNSAID if there is no list.
     """
