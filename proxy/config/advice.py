@@ -7,12 +7,13 @@ there are errors, advice is given only for upstreams that contain none and inher
 from __future__ import annotations
 
 from proxy.config.policy_advice import PolicyAdvice, tree_of
-from proxy.config.problems import Mark, Problems
+from proxy.config.problems import Mark, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import FILE
 from proxy.config.settings import Address, Settings
 from proxy.config.upstream_advice import UpstreamAdvice
 from proxy.config.yaml_tree import Map, Seq, place
+from proxy.retry.apps import OTHERS, Apps
 from proxy.retry.policy import Policy
 
 #: Keys of a file that do not affect its policies, even if they contain an error.
@@ -41,7 +42,9 @@ def advise(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree:
 
 
 def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None:
-    """Report listeners on [::], which takes IPv6 alone, that have no counterpart for IPv4."""
+    """Report listeners on [::], which takes IPv6 alone, that have no counterpart for IPv4, and names of apps that have
+    no effect.
+    """
     places: list[tuple[KeyPath, Address]] = [
         (("listen", number) if isinstance(tree.get("listen"), Seq) else ("listen",), address)
         for number, address in enumerate(settings.listen)
@@ -57,6 +60,19 @@ def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None
         if address.host == "::" and (path[0] != "listen" or counterpart not in settings.listen):
             further = f"add {counterpart} for IPv4" if path[0] == "listen" else f"{counterpart} takes IPv4 alone"
             problems.warn(place(tree, path), path, f"takes IPv6 alone; {further}")
+        if address.app and (message := _unused_app(address.app, settings.apps)):
+            problems.warn(place(tree, (*path, "app")), (*path, "app"), message)
+
+
+def _unused_app(name: str, apps: Apps | None) -> str:
+    """Why the name of an app at a listener has not the effect that it seems to have; "" if it has."""
+    if apps is None:
+        return "has no effect without the section apps, whose `known` lists the apps"
+    if "listener" not in apps.by:
+        return "has no effect: apps.by does not list listener"
+    if name in apps.known or name == OTHERS:
+        return ""
+    return f"{name} is not in apps.known: its calls count as those of others{did_you_mean(name, apps.known)}"
 
 
 def _advise_policies(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], problems: Problems) -> None:

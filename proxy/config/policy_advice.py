@@ -163,7 +163,7 @@ class PolicyAdvice:
             if ref is None or ref.spec.store != "redis" or (key, ref) in self._noted:
                 continue
             if isinstance(ref.spec, QuotaSpec):
-                price = max(ref.spec.retry_cost, ref.spec.timeout_cost, ref.spec.throttling_cost)
+                price = ref.spec.dearest
                 size, what, word = ref.spec.capacity, f"a retry ({price:g} tokens)", "capacity"
             elif isinstance(ref.spec, RateSpec):
                 price, size, what, word = 1.0, ref.spec.burst, "a token", "burst"

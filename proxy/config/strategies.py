@@ -332,7 +332,8 @@ class Kinds:
         """
         own = strategy.own_bucket if setting == "bucket" else None
         if value is None:
-            return (None, None) if own is None else (BucketRef(self._parted(own)), spelled_bucket(own))
+            default = strategy.default_bucket if own is not None else None
+            return (None, None) if default is None else (BucketRef(self._parted(default)), spelled_bucket(default))
         if is_off(value):
             return None, None
         if not isinstance(value, Map):

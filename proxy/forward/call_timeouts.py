@@ -9,7 +9,8 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import resumer_of
 from proxy.forward.upload import Upload
-from proxy.retry.facts import Fault
+from proxy.retry.event_stream import is_event_stream
+from proxy.retry.facts import Fault, Reply
 from proxy.retry.machine import Call
 from proxy.transport import faults
 
@@ -51,7 +52,9 @@ class CallTimeouts:
         if now >= self._attempt_due(attempt):
             return faults.attempt_timeout(self._timeouts.attempt)
         if now >= self._first_byte_due(attempt):
-            return faults.first_byte_timeout(self._timeouts.first_byte, answered=attempt.waits)
+            answered = attempt.waits
+            events = answered and is_event_stream(Reply(attempt.head.status, attempt.head))
+            return faults.first_byte_timeout(self._timeouts.first_byte, answered=answered, events=events)
         return None
 
     @property

@@ -40,7 +40,7 @@ def has_parts(spec: QuotaSpec) -> bool:
 
 def parts_of(spec: QuotaSpec, level: float) -> AppParts:
     """Make the parts of the apps that a quota's definition names, for a quota that has `level` tokens."""
-    return AppParts(spec.apps, spec.capacity, max(spec.retry_cost, spec.timeout_cost, spec.throttling_cost), level)
+    return AppParts(spec.apps, spec.capacity, spec.dearest, level)
 
 
 # -- quotas ----------------------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ class PartedQuota(QuotaBucket):
 
     def restore(self, state: tuple[float, ...]) -> None:
         """Take over a state that was read by `state` before, of another object say."""
-        super().restore(state[:3])
-        self.parts.restore(state[3:])
+        super().restore(state[:4])
+        self.parts.restore(state[4:])
 
     def _advance(self, now: float) -> None:
         before = self._level
@@ -90,6 +90,7 @@ class PartedQuota(QuotaBucket):
     def came(self, place: int, now: float) -> None:
         """Note that the app with the number `place` makes a call."""
         self.parts.came(place, now)
+        self.begin(now)
 
     def available(self, place: int, low: bool, now: float) -> float:
         """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
@@ -110,6 +111,7 @@ class PartedQuota(QuotaBucket):
             return False
         self.parts.took(place, price, level, now)
         self._level = max(0.0, level - price)
+        self._note_payment(now)
         return True
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from proxy.retry.app_parts import Shares
+
+#: A call that begins puts quiet off by so many seconds, so that it comes while fewer than one call a second begins.
+QUIET_PER_CALL = 1.0
+#: Quiet is put off by so many seconds at most, and by as many when a retry is paid.
+QUIET_MEMORY = 10.0
+#: The share of the capacity that a strategy's own quota regains in each second of quiet.
+QUIET_REFILL = 0.01
+#: The share of the capacity up to which it does so, unless one call's retries may cost more.
+QUIET_UP_TO = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +22,8 @@ class QuotaSpec:
     """AWS's retry quota. Costs, refunds and levels are tokens. A success gives back what the call's last retry cost, or
     `success_refund` if it was not retried; with `flat_refund` (as in the Smithy specification's example) every success
     gives back `success_refund`. `initial`: the level at first, None for a full bucket; `refill`: tokens added a second.
-    `apps`: the apps for which a part of the quota is reserved, empty for none.
+    `apps`: the apps for which a part of the quota is reserved, empty for none. `quiet_up_to`: the level up to which the
+    quota regains QUIET_REFILL of its capacity in each second of quiet; 0 for never. It excludes `refill`.
     """
 
     capacity: float = 500
@@ -27,6 +37,19 @@ class QuotaSpec:
     store: Literal["memory", "redis"] = "memory"
     kind: Literal["quota"] = "quota"
     apps: Shares = ()
+    quiet_up_to: float = 0.0
+
+    @property
+    def dearest(self) -> float:
+        """The tokens that the dearest retry costs."""
+        return max(self.retry_cost, self.timeout_cost, self.throttling_cost)
+
+    def refilled_in_quiet(self, max_attempts: int) -> QuotaSpec:
+        """The quota as a strategy with so many attempts for a call has it for its own: it refills in quiet, up to a
+        tenth of its capacity or, if that is more, up to what the retries of one call may cost.
+        """
+        most = max(QUIET_UP_TO * self.capacity, (max_attempts - 1) * self.dearest)
+        return replace(self, quiet_up_to=min(most, self.capacity))
 
 
 @dataclass(frozen=True, slots=True)

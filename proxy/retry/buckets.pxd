@@ -17,10 +17,13 @@ cdef class Bucket:
 cdef class QuotaBucket(Bucket):
     cdef public double _at
     cdef public object _level
+    cdef public object _low
     cdef public object _refill
     cdef public object _refund
 
     cpdef _advance(self, double now)
+    cpdef _note_call(self, double now)
+    cpdef _note_payment(self, double now)
     cpdef _put_back(self, price, double now)
 
 

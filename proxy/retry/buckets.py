@@ -22,7 +22,16 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.bucket_specs import (
+    QUIET_MEMORY,
+    QUIET_PER_CALL,
+    QUIET_REFILL,
+    BucketSpec,
+    BudgetSpec,
+    QuotaSpec,
+    RateSpec,
+    ThrottleSpec,
+)
 from proxy.retry.facts import Class
 from proxy.retry.sliding_window import SlidingCount
 from proxy.retry.token_bucket import TokenBucket, TokenGate
@@ -137,10 +146,13 @@ class QuotaBucket(Bucket):
     """AWS's retry quota. Source: AWS SDK for Java 2.x (500 tokens, 5 for a retry, 1 for a success); Smithy's example
     with `flat_refund`.
 
-    With `refill` time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`.
+    With `refill` time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`. A
+    quota that refills in quiet does the same while its level is below `_low` (0 for any other quota), except that `_at`
+    may lie ahead: it is when quiet begins. A call is noted only if the level is below `_low`: the payment that lowers
+    it so far puts quiet off by the most that any calls before it could have.
     """
 
-    __slots__ = ("_at", "_level", "_refill", "_refund")
+    __slots__ = ("_at", "_level", "_low", "_refill", "_refund")
 
     spec: QuotaSpec
 
@@ -148,17 +160,18 @@ class QuotaBucket(Bucket):
         self.spec = spec
         self.capacity = spec.capacity
         self._refund = spec.success_refund
-        self._refill = spec.refill
+        self._refill = QUIET_REFILL * spec.capacity if spec.quiet_up_to else spec.refill
+        self._low = spec.quiet_up_to
         self._level = _start(spec.capacity, spec.initial, instead_of, now)
         self._at = now
 
     def state(self) -> tuple[float, ...]:
         """The bucket's state as numbers, for stores outside this process (`proxy.stores`)."""
-        return self._level, self._at, self._refill
+        return self._level, self._at, self._refill, self._low
 
     def restore(self, state: tuple[float, ...]) -> None:
         """Take over a state that was read by `state` before, of another object say."""
-        self._level, self._at, _ = state
+        self._level, self._at, self._refill, self._low = state
 
     def level(self, now: float) -> float:
         if self._refill:
@@ -166,11 +179,26 @@ class QuotaBucket(Bucket):
         return self._level
 
     def _advance(self, now: float) -> None:
-        """Add what time refilled since `_at`, up to the capacity; nothing if time runs backwards."""
+        """Add what time refilled since `_at`, as far as time refills; nothing if time runs backwards."""
         if now > self._at:
-            if self._level < self.capacity and self._at > -math.inf:
-                self._level = min(self.capacity, self._level + (now - self._at) * self._refill)
+            most = self._low or self.capacity
+            if self._level < most and self._at > -math.inf:
+                self._level = min(most, self._level + (now - self._at) * self._refill)
             self._at = now
+
+    def begin(self, now: float) -> None:
+        if self._level < self._low:
+            self._note_call(now)
+
+    def _note_call(self, now: float) -> None:
+        """Put quiet off, because a call began."""
+        self._advance(now)
+        self._at = max(self._at, min(self._at + QUIET_PER_CALL, now + QUIET_MEMORY))
+
+    def _note_payment(self, now: float) -> None:
+        """Put quiet off, if the quota refills in quiet, because a retry was paid."""
+        if self._low:
+            self._at = max(self._at, now + QUIET_MEMORY)
 
     def price(self, cls: Class) -> float:
         if cls is _TIMEOUT:
@@ -189,6 +217,7 @@ class QuotaBucket(Bucket):
             return False
         if price:
             self._level = self._level - price if self._level < math.inf else math.inf
+            self._note_payment(now)
         return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:

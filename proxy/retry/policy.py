@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, TokenRules
+from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, TokenRules
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import FaultKind
 
@@ -76,6 +76,14 @@ class Strategy:
     safe_methods: bool = False  # a service config's hedgingPolicy says that its methods are safe to hedge
     custom: Any = None
     remake: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def default_bucket(self) -> BucketSpec | None:
+        """The bucket of a policy without the key `bucket`: the strategy's own, which refills in quiet if it is a
+        quota.
+        """
+        own = self.own_bucket
+        return own.refilled_in_quiet(self.max_attempts) if isinstance(own, QuotaSpec) else own
 
 
 @dataclass(frozen=True, slots=True)

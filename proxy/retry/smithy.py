@@ -94,7 +94,8 @@ class _BuiltInStrategy:
         if not isinstance(backoff_strategy, RetryBackoffStrategy | None) or isinstance(backoff_strategy, type):
             raise ValueError(f"backoff_strategy must have compute_next_backoff_delay, not be {backoff_strategy!r}")
         self.backoff_strategy = backoff_strategy or ExponentialRetryBackoffStrategy.of(self.definition.backoff, random)
-        self._bucket = self.definition.own_bucket if bucket == "own" else arguments.bucket(bucket)
+        own = replace(self.definition, max_attempts=self.max_attempts).default_bucket
+        self._bucket = own if bucket == "own" else arguments.bucket(bucket)
         self._clock = clock or defaults.clock
         self._scopes: OrderedDict[str | None, Shared] = OrderedDict()
         self._issued: WeakSet[IssuedToken] = WeakSet()

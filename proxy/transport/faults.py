@@ -142,12 +142,13 @@ def attempt_timeout(within: float | None = None) -> Fault:
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error=error, by_attempt=True)
 
 
-def first_byte_timeout(within: float | None = None, *, answered: bool) -> Fault:
+def first_byte_timeout(within: float | None = None, *, answered: bool, events: bool = True) -> Fault:
     """The fault of an attempt without a byte of a body that counts within `timeouts.first_byte`, which is `within`
-    seconds (None: not known). `answered`: the head had arrived.
+    seconds (None: not known). `answered`: the head had arrived; `events`: it promised a stream of events.
     """
     progress = Progress.ANSWERED if answered else Progress.UNKNOWN
-    detail = f"no {'event' if answered else 'answer'} within {_time(within)}timeouts.first_byte{_closed(within)}"
+    what = "answer" if not answered else "event" if events else "byte of the body"
+    detail = f"no {what} within {_time(within)}timeouts.first_byte{_closed(within)}"
     return Fault(FaultKind.ATTEMPT_TIMEOUT, progress, detail=detail, error="http_response_timeout")
 
 

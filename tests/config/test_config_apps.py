@@ -51,3 +51,27 @@ def test_defaults(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (line,) = lines(tmp_path, loaded(tmp_path, text))
     assert line.startswith(message), line
+
+
+#: What is said of a listener's app that the section does not know.
+UNKNOWN = " is not in apps.known: its calls count as those of others"
+
+
+@pytest.mark.parametrize(
+    ("apps", "app", "message"),
+    [
+        ("", "batch", "has no effect without the section apps, whose `known` lists the apps"),
+        ("{by: [proxy_user], known: {batch: {}}}", "batch", "has no effect: apps.by does not list listener"),
+        ("{known: {job: {}}}", "jobs", f"jobs{UNKNOWN} (did you mean job?)"),
+        ("{known: {batch: {}}}", "nope", f"nope{UNKNOWN}"),
+        ("{known: {batch: {}}}", "batch", ""),
+        ("{known: {batch: {}}}", "others", ""),
+    ],
+)  # fmt: skip
+def test_a_name_at_a_listener_that_has_no_effect(tmp_path: Path, apps: str, app: str, message: str) -> None:
+    listen = f"listen: [127.0.0.1:8080, {{address: 127.0.0.1:8082, app: {app}}}]"
+    found = loaded(
+        tmp_path, "\n".join([listen, f"apps: {apps}" if apps else "", "upstreams: {a: {url: https://a.test}}"])
+    )
+    expected = [f"redrive.yaml:1:57: listen[1].app: warning: {message}"] if message else []
+    assert lines(tmp_path, found, "warning") == expected

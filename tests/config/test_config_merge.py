@@ -75,7 +75,7 @@ def test_the_defaults_are_the_contracts() -> None:
     policy = rest.policy
     assert policy.strategy == BUILT_IN["standard"]
     assert policy.bucket is not None
-    assert policy.bucket.spec == QuotaSpec()
+    assert policy.bucket.spec == QuotaSpec().refilled_in_quiet(3)
     assert (policy.pushback.max_delay, policy.pushback.cooldown, policy.pushback.hold) == (60, "off", 20)
     timeouts = policy.timeouts
     assert (timeouts.connect, timeouts.attempt, timeouts.total, timeouts.idle) == (5, None, 900, 900)
@@ -97,7 +97,7 @@ def test_a_built_in_kind_is_what_it_is_by_name_and_by_mapping(tmp_path: Path, ki
     found = settings(tmp_path, text)
     for name in "ab":
         assert policy(found, name).strategy == BUILT_IN[kind]
-        own = BUILT_IN[kind].own_bucket
+        own = BUILT_IN[kind].default_bucket
         bucket = policy(found, name).bucket
         assert (bucket.spec if bucket else None) == own
 

@@ -119,7 +119,7 @@ async def test_an_answer_without_a_first_byte_in_time_is_given_up() -> None:
     never = asyncio.Event()
     head = answer(200, b"ok", DATE)[:-2]
     policy = {"timeouts": Timeouts(first_byte=0.05)}
-    for first in (hang, gated(never, head)):
+    for first, missed in ((hang, "answer"), (gated(never, head), "byte of the body")):
         async with (
             Upstream(OK, first, OK) as upstream,
             Front(to("api", upstream.url, **policy)) as front,
@@ -128,4 +128,6 @@ async def test_an_answer_without_a_first_byte_in_time_is_given_up() -> None:
             await app.ask("GET", "/api/first")
             reply = await app.ask("GET", "/api/x")
             assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
+            failed = (await front.observed.until(2))[1]["history"][0]
+            assert failed.detail == f"no {missed} within 0.05s (timeouts.first_byte)"
             never.set()

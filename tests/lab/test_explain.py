@@ -74,7 +74,7 @@ def test_upstream_route_strategy_bucket_and_scope(explain) -> None:  # type: ign
         "sent to https://api.payments.example/v1/x",
         "strategy patient (standard): 5 attempts; retry n waits r · min(20s, 200ms · 2^(n-1))",
         "bucket its own: quota of 500; a retry costs 5, after a timeout 5, after throttling 5; "
-        "a first attempt's success returns 1",
+        "a first attempt's success returns 1, a second of quiet 5 up to 50",
         "drains where more than 31.0 % of attempts fail",
         "scope host api.payments.example",
         "deadline 15m for all attempts and waits; each attempt: off",

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import hammering
 import pytest
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BudgetSpec
+from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec
 from proxy.retry.buckets import RateBucket
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
@@ -26,6 +27,8 @@ from proxy.stores.shared_memory.records import Memory
 SCRIPT = Path(hammering.__file__)
 PROCESSES = 4
 SECONDS = 20.0
+#: A strategy's own quota, which refills in quiet.
+OWN = QuotaSpec().refilled_in_quiet(3)
 
 
 @pytest.fixture
@@ -110,6 +113,28 @@ def test_four_processes_conserve_every_token(what: str, memory: Memory, hammers:
         each.expect("done")
     assert [each.done for each in hammers] == [5000] * PROCESSES
     assert level(memory, what) + sum(each.held for each in hammers) == 1000
+
+
+@pytest.mark.parametrize("spec", [OWN, replace(OWN, apps=(("web", 9), ("batch", 9), ("others", 1)))])
+def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, memory: Memory) -> None:
+    ours, theirs = (SharedFactory(memory).bucket(("a", "standard", ""), spec, None, 0.0) for _ in range(2))
+    mine, other = ours.of_app(NamedApp("web")), theirs.of_app(NamedApp("batch"))
+    mine.begin(0.0)
+    other.begin(0.0)
+    while mine.take(5, 0.0) or other.take(5, 0.0):
+        pass
+    empty = ours.level(0.0)
+    assert empty < 40
+    for second in range(10, 31):  # each makes every other call: a call a second is no quiet
+        (mine if second % 2 else other).begin(float(second))
+    assert ours.level(31.0) == theirs.level(31.0) == empty
+    assert ours.level(32.0) == theirs.level(32.0) == empty + 5
+    other.begin(32.0)
+    mine.begin(32.5)
+    assert ours.level(34.0) == theirs.level(34.0) == empty + 5
+    assert ours.level(1e6) == theirs.level(1e6) == 50
+    changed = SharedFactory(memory, generation=1).bucket(("a", "standard", ""), QuotaSpec(1000), None, 1e6)
+    assert spec.apps or changed.level(1e6) == 100
 
 
 def test_four_processes_keep_each_others_parts(memory: Memory, hammers: list[Hammer]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.quota_drain import draining_share
 from proxy.lab.policy_tests.runner import duration
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec
+from proxy.retry.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
@@ -264,6 +264,9 @@ def store(spec: BucketSpec) -> str:
             costs = f"a retry costs {spec.retry_cost:g}, after a timeout {spec.timeout_cost:g}"
             refund = "every success" if spec.flat_refund else "a first attempt's success"
             time = f", time {spec.refill:g} a second" if spec.refill else ""
+            if spec.quiet_up_to:
+                gained = QUIET_REFILL * spec.capacity
+                time = f", a second of quiet {gained:g} up to {spec.quiet_up_to:g}"
             return (
                 f"quota of {spec.capacity:g}; {costs}, after throttling {spec.throttling_cost:g}; "
                 f"{refund} returns {spec.success_refund:g}{time}{where}"

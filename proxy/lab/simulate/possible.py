@@ -23,6 +23,10 @@ from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 HOLD = 20.0
 #: The price of a retry in each sidecar's bucket, and the bucket's capacity (the AWS SDKs' quota, as in `standard`).
 _PRICE, _CAPACITY = 5.0, 500.0
+#: The level below which a bucket regains tokens, and those that it regains in a second of quiet.
+_LOW, _REGAINED = 50.0, 5.0
+#: Seconds by which a call puts quiet off, and by which calls do together, or a retry does.
+_CALL, _MOST = 1.0, 10.0
 #: Seconds that are no wait.
 _NO_WAIT = 1e-6
 #: Failures that retries are for; after the others an answer stands.
@@ -153,6 +157,8 @@ class _Scheduler:
         self._spell = _Spell(scenario)
         self._held: dict[int, list[float]] = {}  # by sidecar: until when each of its calls is held
         self._tokens: dict[int, float] = {}  # of each sidecar's bucket that is not full
+        self._quiet: dict[int, float] = {}  # when quiet begins there
+        self._low = min(_CAPACITY, max(_LOW, (terms.max_attempts - 1) * _PRICE))
         self._retries: list[tuple[float, int, _Pending]] = []
         self._sequence = count()
         self._waits: list[float] = []
@@ -171,6 +177,8 @@ class _Scheduler:
             while visit <= arrival.at:
                 self._visit(visit)
                 visit = next(neighbours, math.inf)
+            if arrival.sidecar in self._tokens:
+                self._put_off(arrival.sidecar, _CALL, arrival.at)
             self._send(_Pending(arrival), arrival.at)
         while retries:
             at, _, pending = heapq.heappop(retries)
@@ -266,11 +274,24 @@ class _Scheduler:
         if at == math.inf or not (self._terms.idempotent or failure in _UNPROCESSED):
             return
         sidecar = pending.arrival.sidecar
-        level = self._tokens.get(sidecar, _CAPACITY)
-        if pending.attempts >= self._terms.max_attempts or level < _PRICE:
+        if pending.attempts >= self._terms.max_attempts or self._level(sidecar, at) < _PRICE:
             return
-        self._tokens[sidecar] = level - _PRICE
+        self._put_off(sidecar, _MOST, at)
+        self._tokens[sidecar] -= _PRICE
         heapq.heappush(self._retries, (at, next(self._sequence), pending))
+
+    def _level(self, sidecar: int, at: float) -> float:
+        """The tokens in a sidecar's bucket at this time."""
+        level = self._tokens.get(sidecar, _CAPACITY)
+        if level < self._low and at > self._quiet[sidecar]:
+            level = min(self._low, level + (at - self._quiet[sidecar]) * _REGAINED)
+        return level
+
+    def _put_off(self, sidecar: int, seconds: float, at: float) -> None:
+        """Put a sidecar's quiet off by so many seconds, because of a call or a retry."""
+        self._tokens[sidecar] = self._level(sidecar, at)
+        before = max(self._quiet.get(sidecar, 0.0), at)
+        self._quiet[sidecar] = max(before, min(before + seconds, at + _MOST))
 
     def _earn(self, sidecar: int, amount: float) -> None:
         level = self._tokens.get(sidecar)

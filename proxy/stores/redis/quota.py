@@ -49,7 +49,8 @@ class RedisQuota(LeasedBucket, Bucket):
                 capacity = max(capacity, min(self.reserve, spec.capacity))
             self._own = QuotaBucket(replace(spec, capacity=capacity, refill=spec.refill / share.of))
         level = self._level_now(now)
-        self._own.restore((max(0.0, self._share_left(share, now)) if share.of else level, now, 0.0))
+        level = max(0.0, self._share_left(share, now)) if share.of else level
+        self._own.restore((level, now, *self._own.state()[2:]))
 
     def _share_left(self, share: Share, now: float) -> float:
         """The rest of this process's `share` of the level, less what it has spent of it since Redis was heard last."""

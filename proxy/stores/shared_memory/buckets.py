@@ -41,13 +41,18 @@ class SharedQuota(QuotaBucket):
     take = exclusive(QuotaBucket.take)
     _put_back = exclusive(QuotaBucket._put_back)
     charge_app_retry = exclusive(QuotaBucket.charge_app_retry)
+    _begin_low = exclusive(QuotaBucket.begin)
     _earn = exclusive(QuotaBucket.succeeded)
+
+    def begin(self, now: float) -> None:
+        if self._low and self.record.peek() < self._low:
+            self._begin_low(now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """Put back what a successful call earns: the price that its last retry paid (`last_price`) or, if it was not
         retried (None), the refund.
         """
-        if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
+        if self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn(last_price, now)
 
 
@@ -74,6 +79,7 @@ class SharedPartedQuota(PartedQuota):
     succeeded = exclusive(PartedQuota.succeeded)
     _put_back = exclusive(PartedQuota._put_back)
     _note = exclusive(PartedQuota.came)
+    _begin_low = exclusive(PartedQuota.begin)
     _earn_for = exclusive(PartedQuota.earn_for)
 
     def came(self, place: int, now: float) -> None:
@@ -81,10 +87,16 @@ class SharedPartedQuota(PartedQuota):
         if now - self._noted.get(place, -math.inf) >= _NOTED_EVERY:
             self._noted[place] = now
             self._note(place, now)
+        else:
+            self.begin(now)
+
+    def begin(self, now: float) -> None:
+        if self._low and self.record.peek() < self._low:
+            self._begin_low(now)
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
         """Put back tokens that the app with the number `place` earned, or got back."""
-        if self._refill or self.record.peek() < self.capacity:  # nearly always the quota is full
+        if self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn_for(place, tokens, now)
 
 

@@ -32,7 +32,18 @@ from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.credentials import SharedRoster
 from proxy.stores.shared_memory.governor import SharedGovernor
 from proxy.stores.shared_memory.hedges import SharedHedges
-from proxy.stores.shared_memory.records import COPY, STATE, Definition, Former, Memory, Number, Record, Rings, digest
+from proxy.stores.shared_memory.records import (
+    COPY,
+    QUOTA_NUMBERS,
+    STATE,
+    Definition,
+    Former,
+    Memory,
+    Number,
+    Record,
+    Rings,
+    digest,
+)
 from proxy.stores.shared_memory.scope import SharedScope
 
 Made = TypeVar("Made", Bucket, RateBucket, CircuitBreaker)
@@ -74,8 +85,9 @@ class SharedFactory(Factory):
                     begin = partial(self._begin_parted, spec, before, now)
                     record = Record(memory.parted, wanted, begin, len(PartedQuota(spec).state()))
                     return buckets.SharedPartedQuota(spec, record)
-                record = Record(memory.small, wanted, begin, 3) if spec.refill else Number(memory.small, wanted, begin)
-                return buckets.SharedQuota(spec, record)
+                if spec.refill or spec.quiet_up_to:
+                    return buckets.SharedQuota(spec, Record(memory.small, wanted, begin, QUOTA_NUMBERS))
+                return buckets.SharedQuota(spec, Number(memory.small, wanted, begin))
             case ThrottleSpec():
                 wanted = self._definition("bucket", key, spec, ThrottleBucket(spec)._most)
                 return buckets.SharedThrottle(spec, Number(memory.small, wanted, partial(self._begin, spec, now)))
@@ -194,14 +206,11 @@ class SharedFactory(Factory):
         """Write the state of a new quota or throttle at the word `at`: the state of a fresh one or, if there is a
         `former` record of the key, one filled to the same share of its capacity.
         """
-        before = None
-        if former is not None:  # whatever kind it was, only its share is taken over
-            level, since, refill = self._numbers(former, 3)
-            before = QuotaBucket(QuotaSpec(former.size, initial=level, refill=refill), now=since)
+        before = None if former is None else self._quota_of(former)
         if isinstance(spec, QuotaSpec):
             self._write(at, QuotaBucket(spec, instead_of=before, now=now).state())
         else:
-            self._write(at, (ThrottleBucket(spec, instead_of=before, now=now)._level, now, 0.0))
+            self._write(at, (ThrottleBucket(spec, instead_of=before, now=now)._level, now, 0.0, 0.0))
 
     def _begin_parted(self, spec: QuotaSpec, before: Bucket | None, now: float, at: int, former: Former | None) -> None:
         """Write the state of a new quota with parts at the word `at`: filled to the same share of its capacity as the
@@ -209,9 +218,14 @@ class SharedFactory(Factory):
         if there is neither.
         """
         if former is not None:
-            level, since, refill = self._numbers(former, 3)
-            before = QuotaBucket(QuotaSpec(former.size, initial=level, refill=refill), now=since)
+            before = self._quota_of(former)
         self._write(at, PartedQuota(spec, instead_of=before, now=now).state())
+
+    def _quota_of(self, former: Former) -> QuotaBucket:
+        """A quota with the level of a former record, and with what time adds to it, whatever kind of bucket it was."""
+        before = QuotaBucket(QuotaSpec(former.size))
+        before.restore(self._numbers(former, QUOTA_NUMBERS))
+        return before
 
     def _rings(self, key: Key, spec: BudgetSpec) -> Rings:
         """The record with the windows of the budget of this key, which `spec` defines."""

@@ -40,8 +40,9 @@ RECORD = STATE + 2 * COPY
 LANE_COPY = 96
 LANES = 32768
 _LANE = STATE + 2 * LANE_COPY
-#: The same for a quota with parts for apps (`buckets`): three numbers, and three for each app.
-PARTS_COPY = 3 + 3 * MOST_PARTS
+#: The same for a quota with parts for apps (`buckets`): the quota's own numbers, and three for each app.
+QUOTA_NUMBERS = 4
+PARTS_COPY = QUOTA_NUMBERS + 3 * MOST_PARTS
 PARTED = 4096
 _PARTED = STATE + 2 * PARTS_COPY
 
