@@ -9,8 +9,11 @@ from proxy.retry.app_parts import Shares
 
 #: A call that begins puts quiet off by so many seconds, so that it comes while fewer than one call a second begins.
 QUIET_PER_CALL = 1.0
-#: Quiet is put off by so many seconds at most, and by as many when a retry is paid.
+#: Calls put quiet off by so many seconds at most.
 QUIET_MEMORY = 10.0
+#: A retry that is paid puts quiet off by so many seconds: longer than the calls of the next second could. So nothing is
+#: lost if a process learns only within that second that another one has lowered the level.
+QUIET_PER_RETRY = 11.0
 #: The share of the capacity that a strategy's own quota regains in each second of quiet.
 QUIET_REFILL = 0.01
 #: The share of the capacity up to which it does so, unless one call's retries may cost more.

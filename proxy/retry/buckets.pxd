@@ -20,6 +20,7 @@ cdef class QuotaBucket(Bucket):
     cdef public object _low
     cdef public object _refill
     cdef public object _refund
+    cdef public double _trusted
 
     cpdef _advance(self, double now)
     cpdef _note_call(self, double now)

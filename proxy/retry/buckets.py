@@ -25,6 +25,7 @@ from proxy.retry.apps import NamedApp
 from proxy.retry.bucket_specs import (
     QUIET_MEMORY,
     QUIET_PER_CALL,
+    QUIET_PER_RETRY,
     QUIET_REFILL,
     BucketSpec,
     BudgetSpec,
@@ -149,10 +150,11 @@ class QuotaBucket(Bucket):
     With `refill` time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`. A
     quota that refills in quiet does the same while its level is below `_low` (0 for any other quota), except that `_at`
     may lie ahead: it is when quiet begins. A call is noted only if the level is below `_low`: the payment that lowers
-    it so far puts quiet off by the most that any calls before it could have.
+    it so far puts quiet off by more than any calls before it could have. `_trusted`: the time from which `begin` has to
+    look at the level again, because other processes change it too.
     """
 
-    __slots__ = ("_at", "_level", "_low", "_refill", "_refund")
+    __slots__ = ("_at", "_level", "_low", "_refill", "_refund", "_trusted")
 
     spec: QuotaSpec
 
@@ -162,6 +164,7 @@ class QuotaBucket(Bucket):
         self._refund = spec.success_refund
         self._refill = QUIET_REFILL * spec.capacity if spec.quiet_up_to else spec.refill
         self._low = spec.quiet_up_to
+        self._trusted = math.inf
         self._level = _start(spec.capacity, spec.initial, instead_of, now)
         self._at = now
 
@@ -187,7 +190,7 @@ class QuotaBucket(Bucket):
             self._at = now
 
     def begin(self, now: float) -> None:
-        if self._level < self._low:
+        if self._level < self._low or now >= self._trusted:
             self._note_call(now)
 
     def _note_call(self, now: float) -> None:
@@ -198,7 +201,7 @@ class QuotaBucket(Bucket):
     def _note_payment(self, now: float) -> None:
         """Put quiet off, if the quota refills in quiet, because a retry was paid."""
         if self._low:
-            self._at = max(self._at, now + QUIET_MEMORY)
+            self._at = max(self._at, now + QUIET_PER_RETRY)
 
     def price(self, cls: Class) -> float:
         if cls is _TIMEOUT:

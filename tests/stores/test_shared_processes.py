@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import hammering
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec
-from proxy.retry.buckets import RateBucket
+from proxy.retry.buckets import RateBucket, make_bucket
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -29,6 +32,9 @@ PROCESSES = 4
 SECONDS = 20.0
 #: A strategy's own quota, which refills in quiet.
 OWN = QuotaSpec().refilled_in_quiet(3)
+NUMBERS = itertools.count()
+STEPS = st.sampled_from([0.0, 0.001, 0.3, 0.999, 1.0, 1.001, 2.0, 9.5, 60.0])
+ACTS = st.sampled_from(["call", "call", "call", "take", "drain", "success", "unsent"])
 
 
 @pytest.fixture
@@ -125,7 +131,8 @@ def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, memory: Me
         pass
     empty = ours.level(0.0)
     assert empty < 40
-    for second in range(10, 31):  # each makes every other call: a call a second is no quiet
+    mine.begin(0.5)  # too early to matter, as calls are that this process makes before it knows of the payments
+    for second in range(11, 31):  # each makes every other call: a call a second is no quiet
         (mine if second % 2 else other).begin(float(second))
     assert ours.level(31.0) == theirs.level(31.0) == empty
     assert ours.level(32.0) == theirs.level(32.0) == empty + 5
@@ -135,6 +142,47 @@ def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, memory: Me
     assert ours.level(1e6) == theirs.level(1e6) == 50
     changed = SharedFactory(memory, generation=1).bucket(("a", "standard", ""), QuotaSpec(1000), None, 1e6)
     assert spec.apps or changed.level(1e6) == 100
+
+
+def test_a_process_that_has_not_heard_of_the_payments_yet_loses_nothing(memory: Memory) -> None:
+    paying, calling = (SharedFactory(memory).bucket(("a", "standard", "x"), OWN, None, 0.0) for _ in range(2))
+    alone = make_bucket(OWN, now=0.0)
+    for bucket in (calling, alone):
+        bucket.begin(0.0)  # here the level is full
+    for bucket in (paying, alone):
+        while bucket.take(5, 0.5):
+            pass
+    for at in (0.75, *[1.75] * 20, 2.0, 3.0):  # what calls put off shows beside what the payments did
+        for bucket in (calling, alone):
+            bucket.begin(at)
+    assert [paying.level(at) for at in (11.5, 13.0, 14.0, 15.0)] == [alone.level(at) for at in (11.5, 13.0, 14.0, 15.0)]
+    assert paying.level(13.0) == 0
+    assert paying.level(14.0) == 5
+
+
+@given(script=st.lists(st.tuples(STEPS, st.booleans(), ACTS), max_size=60))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_several_processes_are_as_one(memory: Memory, script: list[tuple[float, bool, str]]) -> None:
+    """Two processes that share a quota see the level that one bucket has if it gets all their calls."""
+    key = "a", "standard", str(next(NUMBERS))
+    shared = [SharedFactory(memory).bucket(key, OWN, None, 0.0) for _ in range(2)]
+    alone, now = make_bucket(OWN, now=0.0), 0.0
+    for step, which, act in script:
+        now += step
+        for bucket in (shared[which], alone):
+            match act:
+                case "call":
+                    bucket.begin(now)
+                case "drain":
+                    while bucket.take(5, now):
+                        pass
+                case "take":
+                    bucket.take(5, now)
+                case "success":
+                    bucket.succeeded(None, now)
+                case "unsent":
+                    bucket.give_back(5, now)
+        assert shared[0].level(now) == shared[1].level(now) == pytest.approx(alone.level(now), abs=1e-6)
 
 
 def test_four_processes_keep_each_others_parts(memory: Memory, hammers: list[Hammer]) -> None:

@@ -25,8 +25,8 @@ HOLD = 20.0
 _PRICE, _CAPACITY = 5.0, 500.0
 #: The level below which a bucket regains tokens, and those that it regains in a second of quiet.
 _LOW, _REGAINED = 50.0, 5.0
-#: Seconds by which a call puts quiet off, and by which calls do together, or a retry does.
-_CALL, _MOST = 1.0, 10.0
+#: Seconds by which a call puts quiet off, by which calls do together at most, and by which a retry does.
+_CALL, _CALLS, _RETRY = 1.0, 10.0, 11.0
 #: Seconds that are no wait.
 _NO_WAIT = 1e-6
 #: Failures that retries are for; after the others an answer stands.
@@ -178,7 +178,8 @@ class _Scheduler:
                 self._visit(visit)
                 visit = next(neighbours, math.inf)
             if arrival.sidecar in self._tokens:
-                self._put_off(arrival.sidecar, _CALL, arrival.at)
+                due = max(self._quiet[arrival.sidecar], arrival.at)
+                self._put_off(arrival.sidecar, min(due + _CALL, arrival.at + _CALLS), arrival.at)
             self._send(_Pending(arrival), arrival.at)
         while retries:
             at, _, pending = heapq.heappop(retries)
@@ -276,7 +277,7 @@ class _Scheduler:
         sidecar = pending.arrival.sidecar
         if pending.attempts >= self._terms.max_attempts or self._level(sidecar, at) < _PRICE:
             return
-        self._put_off(sidecar, _MOST, at)
+        self._put_off(sidecar, at + _RETRY, at)
         self._tokens[sidecar] -= _PRICE
         heapq.heappush(self._retries, (at, next(self._sequence), pending))
 
@@ -287,11 +288,10 @@ class _Scheduler:
             level = min(self._low, level + (at - self._quiet[sidecar]) * _REGAINED)
         return level
 
-    def _put_off(self, sidecar: int, seconds: float, at: float) -> None:
-        """Put a sidecar's quiet off by so many seconds, because of a call or a retry."""
+    def _put_off(self, sidecar: int, until: float, at: float) -> None:
+        """Put a sidecar's quiet off until then, if that is later than it is due, because a call or a retry comes."""
         self._tokens[sidecar] = self._level(sidecar, at)
-        before = max(self._quiet.get(sidecar, 0.0), at)
-        self._quiet[sidecar] = max(before, min(before + seconds, at + _MOST))
+        self._quiet[sidecar] = max(self._quiet.get(sidecar, 0.0), until)
 
     def _earn(self, sidecar: int, amount: float) -> None:
         level = self._tokens.get(sidecar)

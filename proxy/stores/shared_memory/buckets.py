@@ -14,13 +14,15 @@ from collections.abc import Callable
 
 from proxy.retry.app_buckets import AppBudget, PartedQuota
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.bucket_specs import QUIET_MEMORY, QUIET_PER_RETRY, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
 
+#: Seconds for which a process trusts the level that it saw, where a call of it puts quiet off only if that is low.
+TRUSTED = QUIET_PER_RETRY - QUIET_MEMORY
 #: Seconds after which a process notes again that an app makes calls.
 _NOTED_EVERY = 1.0
 #: The table of seen keys for all scopes: its rows, one of which a key's hash chooses, and the keys in each row.
@@ -28,25 +30,31 @@ SEEN_ROWS, SEEN_WAYS = 8192, 8
 
 
 class SharedQuota(QuotaBucket):
-    """A quota in shared memory. Time is the machine's monotonic clock, the same for all workers."""
+    """A quota in shared memory. Time is the machine's monotonic clock, the same for all workers.
+
+    Where it refills in quiet, a call that begins looks at the level that this process saw last, which may be a second
+    old: the payment that lowers the level puts quiet off by a second more than calls do (`QUIET_PER_RETRY`).
+    """
 
     __slots__ = ("record",)
 
     def __init__(self, spec: QuotaSpec, record: Record) -> None:
         super().__init__(spec)
         self.record = record
+        self._trusted = -math.inf if self._low else math.inf
 
     level = reading(QuotaBucket.level)
     affords = reading(QuotaBucket.affords)
     take = exclusive(QuotaBucket.take)
     _put_back = exclusive(QuotaBucket._put_back)
     charge_app_retry = exclusive(QuotaBucket.charge_app_retry)
-    _begin_low = exclusive(QuotaBucket.begin)
+    _put_off = exclusive(QuotaBucket._note_call)
     _earn = exclusive(QuotaBucket.succeeded)
 
-    def begin(self, now: float) -> None:
-        if self._low and self.record.peek() < self._low:
-            self._begin_low(now)
+    def _note_call(self, now: float) -> None:
+        self._level, self._trusted = self.record.peek(), now + TRUSTED
+        if self._level < self._low:
+            self._put_off(now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """Put back what a successful call earns: the price that its last retry paid (`last_price`) or, if it was not
@@ -66,6 +74,7 @@ class SharedPartedQuota(PartedQuota):
     def __init__(self, spec: QuotaSpec, record: Record) -> None:
         super().__init__(spec)
         self.record = record
+        self._trusted = -math.inf if self._low else math.inf
         self._noted: dict[int, float] = {}  # when this process last noted that an app makes calls
 
     level = reading(PartedQuota.level)
@@ -79,7 +88,7 @@ class SharedPartedQuota(PartedQuota):
     succeeded = exclusive(PartedQuota.succeeded)
     _put_back = exclusive(PartedQuota._put_back)
     _note = exclusive(PartedQuota.came)
-    _begin_low = exclusive(PartedQuota.begin)
+    _put_off = exclusive(PartedQuota._note_call)
     _earn_for = exclusive(PartedQuota.earn_for)
 
     def came(self, place: int, now: float) -> None:
@@ -90,9 +99,10 @@ class SharedPartedQuota(PartedQuota):
         else:
             self.begin(now)
 
-    def begin(self, now: float) -> None:
-        if self._low and self.record.peek() < self._low:
-            self._begin_low(now)
+    def _note_call(self, now: float) -> None:
+        self._level, self._trusted = self.record.peek(), now + TRUSTED
+        if self._level < self._low:
+            self._put_off(now)
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
         """Put back tokens that the app with the number `place` earned, or got back."""

@@ -40,6 +40,7 @@ from proxy.stores.shared_memory.records import (
     Former,
     Memory,
     Number,
+    Pair,
     Record,
     Rings,
     digest,
@@ -85,9 +86,10 @@ class SharedFactory(Factory):
                     begin = partial(self._begin_parted, spec, before, now)
                     record = Record(memory.parted, wanted, begin, len(PartedQuota(spec).state()))
                     return buckets.SharedPartedQuota(spec, record)
-                if spec.refill or spec.quiet_up_to:
+                if spec.refill:
                     return buckets.SharedQuota(spec, Record(memory.small, wanted, begin, QUOTA_NUMBERS))
-                return buckets.SharedQuota(spec, Number(memory.small, wanted, begin))
+                kind = Pair if spec.quiet_up_to else Number
+                return buckets.SharedQuota(spec, kind(memory.small, wanted, begin))
             case ThrottleSpec():
                 wanted = self._definition("bucket", key, spec, ThrottleBucket(spec)._most)
                 return buckets.SharedThrottle(spec, Number(memory.small, wanted, partial(self._begin, spec, now)))
