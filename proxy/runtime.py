@@ -289,7 +289,7 @@ class DataPath:
         if self._runner.server is None:
             await self._runner.setup()
         self.acceptor.listening[address] += 1
-        self.acceptor.forget_places()
+        self.acceptor.forget_exposures()
         self.is_own(address)
         site = web.SockSite(self._runner, sock, backlog=BACKLOG)
         await site.start()
@@ -337,7 +337,7 @@ class DataPath:
                     break
                 await self.context.loop.connect_accepted_socket(self.acceptor, accepted)
             self.acceptor.listening[bound(sock)] -= 1
-            self.acceptor.forget_places()
+            self.acceptor.forget_exposures()
 
     def left(self, address: Address) -> None:
         """Note that a listener at this address is closed; calls may go to the address unless another listener is

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from proxy.retry.caller import Caller
 from proxy.retry.fair_order import app_of, take_place
 from proxy.retry.lane import Lane
-from proxy.retry.limit_account import ONE, PLACES, Account, Price
+from proxy.retry.limit_account import ONE, UNIT_INDEX, Account, Price
 from proxy.retry.limit_fields import ReportedLimit
 from proxy.retry.traffic import Traffic
 from proxy.retry.waiter import Waiter
@@ -198,7 +198,7 @@ class Ahead:
         for each in said:
             if account.is_old(each.name, spent[0], now):
                 continue
-            if well and not account.trust.takes(each, spent[PLACES[each.counts]], since, now):
+            if well and not account.trust.takes(each, spent[UNIT_INDEX[each.counts]], since, now):
                 account.forget(each.name)
                 lane.return_slowly(now)
             else:

@@ -390,8 +390,8 @@ class Governor:
                     other.refused(sent, now, base.traffic.flying + 1, quick=False, silent=True)
 
     def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
-        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `again`: it could not
-        connect, and neither could another attempt of its call.
+        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `again`: neither this
+        attempt nor an earlier one of its call could connect.
         """
         base = self.lane(caller.endpoint)
         if ending.lost != "endpoint":
@@ -497,9 +497,9 @@ class Governor:
     def requests_wait(
         self, caller: Caller, status: int, delay: float, sent: float, now: float, whole: bool
     ) -> Name | None:
-        """Note that an answer with this status asked for a delay (seconds), to an attempt sent at `sent`. `whole`: the
-        delay holds the calls of all endpoints. Returns the name of the lane whose cooldown began, None if the answer is
-        one more of a cooldown that had begun.
+        """Note that an answer with this status, to an attempt sent at `sent`, asked callers to wait for `delay`
+        seconds. `whole`: the calls of all endpoints wait, not only those to the endpoint that answered. Returns the
+        name of the lane in which this begins a cooldown; None if the answer belongs to a cooldown that had begun.
         """
         self._refresh(caller, now)
         name = ("" if whole else caller.endpoint, ALL_CALLERS if status == 503 else caller.credential())
@@ -637,8 +637,8 @@ class Governor:
         """
 
     def _names_of(self, caller: Caller) -> list[Name]:
-        """The names of the lanes that this call would belong to if they were kept. Its credential is hashed only if any
-        lane is for a credential.
+        """The names of all lanes that this call may belong to, also of those that are not kept now. Its credential is
+        hashed only if any lane is for a credential.
         """
         groups = [caller.lost_route(), ALL_CALLERS]
         if self._tells_paths_apart() and caller.has_path():
@@ -749,8 +749,8 @@ class Governor:
             waiter.retime(lane.until)
 
     def _look(self, changed: Sequence[Lane], now: float) -> None:
-        """Update `quiet_from` after these lanes changed, and report the limits and outages of theirs that have begun or
-        are over.
+        """Update `quiet_from` after these lanes changed; report to the watch which limits and outages in them have
+        begun or are over.
         """
         holding, watch = self._holding, self.watch
         held = bool(holding)
@@ -783,7 +783,9 @@ class Governor:
 
 
 def _path_at(caller: Caller) -> str:
-    """The name of a caller's path at its endpoint."""
+    """The key under which a caller's path is kept: its endpoint, if there are several, and its route with the path's
+    beginning.
+    """
     return f"{caller.endpoint} {caller.timed_route()}" if caller.endpoint else caller.timed_route()
 
 

@@ -209,8 +209,8 @@ def _bare(segment: bytes, keep: frozenset[str]) -> bytes:
 
 
 def _is_random(row: str) -> bool:
-    """Whether a row of letters and digits may be random, as keys are: it is as long as a key, and has both letters and
-    digits, or is longer than any word and of mixed case. Digits alone, and times, are not random.
+    """Whether `row`, a text of letters and digits, may be random, as keys are: it is as long as a key, and has both
+    letters and digits, or is longer than any word and of mixed case. Digits alone, and times, are not random.
     """
     if len(row) < _SHORTEST_ROW or row.isdigit() or _TIME(row):
         return False

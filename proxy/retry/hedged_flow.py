@@ -43,8 +43,8 @@ class HedgedFlow(SequentialFlow):
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
-        """Let the call go on without the buffer that the request's body outgrew, if all attempts read the body as it
-        comes; else return False.
+        """Let the call go on without the buffer that the request's body outgrew, and return True, if all attempts read
+        the body as it comes; else return False.
         """
         if not self.needs_no_buffer(call):
             return False
@@ -202,7 +202,9 @@ class HedgedFlow(SequentialFlow):
         return self._pay(call, payment, planned, now)
 
     def _pay(self, call: CallState, payment: Payment, planned: Next, now: float) -> Actions:
-        """Take the price of a hedge and send it, or ask the bucket for the price."""
+        """Take the price of a hedge and send it; if the bucket is kept outside this process, ask the bucket for the
+        price first.
+        """
         if payment.take(planned.price, now):
             return self.launch(call, now)
         payment.forgo_choice(now)

@@ -89,7 +89,9 @@ class IdleScopes:
                 registry.forget_scope(*place)
 
     def _look_at(self, key: tuple[str, str], tables: list[dict[str, ScopeState]]) -> None:
-        """Forget the states of the scope `key` in these tables if they are idle."""
+        """Forget the states of the scope `key` (upstream and scope value) if they are idle. `tables`: the states of the
+        upstream's policies by scope value, one table for each policy.
+        """
         registry, (upstream, value) = self._registry, key
         at = registry.last_used.get(key)
         holding = [table for table in tables if value in table]

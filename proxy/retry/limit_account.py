@@ -28,7 +28,7 @@ from proxy.retry.token_estimate import Estimate
 _NEVER = float("inf")
 
 #: The units that a limit counts, by their places in a price.
-PLACES = {"attempts": 0, "tokens": 1, "prompt": 2, "output": 3}
+UNIT_INDEX = {"attempts": 0, "tokens": 1, "prompt": 2, "output": 3}
 #: An attempt's price: itself, and a language model's tokens: all, those of the prompt, those of the output.
 Price = tuple[float, float, float, float]
 #: The price of an attempt whose tokens are not known.
@@ -71,9 +71,9 @@ class _Report:
         self.rate = rate
 
     @property
-    def place(self) -> int:
+    def unit_index(self) -> int:
         """The index, in a price (`price_of`), of the unit that the limit counts."""
-        return PLACES[self.said.counts]
+        return UNIT_INDEX[self.said.counts]
 
     def left(self, spent: float, now: float) -> float:
         """The rest of the limit at `now`; below zero if more was sent since the report than was left. `spent`: what has
@@ -84,7 +84,7 @@ class _Report:
 
     def needs(self, price: Price) -> float:
         """The amount that an attempt with this price needs to begin: its price, or the whole limit if that is less."""
-        price_here = price[self.place]
+        price_here = price[self.unit_index]
         return price_here if self.said.limit is None else min(price_here, self.said.limit)
 
 
@@ -138,8 +138,8 @@ class Account:
         return attempts, tokens, prompt, output
 
     def is_old(self, name: str, order: float, now: float) -> bool:
-        """Whether a report of this limit, by an answer to the `order`th attempt, says less than what is known, since an
-        attempt that was sent later has been answered with a report.
+        """Whether a report of the limit `name`, in the answer to the `order`th attempt, is outdated: an attempt that
+        was sent later has already been answered with a report of this limit.
         """
         before = self.reports.get(name)
         return before is not None and now < before.until and order < before.order + before.is_assumed
@@ -152,19 +152,19 @@ class Account:
         refill = self._refills.setdefault(said.name, _Refill())
         refill.period = max(refill.period, said.reset)
         if before is not None and before.is_assumed and not refill.in_part and said.limit is not None:
-            expected = said.limit - (sent[PLACES[said.counts]] - before.spent)
+            expected = said.limit - (sent[UNIT_INDEX[said.counts]] - before.spent)
             refill.in_part = said.remaining < _PART * expected
         if said.window and said.limit is not None:
             rate = said.limit / said.window
         else:
             refill.learn(said)
             rate = refill.rate
-        self.reports[said.name] = _Report(said, sent[PLACES[said.counts]], sent[0], now, rate)
+        self.reports[said.name] = _Report(said, sent[UNIT_INDEX[said.counts]], sent[0], now, rate)
 
     def renew(self, now: float) -> None:
         """Count the limits whose reset has passed as whole since then, as far as their size is known."""
         for name, each in self.reports.items():
-            refill, spent = self._refills[name], self._spent[each.place]
+            refill, spent = self._refills[name], self._spent[each.unit_index]
             if each.until > now or each.is_assumed or each.said.limit is None:
                 continue
             left = max(0.0, each.left(spent, each.until)) if refill.in_part else each.said.limit
@@ -194,7 +194,7 @@ class Account:
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
         """The rest of each limit that is known, with the limit's name; never below zero."""
         return tuple(
-            (each.said.name, max(0.0, each.left(self._spent[each.place], now))) for each in self._in_force(now)
+            (each.said.name, max(0.0, each.left(self._spent[each.unit_index], now))) for each in self._in_force(now)
         )
 
     def wait(self, price: Price, now: float, promised: Price = (0.0, 0.0, 0.0, 0.0)) -> float:
@@ -204,7 +204,7 @@ class Account:
         return max((self._wait_for(each, price, promised, now) for each in self._in_force(now)), default=0.0)
 
     def _wait_for(self, report: _Report, price: Price, promised: Price, now: float) -> float:
-        place = report.place
+        place = report.unit_index
         if not price[place]:
             return 0.0
         short = report.needs(price) - (report.left(self._spent[place], now) - promised[place])

@@ -82,9 +82,10 @@ _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
 
 
 class Call:
-    """The state machine of one call of an app. `so_far`: the state that the call has reached. `alarm` moves the call's
-    alarm when a gate changes the time that it named; drivers pass it, tests without gates need none. `elsewhere` says
-    whether the upstream of a given entry of the fallback list can take the call over; without `elsewhere` none can.
+    """The state machine of one call of an app. `so_far`: the state that the call has reached. `alarm`: a function that
+    moves the call's alarm, for gates that change the time at which the call has to ask again; None in tests without
+    gates. `elsewhere` says whether the upstream of a given entry of the fallback list can take the call over; without
+    `elsewhere` none can.
     """
 
     __slots__ = ("_first_byte", "_flow", "_transparent", "so_far")
@@ -208,9 +209,9 @@ class Call:
 
     def flown(self, since: float, traffic: Traffic | None, places: Places | None) -> None:
         """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
-        has been in flight since `since`. `traffic`: the count in which the attempt is under way, so that its end has to
-        be reported to the governor; None if that was done. `places`: the concurrency limit under which it holds a
-        place, None for none.
+        has been in flight since `since`. `traffic`: the count of the endpoint's attempts that still has this one as
+        under way, so that its end has to be reported to the governor; None if the end was reported. `places`: the
+        concurrency limit under which the attempt holds a place, None for none.
         """
         call = self.so_far
         if call.policy.timeouts.total is not None:
@@ -589,7 +590,9 @@ class Call:
         return self._flow.succeeded(call, attempt, now)
 
     def _report_answer(self, flight: Flight, now: float) -> None:
-        """Report an attempt's answer, which is no failure, to everything that learns from it."""
+        """Report that an attempt was answered, and not with a failure: to the endpoint, the governor and hedging's
+        measurements.
+        """
         upcoming, state = self.so_far.upcoming, self.so_far.state
         assert type(state) is Flying
         if flight.traffic is not None or upcoming.picker is not None or upcoming.scope.hedges is not None:
@@ -625,8 +628,8 @@ class Call:
         return self._flow.failed(call, failure, flight, began, on, now)
 
     def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> Name | None:
-        """Report a failed attempt to everything that learns from it. `on`: the failure is retryable. Returns the name
-        of the lane whose cooldown began with it, or None.
+        """Report a failed attempt to the bucket, the governor, the endpoint and the credentials. `on`: the failure is
+        retryable. Returns the name of the lane whose cooldown began with it, or None.
         """
         call = self.so_far
         call.upcoming.cools = self._flow.cools(call)

@@ -161,7 +161,8 @@ class NextAttempt:
 
     def choose(self, state: State, now: float, only: int | None = None) -> bool:
         """Choose the attempt's endpoint, if the core does so; False if the circuit breakers of all endpoints are open.
-        `state`: the call's state; `only`: the endpoint that was preferred already.
+        `state`: the call's state; `only`: the number of the only endpoint that may be chosen, which `prefer` has
+        returned.
         """
         return self.picker is None or self.picker.choose(self.payable(), state, now, only)
 

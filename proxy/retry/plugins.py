@@ -20,7 +20,9 @@ class RetryError(Exception):
 
 @runtime_checkable
 class ErrorRetryInfo(Protocol):
-    """An exception that carries retry information. A missing `is_timeout_error` counts as False."""
+    """An exception with attributes that say whether and when to retry (`is_retry_safe`, `retry_after`,
+    `is_throttling_error`). If it has no `is_timeout_error`, it counts as no timeout.
+    """
 
     is_retry_safe: bool | None = None
     """Whether a retry is allowed; None if that is unknown."""

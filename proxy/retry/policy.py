@@ -206,7 +206,9 @@ class KeyFile:
         self.renewed_at = self._read_at = -float("inf")
 
     def is_due(self, now: float) -> bool:
-        """Whether the file may be read again now: at most once a second (contract, section 16)."""
+        """Whether the file may be read again now: at most once a second (contract, section 16). If so, it counts as
+        read now.
+        """
         if now < self._read_at + 1.0:
             return False
         self._read_at = now

@@ -51,7 +51,7 @@ LAST_WORDS_SECONDS = 1.0
 SPARE = 64
 #: The most plans that are kept for requests of new connections, and the most local addresses of which the listener is
 #: known: a listener on all addresses of a machine has many.
-PLANS, PLACES = 64, 1024
+PLANS, MOST_EXPOSURES = 64, 1024
 #: Seconds between checks of heads that come slowly.
 DRIP_TICK = 1.0
 
@@ -67,8 +67,10 @@ class Asker(AppStream, Protocol):
     plan: Plan | None
 
     @property
-    def place(self) -> Exposure:
-        """The exposure of the listener by which the request came: who can reach that listener."""
+    def exposure(self) -> Exposure:
+        """The exposure of the listener: who can reach the listener by which the request came, and which app the
+        connection names.
+        """
 
     @property
     def inside(self) -> Inside | None:
@@ -113,7 +115,7 @@ class Acceptor(web.Server):
         self._drain_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._spare: list[Exchange] = []
-        self._places: dict[Any, Exposure] = {}  # by the local address of connections
+        self._exposures: dict[Any, Exposure] = {}  # by the local address of connections
         self._usual: dict[tuple[str, str, bool], tuple[Exposure, Plan]] = {}  # by method, authority and protocol
         self._date = b""
         self._date_until = 0.0
@@ -161,36 +163,38 @@ class Acceptor(web.Server):
         self.context.router = settings.router
         self.connection_limit.limit = settings.limits.connections
         self.context.generation += 1
-        self.forget_places()
+        self.forget_exposures()
         self.interception.use(settings)
 
-    def forget_places(self) -> None:
-        """Forget what is known of the listeners: the settings, or a listener's address, have changed."""
-        self._places.clear()
+    def forget_exposures(self) -> None:
+        """Forget the listeners' exposures and the plans that depend on them, because the settings, or a listener's
+        address, have changed.
+        """
+        self._exposures.clear()
         self._usual.clear()
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def place_of(self, name: Any, sock: object = None) -> Exposure:
-        """Return the exposure of the listener by which a connection with this local address came. `sock`: its
-        socket.
+    def exposure_of(self, name: Any, sock: object = None) -> Exposure:
+        """Return the exposure of the listener by which a connection came: who can reach it, and which app the
+        connection names. `name`: the connection's local address; `sock`: its socket.
         """
-        place = self._places.get(name)
-        if place is not None:
-            return place
+        exposure = self._exposures.get(name)
+        if exposure is not None:
+            return exposure
         apps = self.settings.apps
         if not isinstance(name, tuple):
-            place = Exposure(loopback=True, unix=True)
+            exposure = Exposure(loopback=True, unix=True)
             if apps is not None:  # each connection may be of another user
-                return replace(place, app=self._listener_name(name, 0), user=unix_user(sock))
+                return replace(exposure, app=self._listener_name(name, 0), user=unix_user(sock))
         else:
             address = Address(*name[:2])
             loopback = self.listening[address] > 0 and address.is_loopback  # 0: the listener is one on all addresses
-            place = Exposure(loopback, app="" if apps is None else self._listener_name(*name[:2]))
-        if len(self._places) >= PLACES:
-            self._places.clear()
-        self._places[name] = place
-        return place
+            exposure = Exposure(loopback, app="" if apps is None else self._listener_name(*name[:2]))
+        if len(self._exposures) >= MOST_EXPOSURES:
+            self._exposures.clear()
+        self._exposures[name] = exposure
+        return exposure
 
     def _listener_name(self, host: str, port: int) -> str:
         """The name that the listener at this address gives to apps: `host` is a path for a unix socket."""
@@ -257,11 +261,11 @@ class Acceptor(web.Server):
         known = self._known_plan(connection, head)
         if known is not None:
             return known
-        place, apps = connection.place, self.settings.apps
+        exposure, apps = connection.exposure, self.settings.apps
         if head.max_forwards == 0:
             self._answer_here(connection, head, "Max-Forwards ends here")
             return None
-        name = "" if apps is None else name_of(apps, head, place.app, place.user, place.named)
+        name = "" if apps is None else name_of(apps, head, exposure.app, exposure.user, exposure.named)
         try:
             if apps is not None and apps.required and not name:
                 raise not_named(is_proxy=head.method == "CONNECT" or head.form == "absolute")
@@ -269,9 +273,9 @@ class Acceptor(web.Server):
                 raise Rejection(501, "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:
                 if apps is not None:
-                    cast(Any, connection).place = replace(place, named=name)  # only HTTP/1 connections come here
+                    cast(Any, connection).exposure = replace(exposure, named=name)  # only HTTP/1 connections come here
                 return self._admit_connect(connection, head)
-            admitted = admit(head, self.settings, place, self.context.via, connection.inside)
+            admitted = admit(head, self.settings, exposure, self.context.via, connection.inside)
         except Rejection as rejection:
             self._reject(connection, head, rejection)
             return None
@@ -287,14 +291,14 @@ class Acceptor(web.Server):
             self.context.pool,
             scheme=admitted.scheme,
             place=admitted.place,
-            strict=not place.loopback,
+            strict=not exposure.loopback,
         )
         plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
         plan.by_service = admitted.by_service
         if apps is not None:
             plan.request.app, plan.naming = app_of(apps, head, name), naming_of(apps, head)
         if admitted.policy.fallback:
-            plan.ways = Ways(self.settings.router, strict=not place.loopback, traced=self.tracer is not None)
+            plan.ways = Ways(self.settings.router, strict=not exposure.loopback, traced=self.tracer is not None)
         # The fields that show a loop must be examined with each request, so its plan is not used again.
         if head.common and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
             plan.upstream = admitted.upstream
@@ -311,14 +315,14 @@ class Acceptor(web.Server):
         if connection.inside is not None:
             return None
         usual = self._usual.get((head.method, head.authority, head.is_http2))
-        return usual[1].alike(head, router) if usual is not None and usual[0] is connection.place else None
+        return usual[1].alike(head, router) if usual is not None and usual[0] is connection.exposure else None
 
     def _keep_plan(self, connection: Asker, head: RequestHead, plan: Plan) -> None:
         """Keep `plan`, so that requests of other connections to the same listener may use it too."""
         if connection.inside is None:
             if len(self._usual) >= PLANS:
                 self._usual.clear()
-            self._usual[head.method, head.authority, head.is_http2] = connection.place, plan
+            self._usual[head.method, head.authority, head.is_http2] = connection.exposure, plan
 
     def turn_down(self, connection: Asker, head: RequestHead) -> None:
         """Refuse a request for which `limits.connections` has no place."""
@@ -343,7 +347,7 @@ class Acceptor(web.Server):
             self._spare.append(exchange)
 
     def _admit_connect(self, connection: Asker, head: RequestHead) -> Plan | None:
-        admitted = admit_connect(head, self.settings, connection.place, self.context.via)
+        admitted = admit_connect(head, self.settings, connection.exposure, self.context.via)
         upstream = admitted.upstream
         if upstream.connect == "intercept":
             secured = cast(Secured, connection)
@@ -356,10 +360,10 @@ class Acceptor(web.Server):
             upstream.target,
             dialled,
             head.authority,
-            strict=not connection.place.loopback,
+            strict=not connection.exposure.loopback,
         )
         if self.settings.apps is not None:
-            admitted.request.app = app_of(self.settings.apps, head, connection.place.named)
+            admitted.request.app = app_of(self.settings.apps, head, connection.exposure.named)
         plan = TunnelPlan(head, admitted.request, admitted.policy, destination, None)
         named = upstream.connect == "auto" and upstream.name in self.settings.router.by_name
         plan.report_blind = partial(self._notify_blind, upstream.name) if named else None

@@ -45,7 +45,7 @@ cdef class AppConnection(ConnectionStream):
     cdef public double since
     cdef public double connected
     cdef public Asking head
-    cdef public object place
+    cdef public object exposure
 
     cpdef respond(self, Answer head, frozenset drop, bytes add, bytes data, bint end, trailers)
     cdef bytes _render_framed(self, Answer head, frozenset drop, bytes add, bint end)

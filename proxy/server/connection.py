@@ -81,12 +81,12 @@ class AppConnection(ConnectionStream):
     __slots__ = (
         "_body", "_broken", "_buffer", "_close", "_context", "_dropped", "_fd", "_generation",
         "_half_closed", "_held", "_informed", "_kept", "_lingered", "_parser", "_plans", "_running", "_secure",
-        "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "head", "inside",
-        "own", "place", "plan", "since", "surplus", "transport", "wire",
+        "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "exposure", "head",
+        "inside", "own", "plan", "since", "surplus", "transport", "wire",
     )  # fmt: skip
 
     head: RequestHead
-    place: Exposure
+    exposure: Exposure
 
     def __init__(self, acceptor: Acceptor) -> None:
         self.acceptor = acceptor
@@ -134,7 +134,9 @@ class AppConnection(ConnectionStream):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         self._fd = transport.get_extra_info("socket").fileno()
         self._socket = socket_of(transport)
-        self.place = self.acceptor.place_of(transport.get_extra_info("sockname"), transport.get_extra_info("socket"))
+        self.exposure = self.acceptor.exposure_of(
+            transport.get_extra_info("sockname"), transport.get_extra_info("socket")
+        )
         self.client = presence.address(transport.get_extra_info("peername"))
         self.connected = self.since = monotonic()
         self.acceptor.connection_limit.enter(self)
@@ -262,7 +264,7 @@ class AppConnection(ConnectionStream):
                 transport, self.transport = self.transport, None
                 assert transport is not None
                 connection = Http2Connection(
-                    self.acceptor, transport, client=self.client, place=self.place, inside=self.inside
+                    self.acceptor, transport, client=self.client, exposure=self.exposure, inside=self.inside
                 )
                 self.acceptor.handed_over(self, connection)
                 transport.set_protocol(cast(asyncio.Protocol, connection))

@@ -46,14 +46,14 @@ class Http2Connection(Home):
         transport: asyncio.Transport,
         *,
         client: str,
-        place: Exposure,
+        exposure: Exposure,
         inside: Inside | None,
     ) -> None:
         super().__init__(acceptor.context.loop, acceptor.context.pool.flusher)
         self.acceptor = acceptor
         self.transport = transport
         self.client = client
-        self.place = place
+        self.exposure = exposure
         self.inside = inside
         self.surplus = False
         self.watched = False

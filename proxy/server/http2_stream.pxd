@@ -6,7 +6,7 @@ from proxy.wire.http2.stream cimport Stream
 
 
 cdef class Home(Http2Protocol):
-    cdef public object acceptor, inside, place
+    cdef public object acceptor, exposure, inside
     cdef public str client
     cdef public double connected
     cdef public bint surplus, watched

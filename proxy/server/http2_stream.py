@@ -27,13 +27,13 @@ class Home(Http2Protocol):
     holds it (`proxy.forward.timers.Busy`).
     """
 
-    __slots__ = ("acceptor", "client", "connected", "inside", "place", "surplus", "watched")
+    __slots__ = ("acceptor", "client", "connected", "exposure", "inside", "surplus", "watched")
 
     acceptor: Acceptor
     client: str
     connected: float
     inside: Inside | None
-    place: Exposure
+    exposure: Exposure
     surplus: bool
     watched: bool
 
@@ -94,9 +94,9 @@ class Http2AppStream(Stream):
         return self._home.connected
 
     @property
-    def place(self) -> Exposure:
-        """How far the connection's listener can be reached, and the app that it names, if it names one."""
-        return self._home.place
+    def exposure(self) -> Exposure:
+        """The exposure of the connection's listener: who can reach it, and which app the connection names."""
+        return self._home.exposure
 
     @property
     def inside(self) -> Inside | None:

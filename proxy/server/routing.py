@@ -27,9 +27,10 @@ _NOT_CROSS = frozenset({"same-origin", "same-site", "none"})
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The reach of a listener. `loopback`: from this machine alone; `unix`: only by users who may open its file. `app`
-    and `user`: the app's name by the listener, and by the peer of a unix socket; `named`: the name that the app had
-    when it sent the CONNECT which the connection's requests are inside of.
+    """The facts about a listener that decide what its requests may do: who can reach it, and which app a connection to
+    it names. `loopback`: only this machine; `unix`: only users who may open its file. `app` and `user`: the app's name
+    by the listener, and by the peer of a unix socket; `named`: the name that the app had when it sent the CONNECT which
+    the connection's requests are inside of.
     """
 
     loopback: bool
@@ -97,11 +98,12 @@ class Admitted:
 
 
 def admit(
-    head: RequestHead, settings: Settings, place: Exposure, via: str, inside: Inside | None = None
+    head: RequestHead, settings: Settings, exposure: Exposure, via: str, inside: Inside | None = None
 ) -> Admitted | None:
     """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection. None if
-    the request asks this proxy itself: `OPTIONS *` with a Host that no upstream has (RFC 9110 section 9.3.7). `place`:
-    the exposure of the listener that it came by; `via`: the proxy's name in Via lines, to detect loops.
+    the request asks this proxy itself: `OPTIONS *` with a Host that no upstream has (RFC 9110 section 9.3.7).
+    `exposure`: who can reach the listener by which the request came; `via`: the proxy's name in Via lines, to detect
+    loops.
     """
     specials = head.specials
     if is_loop(head, via):
@@ -115,11 +117,11 @@ def admit(
     authority = head.authority
     if inside is not None:
         scheme: str = inside.scheme
-        authority, upstream = _inside(head, inside, settings, place)
+        authority, upstream = _inside(head, inside, settings, exposure)
         asked = authority if inside.same(authority) else inside.authority
     elif head.form == "absolute":
         scheme = head.scheme
-        upstream = router.by_authority(head.authority, PORTS[scheme]) or _unmatched(head.authority, settings, place)
+        upstream = router.by_authority(head.authority, PORTS[scheme]) or _unmatched(head.authority, settings, exposure)
     else:
         scheme = "http"
         found = router.by_authority(head.authority, 80) if head.authority else None
@@ -127,8 +129,8 @@ def admit(
             return None
         if found is None:
             by_service = head.is_http2 and is_grpc(head)
-            found, rest = _by_service(head, settings) if by_service else _by_prefix(head, settings, place)
-            refused = _may_be_a_pages(head, found.name) if place.loopback and not place.unix else None
+            found, rest = _by_service(head, settings) if by_service else _by_prefix(head, settings, exposure)
+            refused = _may_be_a_pages(head, found.name) if exposure.loopback and not exposure.unix else None
             if refused is not None:
                 raise refused
         upstream = found
@@ -149,22 +151,22 @@ def looping() -> Rejection:
     return Rejection(508, "the request came back to the proxy that sent it", error="proxy_loop_detected")
 
 
-def _unmatched(authority: str, settings: Settings, place: Exposure) -> Upstream:
-    if settings.unmatched_on(loopback=place.loopback) == "deny":
+def _unmatched(authority: str, settings: Settings, exposure: Exposure) -> Upstream:
+    if settings.unmatched_on(loopback=exposure.loopback) == "deny":
         where = "" if settings.unmatched_set else " on a listener off loopback"
         raise denied(f"no upstream names {authority}, and `unmatched` is deny{where}: name it in an upstream's `hosts`")
     return settings.router.unmatched(authority)
 
 
-def _inside(head: RequestHead, inside: Inside, settings: Settings, place: Exposure) -> tuple[str, Upstream]:
+def _inside(head: RequestHead, inside: Inside, settings: Settings, exposure: Exposure) -> tuple[str, Upstream]:
     """Return a request's target inside a CONNECT, and its upstream: the CONNECT's authority decides (contract, section
-    6). `inside`: that CONNECT; `place`: the exposure of the listener by which the request came. Raises Rejection.
+    6). `inside`: that CONNECT; `exposure`: who can reach the listener by which the request came. Raises Rejection.
     """
     absolute = head.form == "absolute"
     if head.method == "CONNECT":
         raise Rejection(400, "a CONNECT inside a CONNECT")
     port = PORTS[inside.scheme]
-    upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, place)
+    upstream = settings.router.by_authority(inside.authority, port) or _unmatched(inside.authority, settings, exposure)
     is_its = inside.same(head.authority) or (head.is_http2 and _is_another_of(upstream, head, inside, settings))
     if not is_its or (absolute and head.scheme != inside.scheme):
         asked = f"{head.scheme}://{head.authority}" if absolute else f"Host {head.authority}"
@@ -187,8 +189,8 @@ def _is_another_of(upstream: Upstream, head: RequestHead, inside: Inside, settin
     return any(settings.router.by_authority(head.authority, port) is upstream for port in ports)
 
 
-def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[Upstream, bytes]:
-    """Return the upstream whose prefix the path begins with, and the path after the prefix. `place`: the exposure of
+def _by_prefix(head: RequestHead, settings: Settings, exposure: Exposure) -> tuple[Upstream, bytes]:
+    """Return the upstream whose prefix the path begins with, and the path after the prefix. `exposure`: who can reach
     the listener by which the request came. Raises Rejection.
     """
     try:
@@ -196,7 +198,9 @@ def _by_prefix(head: RequestHead, settings: Settings, place: Exposure) -> tuple[
     except ClimbsOut:
         raise Rejection(400, "the path climbs above its prefix") from None
     if found is None:
-        detail = "no upstream has this host, or a prefix that the path begins with" + _prefixes(head, settings, place)
+        detail = "no upstream has this host, or a prefix that the path begins with" + _prefixes(
+            head, settings, exposure
+        )
         raise Rejection(404, detail, error="destination_not_found")
     return found
 
@@ -242,11 +246,11 @@ def may_be_a_pages(authority: str, sites: Iterable[str], origins: Iterable[str],
     return None
 
 
-def _prefixes(head: RequestHead, settings: Settings, place: Exposure) -> str:
-    """Return a clause that lists the first configured prefixes, to help a user on this machine who mistyped one; "" for
-    requests from other machines (by `place`, the exposure of the listener), or that a web page could have sent.
+def _prefixes(head: RequestHead, settings: Settings, exposure: Exposure) -> str:
+    """Return a clause that lists the first configured prefixes, to help a user on this machine who mistyped one. "" if
+    the request came by a listener that other machines can reach (`exposure`), or if a web page could have sent it.
     """
-    if not place.loopback or _may_be_a_pages(head, "") is not None:
+    if not exposure.loopback or _may_be_a_pages(head, "") is not None:
         return ""
     known = settings.router.prefixes
     if not known:
@@ -261,9 +265,9 @@ def shortened(prefix: str) -> str:
     return prefix if len(prefix) <= _PREFIX_SHOWN else prefix[: _PREFIX_SHOWN - 1] + "…"
 
 
-def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: str) -> Admitted:
-    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection. `place`: the
-    exposure of the listener that it came by; `via`: the proxy's name in Via lines, to detect loops.
+def admit_connect(head: RequestHead, settings: Settings, exposure: Exposure, via: str) -> Admitted:
+    """Find the upstream of a CONNECT, if the configuration allows the destination. Raises Rejection. `exposure`: who
+    can reach the listener by which the request came; `via`: the proxy's name in Via lines, to detect loops.
     """
     if is_loop(head, via):
         raise looping()
@@ -271,10 +275,10 @@ def admit_connect(head: RequestHead, settings: Settings, place: Exposure, via: s
     authority = head.authority
     named = split_authority(authority, 443)
     port = named[1] if named is not None else 0
-    ports = settings.connect_ports_on(loopback=place.loopback)
+    ports = settings.connect_ports_on(loopback=exposure.loopback)
     if ports is not None and port not in ports and port not in router.named_ports:
         raise denied(f"port {port} is not one of `limits.connect_ports`")
-    upstream = router.by_authority(authority, port) or _unmatched(authority, settings, place)
+    upstream = router.by_authority(authority, port) or _unmatched(authority, settings, exposure)
     if upstream.connect == "deny":
         raise denied(f"`connect` is deny for {upstream.name}")
     request = Request("CONNECT", authority, "", head, plain=_STEERING.isdisjoint(head.specials))

@@ -135,7 +135,8 @@ class WorkerProcess:
 
     async def ask(self, since: int | None) -> None:
         """Ask the worker for what it has counted, and wait for its answer until it has ended or PATIENCE seconds have
-        passed. `since`: also for its calls after this number; None: for no calls.
+        passed. `since`: the answer also has the worker's calls whose numbers are larger than this; None: it has no
+        calls.
         """
         self._asked += 1
         number = self._asked
@@ -227,7 +228,7 @@ class Slot:
 
     @property
     def places(self) -> tuple[PassedSocket, ...]:
-        """The numbers and addresses of this slot's sockets, to be sent to a worker."""
+        """The sockets of this slot as a message to a worker names them: each by its number and its address."""
         return tuple((number, address) for number, (address, _) in self.sockets.items())
 
     @property

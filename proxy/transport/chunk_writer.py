@@ -40,8 +40,9 @@ class ChunkWriter:
         write_chunk(self._transport, data)
 
     def pass_on(self, chunks: bytes, owed: int) -> None:
-        """Write more of the body in chunks as they came (`ChunkedBody.pass_on`); `owed` bytes are missing of the last
-        one. Below 0: `finish` follows at once, so that they are written together.
+        """Write more of the body in chunks as they came (`ChunkedBody.pass_on`). `owed`: the bytes that are missing of
+        the last one; below 0 if none is missing and `finish` is called next, so that the chunks are kept until then and
+        written together with the end.
         """
         if owed < 0:
             self._owed, self._last = 0, chunks

@@ -1,4 +1,5 @@
-"""The drivers' clock. Law: time enters the program here and is passed down as an argument (law 2).
+"""The drivers' clock. Law: time enters the program here, and is passed down as an argument (law 2 of
+docs/architecture.md).
 
 `time.monotonic` is used, not `loop.time`: uvloop's has whole milliseconds, read once in each turn of the loop, and a
 retry must never be sent a millisecond earlier than a pushback allows. Both count from the same origin, so

@@ -300,8 +300,9 @@ class Connection:
             self._read_head(data, listener)
 
     def _is_usual(self, data: bytes) -> bool:
-        """Whether these bytes begin an answer with exactly the usual head (that of the last success), and the exchange
-        is a plain one, whose request is sent, so that the answer can be read without the parser.
+        """Whether `data` begins with exactly the usual head (that of the connection's last success) and this head can
+        be taken for the answer's without the parser: the request is sent, its answer has not begun, and nothing about
+        the exchange is special (a tunnel, an upgrade, HEAD, a paused listener, say).
         """
         return (
             not self._answered

@@ -87,7 +87,7 @@ class Dialer:
         """
         unix, secure = endpoint.unix, endpoint.scheme == "https" and not tunnel
         if unix is None:
-            addresses, port = await self._places(endpoint, way)
+            addresses, port = await self._addresses(endpoint, way)
             if way.parent is None and len(addresses) == 1 and "%" not in addresses[0]:
                 await self._open_at(addresses[0], endpoint, way, protocol, secure=secure)
                 return
@@ -155,7 +155,7 @@ class Dialer:
             self.failed_at((addresses[0], port))
             raise
 
-    async def _places(self, endpoint: Endpoint, way: Way) -> tuple[Sequence[str], int]:
+    async def _addresses(self, endpoint: Endpoint, way: Way) -> tuple[Sequence[str], int]:
         """The addresses that may be connected to for this endpoint, at least one, and the port: the endpoint's own or,
         if the way leads through a parent proxy, the parent's. A parent resolves the endpoint's name, so only the name's
         text can be checked here. Raises DeniedError.
@@ -175,7 +175,7 @@ class Dialer:
 
     async def _race(self, addresses: Sequence[str], port: int) -> socket.socket:
         """Connect to the first of these addresses that answers, in their order (happy eyeballs). Raises OSError."""
-        places = [_place(address, port) for address in addresses]
+        places = [_address_info(address, port) for address in addresses]
         return await start_connection(places, happy_eyeballs_delay=HEAD_START, interleave=0, loop=self._loop)
 
     async def _unix(self, path: str) -> socket.socket:
@@ -223,7 +223,7 @@ def _peer(sock: socket.socket) -> tuple[str, int] | None:
     return str(name[0]), int(name[1])
 
 
-def _place(address: str, port: int) -> AddrInfoType:
+def _address_info(address: str, port: int) -> AddrInfoType:
     """An address and port as the tuple that `start_connection` takes. An IPv6 address may end in "%" and its zone's
     number.
     """

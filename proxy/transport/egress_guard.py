@@ -79,7 +79,9 @@ class Guard:
 
 
 def _is_local(address: Address) -> bool:
-    """Whether the address is one of this machine: then it is also the source that the kernel chooses towards it."""
+    """Whether the address is one of this machine's own. It is if the kernel would send packets to it from that same
+    address.
+    """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -140,7 +142,8 @@ def is_numeric(host: str) -> bool:
 
 
 def meanings(address: Address) -> tuple[Address, ...]:
-    """The address without its zone, and the IPv4 addresses that packets to it may be for.
+    """The address without its zone and, if it is an IPv6 address that a gateway translates into an IPv4 one, every IPv4
+    address that it may stand for.
 
     The length of a network's own NAT64 prefix is not known, so every length is tried; results in 0.0.0.0/8, which come
     from the zeros of a longer prefix, are left out, because no host has such an address.

@@ -195,7 +195,9 @@ class Origin:
 
     @property
     def may_dial_at_once(self) -> bool:
-        """Whether a call may dial a connection for itself alone, without waiting for its turn."""
+        """Whether a call may dial an HTTP/1 connection without waiting, because fewer dials are under way than may
+        be.
+        """
         return not self.http2 and not self.dials.is_full
 
     def freed(self, places: int) -> None:

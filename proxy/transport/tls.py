@@ -73,8 +73,8 @@ class ResumingContext(ssl.SSLContext):
     Everything else that decides whether a session fits (trusted roots, the client certificate, ALPN) is the same for
     all connections of a context. `files` are those that the context was made from. The context is `stale` once their
     contents were found to have changed: connections that were made with it are then not what the configuration asks
-    for. `without_ticket`: for each place whose latest session had no ticket, of how many further connections no session
-    is read, and how many of these are still to come.
+    for. `without_ticket`: the places whose server's latest session had no ticket and so can't be resumed; for each, how
+    many connections are let pass before a session is read again, and how many of these are still to come.
     """
 
     sessions: OrderedDict[str, KeptSession]

@@ -94,8 +94,9 @@ class FieldBlock:
     def coded_plainly(self) -> bool:
         """Whether the one Transfer-Encoding line is written in the usual way.
 
-        An obfuscated line (case, tabs, white space after the value) is meant for two readers that disagree. Such a line
-        is not forwarded: redrive writes one of its own, as it writes the chunks.
+        A line that is written in another way (in other case, with tabs, with white space after the value) may be meant
+        to make two readers disagree on where the body ends. Such a line is not forwarded: redrive writes one of its
+        own, as it writes the chunks.
         """
         raw = self.text()
         at = self.lowered.find(_CODING) + len(_CODING)

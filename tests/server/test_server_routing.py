@@ -334,15 +334,15 @@ async def test_each_listener_has_its_own_defaults() -> None:
 async def test_a_listener_on_every_address_takes_the_place_of_one_on_loopback() -> None:
     async with Front(unmatched_set=False, unmatched="deny") as front:
         path, inner = front.path, Address("127.0.0.1", front.port)
-        assert path.acceptor.place_of(("127.0.0.1", front.port)).loopback
+        assert path.acceptor.exposure_of(("127.0.0.1", front.port)).loopback
         (beside,) = bind(Address("127.0.0.1", 0), "listen")
         away = bound(beside)
         await (await path.listen(away, beside.dup())).stop()
-        assert path.acceptor.place_of((away.host, away.port)).loopback  # what had come to it is still accepted
+        assert path.acceptor.exposure_of((away.host, away.port)).loopback  # what had come to it is still accepted
         await path.close_listener(beside)
-        assert not path.acceptor.place_of((away.host, away.port)).loopback
-        assert not path.acceptor.place_of(("::ffff:127.0.0.1", front.port, 0, 0)).loopback
-        assert path.acceptor.place_of((inner.host, inner.port)).loopback
+        assert not path.acceptor.exposure_of((away.host, away.port)).loopback
+        assert not path.acceptor.exposure_of(("::ffff:127.0.0.1", front.port, 0, 0)).loopback
+        assert path.acceptor.exposure_of((inner.host, inner.port)).loopback
 
 
 async def test_a_wildcard_listener_is_off_loopback() -> None:
@@ -374,8 +374,8 @@ async def test_grpc_on_http2_goes_by_authority_then_by_service_and_nothing_else_
     async with Front(GREETER, PREFIXED) as front:
         settings = front.path.acceptor.settings
 
-        def goes(head: Request2, place: Exposure = LOOPBACK) -> Admitted | None:
-            return admit(head, settings, place, "us")
+        def goes(head: Request2, exposure: Exposure = LOOPBACK) -> Admitted | None:
+            return admit(head, settings, exposure, "us")
 
         by_service = goes(asked())
         assert by_service is not None

@@ -292,14 +292,18 @@ class LeasedBucket(RedisBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds from spending tokens until that is reported, and tokens that are not needed are returned."""
+        """Seconds after which this process reports tokens that it has spent, and returns tokens that it does not
+        need.
+        """
         if self._is_scarce:
             return min(PROMPT, max(REPORT_PAUSE, PAUSE_EACH * self.store.crowd))
         return max(REPORT_PAUSE, min(LONG_PAUSE, PAUSE_EACH * self.store.crowd))
 
     @property
     def _earned_pause(self) -> float:
-        """Seconds from earning tokens until they are reported: fewer if they are enough to pay a price."""
+        """Seconds after which this process reports tokens that it has earned: fewer if they are enough to pay a
+        price.
+        """
         lease, crowd = self.lease, self.store.crowd
         if 0 < self._cheapest <= lease.changed - lease.changed_reported:
             return REPORT_PAUSE if self._is_scarce else max(PROMPT, min(LONG_PAUSE, PAUSE_EACH * crowd))

@@ -119,8 +119,8 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
 
     @property
     def _knows(self) -> bool:
-        """Whether this process knows the level. If so, it keeps changes of the level within the throttle's bounds
-        itself; if not, only Redis does.
+        """Whether this process knows the throttle's level. If it does, the changes that it reports keep the level
+        within the throttle's bounds; if it does not, they may exceed the bounds, and Redis cuts them off.
         """
         return bool(self._made) or self._known is not None or self.store.out
 

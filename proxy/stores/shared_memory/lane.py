@@ -74,9 +74,9 @@ ELSEWHERE = object()
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-def shared(place: int) -> Callable[[M], M]:
+def shared(position: int) -> Callable[[M], M]:
     """Make a decorator for a method of Lane, which runs it on the state in shared memory, under its lock, and publishes
-    the change. `place` is the position of the argument that is the time.
+    the change. `position`: the position of the argument that is the time, counted from 0 without `self`.
     """
 
     def wrap(method: M) -> M:
@@ -84,7 +84,7 @@ def shared(place: int) -> Callable[[M], M]:
             record = self.record
             if record.is_open:
                 return method(self, *arguments, **options)
-            now = arguments[place]
+            now = arguments[position]
             record.open()
             try:
                 if record.version != self._version:  # another worker's operation was the last one

@@ -105,21 +105,21 @@ class RingCount(SlidingCount):
         left the window is not counted any more, and nothing is done.
         """
         header = self._load()
-        place = self._place_of(header, at)
-        while place is not None and place < header.tail and not self._read(place)[2]:
-            place += 1  # this slice's events were undone already, as the newest; take one of a later slice
-        if place == header.tail and header.count:
+        index = self._slice_at(header, at)
+        while index is not None and index < header.tail and not self._read(index)[2]:
+            index += 1  # this slice's events were undone already, as the newest; take one of a later slice
+        if index == header.tail and header.count:
             header.count -= 1
             header.total -= 1
             self._publish(header)
-        elif place is not None and place < header.tail:
-            first, last, count = self._read(place)
+        elif index is not None and index < header.tail:
+            first, last, count = self._read(index)
             header.total -= 1
-            header.amended, header.amended_count = place, count - 1
+            header.amended, header.amended_count = index, count - 1
             self._publish(header)
-            self._write(place, first, last, count - 1)
+            self._write(index, first, last, count - 1)
 
-    def _place_of(self, header: _Header, at: float | None) -> int | None:
+    def _slice_at(self, header: _Header, at: float | None) -> int | None:
         """The index of the slice in which an event at the instant `at` was counted, or of the last slice with an event
         if `at` is None. Returns `header.tail` for the slice that is still open, and None if the slice has left the
         window.
@@ -127,7 +127,7 @@ class RingCount(SlidingCount):
         if at is None:
             if header.count:
                 return header.tail
-            return next((place for place in range(header.tail - 1, header.head - 1, -1) if self._read(place)[2]), None)
+            return next((index for index in range(header.tail - 1, header.head - 1, -1) if self._read(index)[2]), None)
         low, high = header.head, header.tail
         if at < (self._read(low)[0] if low < high else header.first):
             return None

@@ -35,7 +35,7 @@ class SharedWaitingRoom(WaitingRoom):
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
         with memory.waiting_lock:
-            if held and _place(memory, self._page, key) < 0:
+            if held and _pair_of(memory, self._page, key) < 0:
                 return False  # the table is full: calls of PAGE_PAIRS upstreams are held here already
             elsewhere = self._elsewhere(key)
             if not self._enter(upstream, held, *elsewhere):
@@ -62,7 +62,7 @@ class SharedWaitingRoom(WaitingRoom):
         """Write the number of this upstream's held calls to the worker's page, which has a place for the upstream's
         `key`, the hash of its name.
         """
-        memory, pair = self._memory, _place(self._memory, self._page, key)
+        memory, pair = self._memory, _pair_of(self._memory, self._page, key)
         memory.words[pair + 1] = count = self._held.get(upstream, 0)
         if count:
             memory.words[pair] = key
@@ -86,12 +86,12 @@ class SharedWaitingRoom(WaitingRoom):
             here = words[page]
             waiting += here
             if here and key:
-                pair = _place(memory, page, key)
+                pair = _pair_of(memory, page, key)
                 held += words[pair + 1] if pair >= 0 and words[pair] == key else 0
         return waiting, held
 
 
-def _place(memory: Memory, page: int, key: int) -> int:
+def _pair_of(memory: Memory, page: int, key: int) -> int:
     """The place of an upstream on a worker's page: the pair of words (key, count) that has the upstream's `key` (the
     hash of its name), else the pair to put it in; -1 if the page's table is full.
     """

@@ -99,8 +99,9 @@ class ChunkedBody:
         """Return the chunks in `data` to forward as they came, the number of bytes of payload in them, whether the body
         is whole, and the bytes after it. Raises BadBody.
 
-        Extensions are left out; the last chunk and the trailers are left to `end_chunked`, once they are whole. A chunk
-        that `feed` has begun to read goes on as a chunk of its own. After the first call, `feed` is of no use.
+        Extensions are left out; the last chunk and the trailers are left to `end_chunked`, once they are whole. If
+        `feed` has already returned a part of a chunk, the rest of that chunk is passed on as a chunk of its own. After
+        the first call of this method, `feed` may not be called any more.
         """
         parts: list[bytes] = []
         at, size, payload = 0, len(data), 0

@@ -71,8 +71,8 @@ class RequestHead(Head):
         minor: bytes,
         found: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """Read a head that has been matched. `found`: those of its names that the proxy acts on and their values, in
-        lower case, if they have been found already.
+        """Make the head from `raw`, which has been matched against the grammar, and from the parts of its request line.
+        `found`: the fields that the proxy acts on, as names and values in lower case, if they have been found already.
         """
         self.raw = raw
         self._lowered = None

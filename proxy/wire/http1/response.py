@@ -53,8 +53,8 @@ class ResponseHead(Head):
         reason: bytes | None,
         found: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        """Read a head that has been matched. `found`: those of its names that the proxy acts on and their values, in
-        lower case, if they have been found already.
+        """Make the head from `raw`, which has been matched against the grammar, and from the parts of its status line.
+        `found`: the fields that the proxy acts on, as names and values in lower case, if they have been found already.
         """
         self.raw = raw
         self._lowered = None

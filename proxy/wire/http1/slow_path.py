@@ -239,8 +239,9 @@ class Head(FieldBlock):
     def _settle_connection(
         self, found: Found, bad: Callable[[str], BadMessage], *, may_upgrade: bool, trailers: bool
     ) -> None:
-        """Decide what Connection means when it is more than `keep-alive`; raise `bad` if it can't be read.
-        `may_upgrade`: this head may have an Upgrade that is forwarded; `trailers`: TE lists `trailers`.
+        """Decide, by a Connection field with more than `keep-alive`, whether the connection stays open, which fields
+        are left out, and whether an Upgrade is forwarded; raise `bad` if the field can't be read. `may_upgrade`: an
+        Upgrade in this head may be forwarded; `trailers`: TE lists `trailers`.
         """
         options = connection_options(found, bad)
         self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options

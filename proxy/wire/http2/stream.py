@@ -132,8 +132,9 @@ class Stream:
         """Continue to write: the queued bytes were sent. Never called from within another method of the stream."""
 
     def on_defect(self, error: Exception) -> None:
-        """Handle an exception that a method above raised: its event is lost, and the session goes on without this
-        stream, because the connection has others. This default raises the error, for owners that can't report a defect.
+        """Handle an exception that another of the owner's `on_…` methods raised: its event is lost, and the session
+        goes on without this stream, because the connection has others. This default raises the error, for owners that
+        can't report a defect.
         """
         raise error
 
