@@ -76,6 +76,7 @@ MODULES = [
     "proxy.retry.outage",
     "proxy.retry.plans",
     "proxy.retry.pushback",
+    "proxy.retry.queue_walk",
     "proxy.retry.registry",
     "proxy.retry.route_index",
     "proxy.retry.scope_state",

@@ -37,7 +37,7 @@ LARGE: dict[str, tuple[int, int]] = {
     "Connection": (31, 28),
     "Driver": (37, 24),
     "Governor": (65, 19),
-    "Lane": (57, 25),
+    "Lane": (56, 24),
     "Limit": (30, 31),
     "Plan": (13, 25),
     "Registry": (36, 24),

@@ -2,6 +2,7 @@
 
 from proxy.retry.limit cimport Limit
 from proxy.retry.outage cimport Outage
+from proxy.retry.queue_walk cimport QueueWalks
 from proxy.retry.traffic cimport Traffic
 
 
@@ -31,9 +32,8 @@ cdef class Lane:
     cdef public dict _taken
     cdef public long _before
     cdef public double _well
-    cdef public double _word_until
     cdef public object _starter
-    cdef public double _own_until
+    cdef public QueueWalks _walks
 
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double sent, double now) except -1
@@ -65,7 +65,6 @@ cdef class Lane:
     cpdef _free_before(self)
     cpdef leave(self, waiter, double now)
     cpdef double wait_of(self, waiter, double now, double hold=*) except -1
-    cpdef double _wait_without(self, waiter, double wait, double gap, double now, double hold) except -1
     cpdef long ahead_of(self, waiter) except -1
     cpdef long in_use(self) except -1
     cpdef long own_in_use(self) except -1

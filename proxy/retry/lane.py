@@ -24,6 +24,8 @@ from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.fleet_lane import FleetLane
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
+from proxy.retry.queue_walk import QueueWalks
+from proxy.retry.starter import Starter
 from proxy.retry.traffic import Traffic
 from proxy.retry.waiter import Waiter
 
@@ -54,9 +56,9 @@ class Lane:
     #: Whether its calls wait for what answers say is left of the upstream's limits (`proxy.retry.ahead`).
     is_ahead = False
     __slots__ = (
-        "_admitted", "_before", "_own_until", "_starter", "_taken", "_well", "_word_until", "begun", "delay",
-        "elsewhere", "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order",
-        "outage", "queue", "share", "status", "traffic", "until", "usual_time",
+        "_admitted", "_before", "_starter", "_taken", "_walks", "_well", "begun", "delay", "elsewhere", "fleet",
+        "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue", "share",
+        "status", "traffic", "until", "usual_time",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -82,9 +84,8 @@ class Lane:
         self._taken: dict[object, float] = {}  # who has a place (a call, then its attempt), and since when
         self._before = 0  # attempts under way from before the limit began, which have no place
         self._well = -_NEVER  # when a call was served last, or the first cooldown began
-        self._word_until = -_NEVER  # the end of the delay that the answer in force named; an earlier one's may be later
-        self._starter: Waiter | None = None  # the call that has the first place once the delay is over
-        self._own_until = -_NEVER  # the end of the delay that the starter's own attempt was given
+        self._starter = Starter()  # the call that has the first place once the delay is over
+        self._walks = QueueWalks()
 
     # -- what holds calls -------------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class Lane:
         if new and self.share < _NEVER:
             self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet reports who was first
         if new:
-            self._word_until = now + delay
+            self._starter.named_until = now + delay
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
             self._hold_admitted(now)
@@ -121,9 +122,9 @@ class Lane:
         else:
             limit.halve(now)
         self.begun, self.status = now, status
-        if self._starter is not None:
-            self._vacate(self._starter)
-            self._starter = None
+        if self._starter.waiter is not None:
+            self._vacate(self._starter.waiter)
+            self._starter.waiter = None
         return True
 
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
@@ -218,11 +219,11 @@ class Lane:
         (seconds). Returns whether the call got it: only if its retry is due before the cooldown's delay is over, and no
         other call has the place.
         """
-        if self._starter is None and due <= self.until:
-            self._starter, self._own_until = waiter, self._word_until
+        if self._starter.waiter is None and due <= self.until:
+            self._starter.claim(waiter)
             self._occupy(waiter, self.until)
             self.limit.pace.sent(self.until, len(self.queue))
-        return waiter is self._starter
+        return waiter is self._starter.waiter
 
     def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
         """Note that an attempt sent at `sent` was refused for want of capacity, while `flying` attempts were under way.
@@ -342,8 +343,9 @@ class Lane:
         """
         if waiter in self._admitted:
             return now
-        if waiter is self._starter and self.share >= 1 and (now >= self.until or self.until == self._own_until):
-            self._starter = None  # its own attempt was given the delay in force, so it does not queue
+        starter = self._starter
+        if waiter is starter.waiter and self.share >= 1 and starter.may_go(now, self.until):
+            starter.waiter = None  # its own attempt was given the delay in force, so it does not queue
             self._admitted[waiter] = None
             self._occupy(waiter, now)
             return now
@@ -351,15 +353,17 @@ class Lane:
             self.outage.forget()
         if self.is_over(now):
             return now
-        if waiter is self._starter:  # a longer delay was named meanwhile: the starter is held too, before the others
-            self._starter = None
+        if waiter is starter.waiter:  # a longer delay was named meanwhile: the starter is held too, before the others
+            starter.waiter = None
             self._vacate(waiter)
             self.queue = {waiter: now, **self.queue}
         elif waiter not in self.queue:
             if retries and self.outage.is_on and self.outage.probe is None and not self.queue and now >= self.until:
                 self.outage.probe_at = now
             self.queue[waiter] = now
+            self._walks.joined(waiter)
             if app_of(waiter) is not None:  # the first may be a probe that stays held
+                self._walks.end()
                 left = max(0.0, self.until - now)
                 self.order = take_place(
                     self.order,
@@ -442,11 +446,12 @@ class Lane:
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter, which sends nothing, and free its place in the queue or among the attempts."""
-        if waiter is self._starter:
-            self._starter = None
+        if waiter is self._starter.waiter:
+            self._starter.waiter = None
         if waiter is self.outage.probe:
             self.outage.probe_ended(now, lost=False)
-        self.queue.pop(waiter, None)
+        if self.queue.pop(waiter, None) is not None:
+            self._walks.left(waiter)
         self._admitted.pop(waiter, None)
         self._vacate(waiter)
         self.release(now)
@@ -470,20 +475,8 @@ class Lane:
             return left
         wait = left + self.limit.wait_for(ahead, now, self._own_share)
         if wait > hold - (now - self.queue.get(waiter, now)):
-            wait = self._wait_without(waiter, left, (wait - left) / ahead, now, hold)
+            wait = self._walks.turn_of(waiter, self.queue, now + left, (wait - left) / ahead, hold) - now
         return max(wait, idle)
-
-    def _wait_without(self, waiter: Waiter, wait: float, gap: float, now: float, hold: float) -> float:
-        """The seconds until the waiter is sent, if no call is sent for `wait` seconds and then one every `gap` seconds.
-        A call before it whose turn would come after it has been held for `hold` seconds leaves the queue first, and is
-        not counted.
-        """
-        for other, since in self.queue.items():
-            if other is waiter:
-                break
-            if wait + gap <= since + hold - now:
-                wait += gap
-        return wait
 
     def ahead_of(self, waiter: Waiter) -> int:
         """The number of calls that are sent before the waiter, which is last if it does not wait here yet."""
@@ -491,10 +484,7 @@ class Lane:
             return 0
         if waiter is next(reversed(self.queue), None):
             return len(self.queue) - 1
-        for place, other in enumerate(self.queue):
-            if other is waiter:
-                return place
-        return len(self.queue)
+        return self._walks.number_of(waiter, self.queue)
 
     def __iter__(self) -> Iterator[Waiter]:
         return iter(self.queue)
@@ -557,6 +547,7 @@ class Lane:
             self._admit(first, now, asking)
 
     def _admit(self, waiter: Waiter, now: float, asking: Waiter | None) -> None:
+        self._walks.end()
         if self.order is not None:
             leave_first(self.order, waiter, self.queue)
         self.limit.held(self.queue.pop(waiter), now)

@@ -1,0 +1,29 @@
+"""The starter of a cooldown: the call whose answer began the cooldown, which is sent first once the delay is over."""
+
+from __future__ import annotations
+
+from proxy.retry.waiter import Waiter
+
+_NEVER = float("inf")
+
+
+class Starter:
+    """The starter of a lane's cooldown. `waiter`: the starter, None if no call is; `named_until`: when the delay ends
+    that the answer in force named (an earlier answer's delay may end later); `own_until`: when the delay ends that the
+    starter's own attempt was given. Times are seconds.
+    """
+
+    __slots__ = ("named_until", "own_until", "waiter")
+
+    def __init__(self) -> None:
+        self.waiter: Waiter | None = None
+        self.named_until = -_NEVER
+        self.own_until = -_NEVER
+
+    def claim(self, waiter: Waiter) -> None:
+        """Make this call the starter: its own attempt was given the answer in force."""
+        self.waiter, self.own_until = waiter, self.named_until
+
+    def may_go(self, now: float, until: float) -> bool:
+        """Whether nothing holds the starter now. `until`: when the longest delay that was named ends."""
+        return now >= until or until == self.own_until
