@@ -299,7 +299,9 @@ def service_pattern(value: Any) -> str:
 
 
 def prefix(value: Any) -> str:
-    """The path prefix of an upstream for reverse use, without a slash at its end."""
+    """The path prefix under which apps reach an upstream when redrive is their reverse proxy, without a slash at its
+    end. `value`: the value of the key as YAML gave it; a ValueError says what is wrong with it.
+    """
     found = word(value)
     if not found.startswith("/"):
         raise ValueError(f"{written(value)} must begin with / (did you mean /{found}?)")

@@ -1,4 +1,5 @@
-"""The timeouts of a call by its policy, beside the deadline, which the `Call` itself knows."""
+"""When a call and its attempts are out of time by the `timeouts` of its policy: `attempt`, `first_byte`, `idle` and the
+others, but not the deadline, which the `Call` itself knows."""
 
 from __future__ import annotations
 

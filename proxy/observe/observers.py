@@ -93,8 +93,8 @@ class Observers(Observer):
         self._notify_of_stream("stream_unfinished", policy, what)
 
     def _notify_of_stream(self, event: str, policy: Policy, what: str, **more: str) -> None:
-        """Give a notice, named `event`, of something in a stream that went to the app, which `what` says in words; give
-        none if there were too many notices. `more`: further facts for machines.
+        """Log a notice, named `event`, of something in a stream that went to the app, which `what` says in words. Log
+        none if this process has given as many of these notices as it may. `more`: further facts for machines.
         """
         if self._notify is None or (self._later is not None and not self._may_notify()):
             return
@@ -118,9 +118,7 @@ class Observers(Observer):
             series.add_estimate((prompt + output) / expected)
 
     def _may_notify(self) -> bool:
-        """Whether fewer than MOST notices were given within this second. Whatever is left out of the notices is still
-        counted.
-        """
+        """Whether fewer than MOST notices were logged within this second. What no notice tells of is still counted."""
         if self._reported == 0 and self._later is not None:
             self._later(1.0, self._notify_again)
         self._reported += 1

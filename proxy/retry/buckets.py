@@ -78,7 +78,8 @@ class Bucket:
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         """Find out whether the price of a retry that is due at `due` is granted, and take it if so. `answer(price,
-        granted)` is called exactly once, at the latest when the retry is due, or a round trip from now.
+        granted)` is called exactly once, with the price asked for, at the latest at `due` or a round trip to Redis from
+        now, whichever is later.
         """
         answer(price, self.take(price, now))
 
@@ -373,7 +374,8 @@ class BudgetBucket(Bucket):
 
 
 class RateBucket(TokenBucket):
-    """The bucket of kind rate, and the gate at which calls wait for its tokens. `started`: the driver's time when the
+    """The bucket of kind rate, from which each attempt takes a token, first attempts too, and the gate at which calls
+    wait for its tokens. `started`: the driver's time when the
     bucket is made; a low `initial` level fills up from then on.
     """
 

@@ -120,7 +120,9 @@ class SequentialFlow:
         return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Admit the planned attempt, which is paid for already: the time that it waited for has come."""
+        """Ask the gates for the planned attempt, which is paid for and whose time has come. Returns the actions that
+        send it, let it wait, or end the call.
+        """
         return self.admit(call, planned, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:

@@ -337,7 +337,7 @@ def _alone(scenario: Scenario, said: Other) -> Scenario:
 
 
 def _requests(column: Column, scenario: Scenario) -> list[list[list[Request]]]:
-    """The scenario's requests: of each app, for each route, one with each of the apps' API keys."""
+    """The scenario's requests, as lists in lists: by app, by route, and by API key (all apps use the same keys)."""
     apps: list[NamedApp | None] = [*column.apps] or [None] * max(1, len(scenario.apps))
     return [_requests_of(app, column, scenario) for app in apps]
 
