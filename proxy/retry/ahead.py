@@ -183,10 +183,10 @@ class Ahead:
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
-    def heard(self, note: SentNote, said: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
-        """Update the known limits by those that an answer reports (`said`). `note`: the note of the answered attempt,
-        which was sent at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an attempt with
-        it has succeeded, so that no app can fill the memory with invented keys.
+    def heard(self, note: SentNote, reports: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
+        """Update the known limits by `reports`, the limits that an answer reports. `note`: the note of the answered
+        attempt, which was sent at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an
+        attempt with it has succeeded, so that no app can fill the memory with invented keys.
         """
         whose, account, spent = note.whose, note.account, note.spent
         account.succeeded = account.succeeded or well
@@ -195,7 +195,7 @@ class Ahead:
         lane = self._lanes.get(whose)
         if lane is None:
             lane = self._lanes[whose] = AheadLane(self._traffic, account, whose)
-        for each in said:
+        for each in reports:
             if account.is_old(each.name, spent[0], now):
                 continue
             if well and not account.trust.takes(each, spent[UNIT_INDEX[each.counts]], since, now):

@@ -84,9 +84,9 @@ def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: floa
     if ahead is None or note is None:
         return
     wall = now + upcoming.env.wall_offset
-    said = read_limits(reply.fields, policy.classify.dialects, wall, policy.pushback.max_delay)
-    if said or note.account.reports:
-        ahead.heard(note, said, flight.since, reply.status < 400, now)
+    limits = read_limits(reply.fields, policy.classify.dialects, wall, policy.pushback.max_delay)
+    if limits or note.account.reports:
+        ahead.heard(note, limits, flight.since, reply.status < 400, now)
 
 
 def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:

@@ -330,8 +330,9 @@ class Governor:
         self._look(touched, now)
 
     def _answered(self, caller: Caller, now: float, own: bool) -> None:
-        """Note that an attempt was answered. `own`: the answer is its endpoint's own; any other (a gateway's 503, say)
-        ends no outage of its route.
+        """Note that an attempt was answered, which ends an outage of its endpoint. `own`: the endpoint itself answered,
+        so that an outage of the attempt's route ends too; False for an answer that says that the service is not reached
+        (a gateway's 503, say).
         """
         base = self.lane(caller.endpoint)
         base.traffic.answered_at = now

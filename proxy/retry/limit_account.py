@@ -50,42 +50,42 @@ def price_of(estimate: Estimate | None) -> Price:
 
 
 class _Report:
-    """The latest report of one limit. `said`: the limit as the answer reported it. `spent`: what had been spent of the
-    limit in all when the attempt that this report answers had been sent; `order`: the number of that attempt; `at`:
+    """The latest report of one limit. `reported`: the limit as the answer reported it. `spent`: what had been spent of
+    the limit in all when the attempt that this report answers had been sent; `order`: the number of that attempt; `at`:
     when the report came; `until`: when the limit is full again; `rate`: what is added each second, 0 if that is not
     known. `is_assumed`: no answer made this report: it was made up at the limit's reset, and says that the limit is
     full.
     """
 
-    __slots__ = ("at", "is_assumed", "order", "rate", "said", "spent", "until")
+    __slots__ = ("at", "is_assumed", "order", "rate", "reported", "spent", "until")
 
     def __init__(
-        self, said: ReportedLimit, spent: float, order: float, at: float, rate: float, *, assumed: bool = False
+        self, reported: ReportedLimit, spent: float, order: float, at: float, rate: float, *, assumed: bool = False
     ) -> None:
-        self.said = said
+        self.reported = reported
         self.is_assumed = assumed
         self.spent = spent
         self.order = order
         self.at = at
-        self.until = at + said.reset
+        self.until = at + reported.reset
         self.rate = rate
 
     @property
     def unit_index(self) -> int:
         """The index, in a price (`price_of`), of the unit that the limit counts."""
-        return UNIT_INDEX[self.said.counts]
+        return UNIT_INDEX[self.reported.counts]
 
     def left(self, spent: float, now: float) -> float:
         """The rest of the limit at `now`; below zero if more was sent since the report than was left. `spent`: what has
         been spent of the limit in all.
         """
-        most = _NEVER if self.said.limit is None else self.said.limit
-        return min(most, self.said.remaining + self.rate * (now - self.at)) - (spent - self.spent)
+        most = _NEVER if self.reported.limit is None else self.reported.limit
+        return min(most, self.reported.remaining + self.rate * (now - self.at)) - (spent - self.spent)
 
     def needs(self, price: Price) -> float:
         """The amount that an attempt with this price needs to begin: its price, or the whole limit if that is less."""
         price_here = price[self.unit_index]
-        return price_here if self.said.limit is None else min(price_here, self.said.limit)
+        return price_here if self.reported.limit is None else min(price_here, self.reported.limit)
 
 
 class _Refill:
@@ -102,13 +102,13 @@ class _Refill:
         self.in_part = False
         self._used = self._whole_in = 0.0  # of the report that others are compared with
 
-    def learn(self, said: ReportedLimit) -> None:
-        """Learn how fast the limit refills, in units a second, from the report `said`, which does not say how long its
-        window lasts. Only two reports that agree set `rate`.
+    def learn(self, reported: ReportedLimit) -> None:
+        """Learn how fast the limit refills from another report of it, `reported`, which does not name a window. If this
+        report and the one before it agree on a speed, `rate` is set to it (units a second); if they do not, to 0.
         """
-        if said.limit is None or said.remaining >= said.limit:
+        if reported.limit is None or reported.remaining >= reported.limit:
             return
-        used, whole_in = said.limit - said.remaining, said.reset
+        used, whole_in = reported.limit - reported.remaining, reported.reset
         if self._used and max(used, self._used) < _MORE_USED * min(used, self._used):
             return
         if self._used:
@@ -144,32 +144,32 @@ class Account:
         before = self.reports.get(name)
         return before is not None and now < before.until and order < before.order + before.is_assumed
 
-    def heard(self, said: ReportedLimit, sent: Price, now: float) -> None:
-        """Take in the report `said` in an answer. `sent`: the sum of the prices of all attempts up to and with the
-        answer's, as `Account.sent` returned it.
+    def heard(self, reported: ReportedLimit, sent: Price, now: float) -> None:
+        """Take in the report that an answer made of a limit (`reported`). `sent`: the sum of the prices of all attempts
+        up to and with the answer's, as `Account.sent` returned it.
         """
-        before = self.reports.get(said.name)
-        refill = self._refills.setdefault(said.name, _Refill())
-        refill.period = max(refill.period, said.reset)
-        if before is not None and before.is_assumed and not refill.in_part and said.limit is not None:
-            expected = said.limit - (sent[UNIT_INDEX[said.counts]] - before.spent)
-            refill.in_part = said.remaining < _PART * expected
-        if said.window and said.limit is not None:
-            rate = said.limit / said.window
+        before = self.reports.get(reported.name)
+        refill = self._refills.setdefault(reported.name, _Refill())
+        refill.period = max(refill.period, reported.reset)
+        if before is not None and before.is_assumed and not refill.in_part and reported.limit is not None:
+            expected = reported.limit - (sent[UNIT_INDEX[reported.counts]] - before.spent)
+            refill.in_part = reported.remaining < _PART * expected
+        if reported.window and reported.limit is not None:
+            rate = reported.limit / reported.window
         else:
-            refill.learn(said)
+            refill.learn(reported)
             rate = refill.rate
-        self.reports[said.name] = _Report(said, sent[UNIT_INDEX[said.counts]], sent[0], now, rate)
+        self.reports[reported.name] = _Report(reported, sent[UNIT_INDEX[reported.counts]], sent[0], now, rate)
 
     def renew(self, now: float) -> None:
         """Count the limits whose reset has passed as whole since then, as far as their size is known."""
         for name, each in self.reports.items():
             refill, spent = self._refills[name], self._spent[each.unit_index]
-            if each.until > now or each.is_assumed or each.said.limit is None:
+            if each.until > now or each.is_assumed or each.reported.limit is None:
                 continue
-            left = max(0.0, each.left(spent, each.until)) if refill.in_part else each.said.limit
-            said = replace(each.said, remaining=left, reset=refill.period)
-            self.reports[name] = _Report(said, spent, self._spent[0], each.until, each.rate, assumed=True)
+            left = max(0.0, each.left(spent, each.until)) if refill.in_part else each.reported.limit
+            reported = replace(each.reported, remaining=left, reset=refill.period)
+            self.reports[name] = _Report(reported, spent, self._spent[0], each.until, each.rate, assumed=True)
 
     def assumed(self, order: float) -> list[str]:
         """The names of the limits that count as full since before the `order`th attempt was sent, because their reset
@@ -194,7 +194,7 @@ class Account:
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
         """The rest of each limit that is known, with the limit's name; never below zero."""
         return tuple(
-            (each.said.name, max(0.0, each.left(self._spent[each.unit_index], now))) for each in self._in_force(now)
+            (each.reported.name, max(0.0, each.left(self._spent[each.unit_index], now))) for each in self._in_force(now)
         )
 
     def wait(self, price: Price, now: float, promised: Price = (0.0, 0.0, 0.0, 0.0)) -> float:

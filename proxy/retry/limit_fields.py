@@ -50,10 +50,10 @@ def read_limits(fields: Fields, dialects: Sequence[Dialect], wall: float, longes
     return [each for each in found if _can_be(each, longest)]
 
 
-def _can_be(said: ReportedLimit, longest: float) -> bool:
-    if not 0 < said.reset <= longest or said.window > longest:
+def _can_be(limit: ReportedLimit, longest: float) -> bool:
+    if not 0 < limit.reset <= longest or limit.window > longest:
         return False
-    return said.limit is None or (said.limit > 0 and said.remaining <= said.limit)
+    return limit.limit is None or (limit.limit > 0 and limit.remaining <= limit.limit)
 
 
 def _of_packs(fields: Fields, dialects: Sequence[Dialect], wall: float) -> Iterator[ReportedLimit]:
@@ -89,10 +89,10 @@ def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
     """The limits in the IETF's fields."""
     values = fields.get_all("ratelimit")
     if values:
-        policies = {name: said for value in fields.get_all("ratelimit-policy") for name, said in _members(value)}
+        policies = {name: members for value in fields.get_all("ratelimit-policy") for name, members in _members(value)}
         for value in values:
-            for name, said in _members(value):
-                yield from _quota(name, {**policies.get(name, {}), **said})
+            for name, members in _members(value):
+                yield from _quota(name, {**policies.get(name, {}), **members})
         return
     remaining, reset = _number_in(fields, "ratelimit-remaining"), _number_in(fields, "ratelimit-reset")
     if remaining is None or reset is None:
@@ -108,16 +108,17 @@ def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
     yield ReportedLimit("ratelimit", "attempts", remaining, limit, reset, window)
 
 
-def _quota(name: str, said: dict[str, str]) -> Iterator[ReportedLimit]:
+def _quota(name: str, members: dict[str, str]) -> Iterator[ReportedLimit]:
     """The limit that one quota reports; none if the remainder or the reset is missing, or if the quota does not count
-    requests. `said`: the parameters of the quota or, in the older form, the entries of the dictionary, by their names.
+    requests. `members`: the parameters of the quota or, in the older form, the entries of the dictionary, by their
+    names.
     """
-    unit = said.get("qu", "requests").strip('"')
-    remaining = _number(said.get("r", said.get("remaining", "")))
-    reset = _number(said.get("t", said.get("reset", "")))
+    unit = members.get("qu", "requests").strip('"')
+    remaining = _number(members.get("r", members.get("remaining", "")))
+    reset = _number(members.get("t", members.get("reset", "")))
     if remaining is not None and reset is not None and unit == "requests":
-        limit = _number(said.get("q", said.get("limit", "")))
-        yield ReportedLimit(name, "attempts", remaining, limit, reset, _number(said.get("w", "")) or 0.0)
+        limit = _number(members.get("q", members.get("limit", "")))
+        yield ReportedLimit(name, "attempts", remaining, limit, reset, _number(members.get("w", "")) or 0.0)
 
 
 def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -71,35 +71,35 @@ class ReportTrust:
                 trust.proven_until = now + LASTS
                 trust.tested, trust.row = False, 0
 
-    def takes(self, said: ReportedLimit, spent: float, since: float, now: float) -> bool:
-        """Whether to believe the report `said`, in the answer to an attempt that succeeded and was sent at `since`.
-        `spent`: what had been spent of the limit in all when that attempt was sent.
+    def takes(self, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:
+        """Whether to believe the report `reported`, which is in the answer to an attempt that succeeded and was sent at
+        `since`. `spent`: what had been spent of the limit in all when that attempt was sent.
         """
-        trust = self._limits.get(said.name)
+        trust = self._limits.get(reported.name)
         if trust is None:
-            if said.remaining >= 1:
+            if reported.remaining >= 1:
                 return True
-            trust = self._limits[said.name] = _Trust()
+            trust = self._limits[reported.name] = _Trust()
         before = trust.empty
         is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
         if before is not None and since >= trust.came:
-            if not is_late and self._is_wrong(before, said, spent - trust.spent, since - trust.came):
+            if not is_late and self._is_wrong(before, reported, spent - trust.spent, since - trust.came):
                 trust.doubted_until = now + LASTS
             trust.row = trust.row + 1 if is_late else trust.row
             trust.tested = False
-        if said.remaining >= 1:
+        if reported.remaining >= 1:
             trust.empty, trust.row = None, 0
             return True
         if before is None or is_late:
-            trust.empty, trust.came, trust.spent = said, now, spent
+            trust.empty, trust.came, trust.spent = reported, now, spent
         if trust.row >= _IN_A_ROW and now >= max(trust.proven_until, trust.doubted_until):
             trust.tested, trust.row = True, 0
         return not trust.tested
 
     @staticmethod
-    def _is_wrong(before: ReportedLimit, said: ReportedLimit, spent: float, seconds: float) -> bool:
+    def _is_wrong(before: ReportedLimit, reported: ReportedLimit, spent: float, seconds: float) -> bool:
         """Whether a report that nothing is left (`before`) must have been wrong, since an attempt succeeded `seconds`
-        seconds later, when `spent` had been spent of the limit since. `said`: the report in that attempt's answer.
+        seconds later, when `spent` had been spent of the limit since. `reported`: the report in that attempt's answer.
         """
         filled = 0.0 if before.limit is None else before.limit / before.reset * seconds
-        return said.remaining < 1 if filled < 1 else said.remaining < _PART * (filled - spent)
+        return reported.remaining < 1 if filled < 1 else reported.remaining < _PART * (filled - spent)

@@ -15,7 +15,9 @@ _NONE: tuple[int, ...] = ()
 
 
 class RouteIndex:
-    """An index of routes by their numbers, from 0 in their order."""
+    """An index of the routes of one upstream. It knows each route by its number: the route's place in the
+    configuration's order, counted from 0.
+    """
 
     __slots__ = ("_beginnings", "_deepest", "_whole")
 

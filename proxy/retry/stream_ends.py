@@ -81,7 +81,9 @@ class EndReader:
         return pack.error
 
     def see(self, events: Iterable[Event]) -> None:
-        """Take in the next events of the stream."""
+        """Examine the next events of the stream: whether one of them ends the stream, and whether a pack knows one of
+        them.
+        """
         for event in events:
             self._any = True
             if self._known is None:

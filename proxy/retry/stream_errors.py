@@ -61,8 +61,9 @@ class StreamWatch:
         return self._decoder is None and self._reader.is_between_events
 
     def _says_nothing(self, data: bytes) -> bool:
-        """Whether `data` is whole events, of which none can be an error or the last one: no text that is looked for
-        occurs in it. None of these texts has a line end, so each is within a line if it occurs.
+        """Whether the events in `data` can be skipped, because they are whole and none can be an error or the stream's
+        last event: no text that such events contain occurs in `data`. None of these texts has a line end, so each is
+        within a line if it occurs.
         """
         ends = self.ends
         if not data.endswith((b"\n\n", b"\r\n\r\n")) or not self._reader.is_at_event:

@@ -163,7 +163,9 @@ class LiveTop:
         self._draw()
 
     def _edit(self, key: str) -> None:
-        """Handle a key while the user types the filter."""
+        """Change the filter by a key that the user pressed while typing it: add a character, delete, or end the
+        typing.
+        """
         look, text = self._look, self._look.filter
         if key == "enter":
             self._look = replace(look, typing=False)

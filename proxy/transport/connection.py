@@ -319,7 +319,8 @@ class Connection:
         return text[len(self._usual.raw) : self._usual_size]
 
     def eof_received(self) -> bool:
-        """Handle the end of the upstream's direction. True keeps our own direction open, which only a tunnel wants.
+        """Note that the upstream sends no more, which is the end of a tunnel's direction or of a body without a length.
+        Returns True if our own direction stays open: in a tunnel, unless the connection is TLS.
 
         With TLS, asyncio calls this only for an end that TLS announced; any other end may be forged (RFC 9112 section
         9.8), and counts as a lost connection (see `transport.tls`).
@@ -344,7 +345,9 @@ class Connection:
             self.connection_lost(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle the end of the connection, whichever side closed it."""
+        """Report the end of the connection, whichever side closed it: to the pool and, as a fault, to the listener of
+        an exchange under way. Bytes of an answer that had arrived before are read first.
+        """
         if self.transport is None:  # handled already
             return
         self.transport = None

@@ -123,7 +123,9 @@ class UpstreamConnection(Http2Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle the end of the connection, whichever side closed it."""
+        """Report the end of the connection, whichever side closed it: to the pool, to calls that wait for its SETTINGS,
+        and to its streams. Frames that had arrived before are read first.
+        """
         if self.transport is None:
             return
         self.transport = None

@@ -130,8 +130,8 @@ class RedisFactory(Factory):
         return self.inner.seen(upstream, value)  # each machine's own
 
     def places(self, key: Key, most: int) -> Places:
-        """The places under the concurrency limit of this key, at most `most` in the whole fleet: Redis leases them to
-        this process, if the fleet shares this upstream's.
+        """The places under the concurrency limit with this key, at most `most` in the whole fleet. If the fleet shares
+        the limits of the key's upstream, Redis leases the places to this process.
         """
         places = self.inner.places(key, most)
         if str(key[0]) in self.upstreams and not self.store.observes:

@@ -206,16 +206,16 @@ class _News:
 
     @property
     def turns(self) -> bool:
-        """Whether a limit or an outage began or ended."""
+        """Whether a limit or an outage has begun or ended since the lane's last message."""
         return self.limit_began or self.limit_over or self.outage_began or self.outage_over
 
     @property
     def any(self) -> bool:
-        """Whether anything has happened."""
+        """Whether anything has happened since the lane's last message that has to be reported."""
         return self.turns or self.cut < 1
 
     def add(self, earlier: _News) -> None:
-        """Add what has happened earlier, and could not be reported."""
+        """Add the events of `earlier`, which is older than these and could not be reported."""
         self.limit_began = self.limit_began or (earlier.limit_began and not self.limit_over)
         self.limit_over = self.limit_over or (earlier.limit_over and not self.limit_began)
         self.outage_began = self.outage_began or (earlier.outage_began and not self.outage_over)

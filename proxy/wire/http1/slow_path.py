@@ -102,9 +102,10 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
 
 
 def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tuple[str, bytes | None]:
-    """Return the authority that Host names, for a Host that is unusual, and the value to send if it differs from what
-    came (else None). The authority is "" if an HTTP/1.0 request has no Host, or if Host is empty and may be (`empty`:
-    the target names the destination, RFC 9112 section 3.2). Raises Refused.
+    """Read a Host that is unusual (missing, empty, or in need of a correction). Returns the authority that it names,
+    and the value to send if it differs from what came (else None). The authority is "" if an HTTP/1.0 request has no
+    Host, or if Host is empty and that is allowed (`empty`: the target names the destination, RFC 9112 section 3.2).
+    Raises Refused.
     """
     host = specials.get(b"host")
     if host is None:

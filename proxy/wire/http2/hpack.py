@@ -46,7 +46,8 @@ class TooMuch(Exception):  # noqa: N818 - named by what happened
 class Name:
     """The beginning of a field's encoding, up to its value. `wire`: the bytes to forward. `kept`: fields with this
     beginning may be cached, because it does not mark them as never indexed. `fault`: what is wrong with the name, ""
-    for nothing; `steers`: whether fields of this name need a closer look.
+    for nothing; `steers`: the proxy acts on fields of this name, or the name has a fault, so that a reader of heads
+    must examine them.
     """
 
     __slots__ = ("fault", "kept", "name", "steers", "wire")
@@ -64,8 +65,8 @@ class Name:
 class Field:
     """A field. `wire`: its encoding to forward. `fault`: what is wrong with the field by itself, "" for nothing.
     `size`: what it counts for in a header list. `padded`: whether its value begins or ends with white space. `steers`:
-    whether it needs a closer look, because the proxy acts on its name, it is padded, or it has a fault; most fields do
-    not.
+    whether a reader of heads must examine it, because the proxy acts on its name, it is padded, or it has a fault. Most
+    fields need no examination.
     """
 
     __slots__ = ("fault", "name", "padded", "size", "steers", "value", "wire")

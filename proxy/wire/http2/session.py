@@ -472,7 +472,9 @@ class Session(StreamSession):
             stream.report_end(None)
 
     def _stray_data(self, number: int, size: int, now: float) -> None:
-        """Handle DATA of a stream that is closed, or that was never opened."""
+        """Refuse DATA of a stream that is closed, with a RST_STREAM unless we had broken the stream off. Raises Broken
+        if the stream was never opened. The bytes are credited to the connection.
+        """
         self._credit_connection(size)
         self._check_known(number)
         if not self._ended_streams.was_reset(number):
@@ -509,7 +511,9 @@ class Session(StreamSession):
     # -- heads ----------------------------------------------------------------------------------------------------
 
     def _headers(self, flags: int, number: int, payload: bytes, now: float) -> None:
-        """Read a HEADERS frame that is padded, has a priority, or continues in other frames."""
+        """Read a HEADERS frame that is padded, has a priority, or continues in other frames: its header block without
+        these, or the beginning of that block.
+        """
         start = 5 if flags & PRIORITIZED else 0
         if flags & PADDED:
             payload = _unpadded(payload, start)
@@ -529,8 +533,9 @@ class Session(StreamSession):
             self._head(number, block, self._heads.end, now)
 
     def _head(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """Handle a whole header block of stream `number`. Each block is read, even if its fields are not needed. `end`:
-        END_STREAM came with it.
+        """Read a whole header block of stream `number` as what it is: the head of a request or of an answer, or
+        trailers. A block that may not come here breaks its stream off, or is refused if there is no such stream; it is
+        decoded all the same, because later blocks depend on it. `end`: END_STREAM came with it.
         """
         stream = self.streams.get(number)
         if stream is None:
@@ -551,7 +556,9 @@ class Session(StreamSession):
             self._break(stream, PROTOCOL_ERROR, str(bad), now)
 
     def _stray_head(self, number: int, block: bytes, now: float) -> None:
-        """Handle a head on a stream that is over, or never existed."""
+        """Refuse a head on a stream that is over, with a RST_STREAM unless we had broken the stream off; its block is
+        decoded all the same. Raises Broken if the stream never existed.
+        """
         was_reset = self._ended_streams.was_reset(number)
         if was_reset is None:
             raise Broken(PROTOCOL_ERROR, f"a head on the stream {number}")
@@ -561,7 +568,9 @@ class Session(StreamSession):
             self._refuse(number, STREAM_CLOSED)
 
     def _request(self, number: int, block: bytes, end: bool, now: float) -> None:
-        """Open the stream `number` of an app's request, once its head was read. `end`: no body follows the head."""
+        """Open the stream `number` for an app's request, whose header block has come. The stream is refused with a
+        RST_STREAM if too many are open or the head is malformed. `end`: no body follows the head.
+        """
         limits = self.limits
         if self._last_named:  # the client knows from our GOAWAY that the stream is not served
             self._heads.pass_over(block)
@@ -607,7 +616,9 @@ class Session(StreamSession):
         return f"more than {self.limits.headers} header fields"
 
     def _answer(self, stream: Stream, block: bytes, end: bool, now: float) -> None:
-        """Handle an answer's head, interim or final. `end`: no body follows the head."""
+        """Read the header block of an answer, and report its head: an interim one at once, a final one with the part of
+        the body that came with it. Raises Malformed. `end`: no body follows the head.
+        """
         head = self._heads.answer(block, end)
         limits = self.limits
         if head.list_size > limits.header_bytes or head.count > limits.headers:
@@ -651,7 +662,9 @@ class Session(StreamSession):
     # -- other frames ---------------------------------------------------------------------------------------------
 
     def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
-        """Handle a frame that is neither DATA nor HEADERS. PRIORITY is dropped."""
+        """Act on a frame that is neither DATA nor HEADERS, by its type `kind`. Frames of PRIORITY and of unknown types
+        are ignored.
+        """
         if kind == WINDOW_UPDATE:
             self._window_update(number, payload, now)
         elif kind == RST_STREAM:
