@@ -258,8 +258,13 @@ class Plan:
         """Whether nothing has to be decided for an answer's head. If so, remember the head, and the lines that are
         added to it. `via`: the name in our Via line; `looked`: head and body were judged already, as a success.
         """
-        if self.looks or self.answered is None or not head.says_same(self.answered):
-            if head.login_bound or not (looked or is_plain_success(self.policy.classify, head.status, head)):
+        judged = looked
+        if self.looks and not judged:  # a field of any name may decide, or the body
+            judged = is_plain_success(self.policy.classify, head.status, head)
+            if not judged:
+                return False
+        if self.answered is None or not head.says_same(self.answered):
+            if head.login_bound or not (judged or is_plain_success(self.policy.classify, head.status, head)):
                 return False
             name = via_name(self.policy, via)
             if self.edits is None:

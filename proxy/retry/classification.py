@@ -128,11 +128,23 @@ def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
     """Whether a rule could match the body of an answer below 400 with this status and these fields, so that the answer
     has to be held until its body was looked at (contract, section 13).
     """
-    asked, reply = ruleset(rules), Reply(status, fields)
+    reply = Reply(status, fields)
+    return _look_into(rules, reply, None, reply.grpc_status) is not None
+
+
+def _look_into(rules: Classify, reply: Reply, body: bytes | None, grpc: int | None) -> Rule | NeedsBody | None:
+    """The rule that matches the `body` of an answer below 400; NEEDS_BODY if one could, but `body` is None; else None.
+    `grpc`: the answer's grpc-status.
+    """
+    asked = ruleset(rules)
     if asked.looks_at_events and not is_event_stream(reply):
-        return False
-    evidence, grpc = ReplyEvidence(reply, None), reply.grpc_status  # as `classify` reads it from the same head
-    return any(step.match_reply(evidence, grpc) is NEEDS_BODY for step in asked.looking)
+        return None
+    evidence = ReplyEvidence(reply, body, rules.empty_events)
+    for step in asked.looking:
+        found = step.match_reply(evidence, grpc)
+        if found is not None:
+            return found
+    return None
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:
@@ -152,8 +164,18 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
         if inside is not None and (body is None or is_error(inside, reply, body)):
             return NEEDS_BODY if body is None else _error_inside(rules, request, reply, body, inside)
     ends_bare = reply.end and request.is_grpc
-    if reply.trailers is None and not ends_bare and is_plain_success(rules, reply.status, reply.fields):
-        return SUCCESS  # nearly every call ends here
+    if (
+        reply.status < 400
+        and rules.plain_below_400
+        and reply.trailers is None
+        and not ends_bare
+        and not reply.fields.get_all("grpc-status")
+    ):
+        seen = _look_into(rules, reply, body, None) if rules.looks_below_400 else None
+        if seen is None:
+            return SUCCESS  # nearly every call ends here
+        if isinstance(seen, NeedsBody):
+            return NEEDS_BODY
     known = rules.known if reply.plain and not ends_bare else None
     verdict: Verdict | NeedsBody | None = None if known is None else known.get(reply.status)
     if verdict is not None:

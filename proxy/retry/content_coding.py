@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 
-from proxy.retry.facts import Fields
+from proxy.retry.facts import Fields, Reply
 
 #: Contract, section 4: the most bytes out of gzip or deflate that are looked at.
 DECODED = 64 * 1024
@@ -22,7 +22,15 @@ def coding_of(fields: Fields) -> str:
     and can't be undone here.
     """
     values = fields.get_all("content-encoding")
-    return ",".join(value.lower() for value in values if value.lower() != "identity") if values else ""
+    return ",".join([value.lower() for value in values if value.lower() != "identity"]) if values else ""
+
+
+def coding_of_reply(reply: Reply) -> str:
+    """The content coding of an answer (`coding_of`), which is kept with it."""
+    coding = reply.coding
+    if coding is None:
+        coding = reply.coding = coding_of(reply.fields)
+    return coding
 
 
 def decoded(body: bytes, coding: str) -> bytes:

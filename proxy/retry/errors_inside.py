@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
-from proxy.retry.content_coding import READABLE, coding_of, decoded
+from proxy.retry.content_coding import READABLE, coding_of_reply, decoded
 from proxy.retry.dialect import AskedFor, Classify, ErrorsInside
 from proxy.retry.event_stream import media_type
 from proxy.retry.facts import Reply, Request
@@ -27,7 +27,7 @@ def inside_of(rules: Classify, request: Request, reply: Reply) -> ErrorsInside |
 
 def is_error(inside: ErrorsInside, reply: Reply, body: bytes) -> bool:
     """Whether a body, or its beginning, has the root element of an error of the kind `inside`."""
-    return root_of(decoded(body, coding_of(reply.fields))) == inside.root
+    return root_of(decoded(body, coding_of_reply(reply))) == inside.root
 
 
 def _is_asked_for(asked: AskedFor, request: Request) -> bool:
@@ -44,7 +44,7 @@ def _parameters(path: str) -> set[str]:
 
 def _may_be_xml(reply: Reply) -> bool:
     """Whether an answer has a body of XML that can be looked at; one without a type may be XML."""
-    if reply.end or coding_of(reply.fields) not in READABLE:
+    if reply.end or coding_of_reply(reply) not in READABLE:
         return False
     media = media_type(reply)
     return not media or media in ("application/xml", "text/xml") or media.endswith("+xml")

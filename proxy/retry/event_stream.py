@@ -10,11 +10,11 @@ Law: the bytes kept between two pieces are bounded. An event of more than `MOST`
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.retry.facts import Reply, first
+from proxy.retry.json_paths import AS_WRITTEN
 
 #: The name of an event that has none of its own (HTML, 9.2.6).
 MESSAGE = "message"
@@ -40,7 +40,7 @@ class Event:
         """The data as JSON, parsed when first asked for; None if it is not JSON."""
         if self._document is _UNREAD:
             try:
-                self._document = json.loads(self.data.decode("utf-8", "replace"), parse_int=str, parse_float=str)
+                self._document = AS_WRITTEN.decode(self.data.decode("utf-8", "replace"))
             except (ValueError, RecursionError):
                 self._document = None
         return self._document
@@ -53,7 +53,11 @@ def is_event_stream(reply: Reply) -> bool:
 
 def media_type(reply: Reply) -> str:
     """The media type of an answer in lower case, without parameters; "" if it names none."""
-    return (first(reply.fields, "content-type") or "").partition(";")[0].strip().lower()
+    media = reply.media
+    if media is None:
+        text = first(reply.fields, "content-type") or ""
+        media = reply.media = text.partition(";")[0].strip().lower()
+    return media
 
 
 class SseReader:
@@ -86,7 +90,8 @@ class SseReader:
         if b"\r" in data:
             self._after_cr = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, rest = data.split(b"\n")
+        lines = data.split(b"\n")
+        rest = lines.pop()
         events: list[Event] = []
         for line in lines:
             if self._pieces:

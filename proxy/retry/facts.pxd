@@ -22,6 +22,9 @@ cdef class Reply:
     cdef public object counts_as
     cdef public bint follows
     cdef public bint whole
+    cdef public str media
+    cdef public str coding
+    cdef public str opens
 
 
 cdef class Failure:

@@ -266,9 +266,16 @@ class Reply:
     before the request's last byte was sent. `counts_as`: the status that an error in a success's body counts as
     (contract, section 13). `follows`: its request was not the first on its connection; drivers set this for a 421,
     which may be about the connection. `whole`: all of its body came with its head; drivers set this too.
+
+    Kept by the functions that read them, None until then: `media`, its media type (`proxy.retry.event_stream`);
+    `coding`, its content coding (`proxy.retry.content_coding`); `opens`, what its body can be read as
+    (`proxy.retry.rules`).
     """
 
-    __slots__ = ("counts_as", "early", "end", "fields", "follows", "peeked", "plain", "status", "trailers", "whole")
+    __slots__ = (
+        "coding", "counts_as", "early", "end", "fields", "follows", "media", "opens", "peeked", "plain", "status",
+        "trailers", "whole",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a record of an answer
         self,
@@ -290,6 +297,9 @@ class Reply:
         self.early = early
         self.counts_as = counts_as
         self.follows = self.whole = False
+        self.media: str | None = None
+        self.coding: str | None = None
+        self.opens: str | None = None
 
     @property
     def grpc_status(self) -> int | None:

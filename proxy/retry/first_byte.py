@@ -17,9 +17,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
-from proxy.retry.event_stream import SseReader, is_event_stream, media_type
-from proxy.retry.facts import Reply, Request, first
+from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of_reply
+from proxy.retry.event_stream import SseReader, is_event_stream
+from proxy.retry.facts import Reply, Request
 from proxy.retry.instants import NEVER
 from proxy.retry.policy import Policy
 from proxy.retry.whole_answers import Budget, WholeAnswer
@@ -55,15 +55,6 @@ def asks_for_stream(body: Iterable[bytes] | None) -> bool:
     return isinstance(document, dict) and document.get("stream") is True
 
 
-def may_be_whole_json(reply: Reply) -> bool:
-    """Whether a success's body may be JSON that is complete within the bytes that are peeked at."""
-    media = media_type(reply)
-    if media and media not in ("application/json", "text/json") and not media.endswith("+json"):
-        return False
-    length = first(reply.fields, "content-length") or ""
-    return not (length.isascii() and length.isdigit() and int(length[:9]) > DECODED)
-
-
 class BodyWait:
     """The wait for the beginning of a success, whose head is kept back until then.
 
@@ -95,7 +86,7 @@ class BodyWait:
         self.over = not looks  # the look at the beginning is over
         self.kept = kept
         self._size = 0
-        coding = self._coding = coding_of(reply.fields)
+        coding = self._coding = coding_of_reply(reply)
         events = is_event_stream(reply) and coding in READABLE
         self._reader = SseReader() if events else None
         self._decoder = Decoder(coding) if (events or root is not None) and coding else None

@@ -1,11 +1,15 @@
-"""Values in a JSON document by their paths, in which "*" stands for each item of a list."""
+"""Values in a JSON document: a decoder, and the values by their paths, in which "*" stands for each item of a list."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from proxy.retry.bucket_specs import JsonPath
+
+#: A decoder that leaves numbers as the texts by which JSON writes them.
+AS_WRITTEN: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def values_at(document: Any, path: JsonPath) -> Iterator[Any]:

@@ -17,22 +17,20 @@ the same run decides.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from fnmatch import translate
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from proxy.retry.content_coding import READABLE, coding_of, decoded
+from proxy.retry.content_coding import READABLE, coding_of_reply, decoded
 from proxy.retry.dialect import Classify, EventRule, Rule
 from proxy.retry.event_stream import Event, SseReader, is_event_stream
 from proxy.retry.facts import Fault, Reply
-from proxy.retry.first_byte import may_be_whole_json
+from proxy.retry.json_text import NOT_JSON, lacks, may_be_whole_json, read_json
 
-_ABSENT = object()
 _UNREAD = object()
 
 
@@ -42,88 +40,97 @@ class ReplyEvidence:
     that are passed over when a stream's first event is looked for.
     """
 
+    __slots__ = ("_document", "_empty", "_event", "_found", "_reply", "_text", "body", "status")
+
     def __init__(self, reply: Reply, body: bytes | None, empty: frozenset[str] = frozenset()) -> None:
         self._reply = reply
         self._empty = empty
-        self._found: dict[tuple[str, ...] | str, list[str]] = {}
+        self._found: dict[Any, list[str]] = {}
+        self.status = reply.status
         self.body = b"" if body is None and reply.end else body
         if self.body:
-            self.body = decoded(self.body, coding_of(reply.fields))
+            self.body = decoded(self.body, coding_of_reply(self._reply))
         self._document: object = _UNREAD
         self._event: Event | object | None = _UNREAD
         self._text: str | None = None
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._reply.status
 
     @property
     def may_look(self) -> bool:
         """Whether the body of a failure (status 400 and above) can be looked at: it has no content coding, or gzip or
         deflate.
         """
-        return self._reply.status >= 400 and coding_of(self._reply.fields) in READABLE
+        return self.status >= 400 and coding_of_reply(self._reply) in READABLE
 
     def is_open_to(self, rule: Rule) -> bool:
         """Whether this rule may look at the answer's body: on status 400 and above for any part but an event; below
         that only if the rule names a status, and only at the first event of a stream of events, or at JSON that is
         whole within the part that is peeked at.
         """
-        if self._reply.status >= 400:
+        if self.status >= 400:
             return rule.event is None and self.may_look
-        return rule.statuses is not None and (self._streams if rule.event is not None else self._may_be_json)
-
-    @cached_property
-    def _streams(self) -> bool:
-        """Whether the body is a stream of server-sent events that can be read."""
-        return is_event_stream(self._reply) and coding_of(self._reply.fields) in READABLE
-
-    @cached_property
-    def _may_be_json(self) -> bool:
-        reply = self._reply
-        return not is_event_stream(reply) and coding_of(reply.fields) in READABLE and may_be_whole_json(reply)
+        if rule.statuses is None:
+            return False
+        return _opens(self._reply) == ("json" if rule.event is None else "events")
 
     def header(self, name: str) -> list[str]:
         """All values of the header field (or trailer) with this name."""
-        if name not in self._found:
-            self._found[name] = list(self._reply.fields.get_all(name))
-        return self._found[name]
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = list(self._reply.fields.get_all(name))
+        return found
 
     def json(self, path: tuple[str, ...]) -> list[str]:
         """The scalars at a path of the body's JSON, as JSON writes them."""
-        if path not in self._found:
-            self._found[path] = self._scalars(path)
-        return self._found[path]
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._scalars(path)
+        return found
 
     def _scalars(self, path: tuple[str, ...]) -> list[str]:
-        if self._document is _UNREAD:
-            try:
-                self._document = json.loads(self.body or b"", parse_int=str, parse_float=str)
-            except (ValueError, RecursionError):
-                self._document = _ABSENT
         found: list[str] = []
-        try:
+        body = self.body
+        if body:
+            if self._document is _UNREAD:
+                if lacks(body, path):
+                    return found
+                self._document = read_json(body)
             _gather(self._document, path, found)
-        except RecursionError:  # lists nested deeper than in any real error message
-            return []
         return found
 
     def has_event(self, rule: EventRule) -> bool:
         """Whether the first event of the body that counts is one that the rule names."""
         if self._event is _UNREAD:
-            read = SseReader().feed(self.body or b"")
-            self._event = next((event for event in read if event.name not in self._empty), None)
+            self._event, read = None, SseReader()
+            for event in read.feed(self.body or b""):
+                if event.name not in self._empty:
+                    self._event = event
+                    break
         return isinstance(self._event, Event) and is_named(rule, self._event)
 
     def xml(self, element: str) -> list[str]:
         """The texts of all elements of the body's XML that have this name."""
         key = "", element
-        if key not in self._found:
+        found = self._found.get(key)
+        if found is None:
             if self._text is None:
                 self._text = (self.body or b"").decode("utf-8", "replace")
-            self._found[key] = [_resolved(text.strip()) for text in _element(element).findall(self._text)]
-        return self._found[key]
+            found = [_resolved(text.strip()) for text in _element(element).findall(self._text)]
+            self._found[key] = found
+        return found
+
+
+def _opens(reply: Reply) -> str:
+    """What a success's body can be read as: "events", "json" or "other"."""
+    kind = reply.opens
+    if kind is None:
+        if coding_of_reply(reply) not in READABLE:
+            kind = "other"
+        elif is_event_stream(reply):
+            kind = "events"
+        else:
+            kind = "json" if may_be_whole_json(reply) else "other"
+        reply.opens = kind
+    return kind
 
 
 def is_named(rule: EventRule, event: Event) -> bool:
@@ -135,10 +142,7 @@ def is_named(rule: EventRule, event: Event) -> bool:
     document = event.document
     for path, glob in rule.json:
         found: list[str] = []
-        try:
-            _gather(document, path, found)
-        except RecursionError:
-            return False
+        _gather(document, path, found)
         if not any_matches(found, glob):
             return False
     return True
@@ -162,7 +166,10 @@ def any_matches(values: list[str], glob: str) -> bool:
     if not values:
         return False
     pattern = _glob(glob)
-    return any(pattern.match(value) for value in values)
+    for value in values:  # noqa: SIM110  a generator costs twice as much
+        if pattern.match(value):
+            return True
+    return False
 
 
 @lru_cache(maxsize=4096)
@@ -180,26 +187,31 @@ def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
     """Append to `found` the scalars at a path in the JSON document, as JSON writes them; "" for an object or a list,
     which only the glob "*" matches.
     """
-    if path:
-        key, rest = path[0], path[1:]
-        if isinstance(document, dict):
-            if key in document:
-                _gather(document[key], rest, found)
-        elif isinstance(document, list):
+    left = [(document, 0)]  # values, the next one last, each with the number of the path's keys that lead to it
+    keys = len(path)
+    while left:
+        value, at = left.pop()
+        if at == keys:
+            if isinstance(value, str):
+                found.append(value)
+            elif isinstance(value, bool):
+                found.append("true" if value else "false")
+            elif value is None:
+                found.append("null")
+            elif value is not NOT_JSON:
+                found.append("")
+        elif isinstance(value, dict):
+            key = path[at]
+            if key in value:
+                left.append((value[key], at + 1))
+        elif isinstance(value, list):
+            key = path[at]
             if key.isdecimal() and len(key) < 9:
-                if int(key) < len(document):
-                    _gather(document[int(key)], rest, found)
+                if int(key) < len(value):
+                    left.append((value[int(key)], at + 1))
             else:
-                for element in document:
-                    _gather(element, path, found)
-    elif isinstance(document, str):
-        found.append(document)
-    elif isinstance(document, bool):
-        found.append("true" if document else "false")
-    elif document is None:
-        found.append("null")
-    elif document is not _ABSENT:
-        found.append("")
+                for element in reversed(value):
+                    left.append((element, at))  # noqa: PERF401  a generator costs more
 
 
 # -- asking many rules at once ----------------------------------------------------------------------------------------
@@ -247,11 +259,12 @@ def ruleset(classify: Classify) -> Ruleset:
 class SingleRule:
     """A rule that is matched by itself, whatever parts it has, not in a group."""
 
-    __slots__ = ("looks_into_success", "rule")
+    __slots__ = ("_needs_body", "looks_into_success", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.looks_into_success = rule.looks_into_success
+        self._needs_body = rule.needs_body
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
         """The rule if every part of it matches; NEEDS_BODY if only the body is undecided; else None. `grpc`: the
@@ -260,18 +273,24 @@ class SingleRule:
         rule = self.rule
         if not _reaches(rule, evidence.status, grpc):
             return None
-        matches = all(any_matches(evidence.header(name), glob) for name, glob in rule.headers)
-        if not matches or not rule.needs_body:
-            return rule if matches else None
+        for name, glob in rule.headers:
+            if not any_matches(evidence.header(name), glob):
+                return None
+        if not self._needs_body:
+            return rule
         if not evidence.is_open_to(rule) or (rule.xml and evidence.status < 400):
             return None
         if evidence.body is None:
             return NEEDS_BODY
         if rule.event is not None:
             return rule if evidence.has_event(rule.event) else None
-        matches = all(any_matches(evidence.json(path), glob) for path, glob in rule.json)
-        matches = matches and all(any_matches(evidence.xml(element), glob) for element, glob in rule.xml)
-        return rule if matches else None
+        for path, glob in rule.json:
+            if not any_matches(evidence.json(path), glob):
+                return None
+        for element, glob in rule.xml:
+            if not any_matches(evidence.xml(element), glob):
+                return None
+        return rule
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
         """The rule if it names the kind of this fault (or its grpc-status) and asks for no part of an answer; else
@@ -303,18 +322,21 @@ class RuleGroup:
         if not _reaches(self._model, evidence.status, grpc):
             return None
         for name, choice in self._headers:
-            if found := choice.find(evidence.header(name)):
+            found = choice.find(evidence.header(name))
+            if found is not None:
                 return found
-        xml = self._xml if evidence.status >= 400 else ()
+        xml = self._xml if evidence.status >= 400 else []
         if not (self._json or xml) or not evidence.is_open_to(self._model):
             return None
         if evidence.body is None:
             return NEEDS_BODY
         for path, choice in self._json:
-            if found := choice.find(evidence.json(path)):
+            found = choice.find(evidence.json(path))
+            if found is not None:
                 return found
         for element, choice in xml:
-            if found := choice.find(evidence.xml(element)):
+            found = choice.find(evidence.xml(element))
+            if found is not None:
                 return found
         return None
 
@@ -340,14 +362,16 @@ class _Choice:
                 self._exact.setdefault(glob, rule)
         self._any = re.compile("|".join(translate(glob) for glob, _ in self._globs)) if self._globs else None
 
-    def find(self, values: Sequence[str]) -> Rule | None:
+    def find(self, values: list[str]) -> Rule | None:
         """The rule that matches one of these values; None if none does."""
         for value in values:
             found = self._exact.get(value)
             if found is not None:
                 return found
             if self._any is not None and self._any.match(value):
-                return next(rule for glob, rule in self._globs if any_matches([value], glob))
+                for glob, rule in self._globs:
+                    if any_matches([value], glob):
+                        return rule
         return None
 
 

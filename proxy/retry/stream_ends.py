@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from proxy.retry.content_coding import READABLE, coding_of
+from proxy.retry.content_coding import READABLE, coding_of_reply
 from proxy.retry.dialect import Classify, EndMark, StreamEnds
 from proxy.retry.event_stream import MESSAGE, Event, is_event_stream
 from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request
@@ -33,7 +33,7 @@ def ends_of(rules: Classify, request: Request, reply: Reply) -> tuple[StreamEnds
     """The ways in which this answer may end, by the packs; none if it is no stream that the request asked for."""
     if not rules.stream_ends or reply.status >= 400 or not is_event_stream(reply):
         return ()
-    if coding_of(reply.fields) not in READABLE:
+    if coding_of_reply(reply) not in READABLE:
         return ()
     return tuple(each for each in rules.stream_ends if _is_asked_for(each, request))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.retry.classification import words_of
-from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
+from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of_reply
 from proxy.retry.dialect import Classify, EventRule, Rule, StreamEnds
 from proxy.retry.event_stream import MESSAGE, Event, SseReader, is_event_stream
 from proxy.retry.facts import Class, Reply
@@ -95,7 +95,7 @@ def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...]
     """
     if not (rules.looks_below_400 or ends) or reply.status >= 400 or not is_event_stream(reply):
         return None
-    coding = coding_of(reply.fields)
+    coding = coding_of_reply(reply)
     evidence = ReplyEvidence(reply, None)
     packs = [("", rules.rules), *((dialect.name, dialect.rules) for dialect in rules.dialects)]
     found = [

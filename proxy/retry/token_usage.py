@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.retry.bucket_specs import JsonPath, TokenRules, UsageFields
-from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of
+from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of_reply
 from proxy.retry.event_stream import SseReader, is_event_stream
 from proxy.retry.facts import Reply
 from proxy.retry.json_paths import values_at, whole_number
@@ -46,7 +46,7 @@ class UsageReader:
     __slots__ = ("_decoder", "_events", "_fields", "_readable", "_tail", "_text", "_usage", "_whole", "watch")
 
     def __init__(self, rules: TokenRules, reply: Reply, watch: StreamWatch | None = None) -> None:
-        coding = coding_of(reply.fields)
+        coding = coding_of_reply(reply)
         self.watch = watch
         self._fields = rules.fields
         self._readable = coding in READABLE

@@ -1,10 +1,16 @@
+cimport cython
+
+
 cdef class FieldBlock:
     cdef public bytes raw
     cdef public bytes _lowered
 
     cpdef bytes text(self)
+    @cython.locals(value=bytes, mark=bytes, lowered=bytes, found=list)
     cpdef get_all(self, name)
     cpdef bytes get(self, bytes name)
+    @cython.locals(raw=bytes, lowered=bytes, found=list, at=cython.Py_ssize_t, end=cython.Py_ssize_t,
+                   after=cython.Py_ssize_t)
     cpdef list values(self, bytes mark)
     cpdef present(self, names)
 

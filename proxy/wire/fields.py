@@ -61,10 +61,15 @@ class FieldBlock:
         """Return every value of the field with this lower-case name, in order, without surrounding white space, as
         latin-1.
         """
-        mark = needle(name)
-        if self.lowered.find(mark) < 0:
+        mark, lowered = needle(name), self._lowered
+        if lowered is None:
+            lowered = self.lowered
+        if lowered.find(mark) < 0:
             return ()
-        return [value.decode("latin-1") for value in self.values(mark)]
+        found: list[str] = []
+        for value in self.values(mark):
+            found.append(value.decode("latin-1"))  # noqa: PERF401  `value` is bytes when compiled
+        return found
 
     def get(self, name: bytes) -> bytes | None:
         """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
@@ -86,7 +91,12 @@ class FieldBlock:
         while at >= 0:
             at += len(mark)
             end = raw.find(b"\r", at)
-            found.append(raw[at:end].strip(b" \t"))
+            while at < end and raw[at] in b" \t":
+                at += 1
+            after = end
+            while after > at and raw[after - 1] in b" \t":
+                after -= 1
+            found.append(raw[at:after])
             at = lowered.find(mark, end)
         return found
 
