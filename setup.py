@@ -86,6 +86,8 @@ MODULES = [
     "proxy.retry.scope_state",
     "proxy.retry.spacing",
     "proxy.retry.states",
+    "proxy.retry.stream_ends",
+    "proxy.retry.stream_errors",
     "proxy.retry.traffic",
     "proxy.retry.transparent_retry",
     "proxy.retry.trial",

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,9 @@ HERE = Path(__file__).parent
 PROXY_CORE, LOAD_CORE = 1, 0
 #: Bodies of so many MiB are sent by curl, one at a time: wrk counts no answer that its last second cuts.
 LARGE = 16
+#: Seconds for which a proxy rests before its memory after the loads is read: redrive gives back what it has freed once it
+#: has been at rest for ten to twenty seconds.
+REST = 21.0
 
 
 def upstream(folder: Path) -> tuple[Running, Place]:
@@ -218,6 +222,7 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
         if peer.connect and any(not work.http2 for work in works):
             figures[TUNNEL] = fetch(running.pid, place, f"http://127.0.0.1:{place.upstream}/big", 512)
             say(peer.name, TUNNEL, figures[TUNNEL])
+        time.sleep(REST)
         figures["process"]["memory after the loads, MiB"] = memory(running.pid) / 2**20
         held = memory(running.pid)
         idle = idle_connections(place.port, 1000)

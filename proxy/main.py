@@ -28,6 +28,7 @@ from proxy.config.load import Edit, LoadResult
 from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
+from proxy.freed_memory import settle_in
 from proxy.observe.access_log import is_for_people
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.masking import config as masked
@@ -39,7 +40,7 @@ from proxy.observe.telemetry import interval, log_sender, metric_sender
 from proxy.process import SIGNALS, Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, leave, within
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident
 from proxy.retry.routing import Upstream
-from proxy.runtime import OUT, DataPath, data_path, draw_via, settle_in
+from proxy.runtime import OUT, DataPath, data_path, draw_via
 from proxy.server.inherited import Inherited
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.service_manager import ServiceManager

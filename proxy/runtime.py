@@ -7,7 +7,6 @@ flight keep their policy.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import random
 import secrets
@@ -23,6 +22,7 @@ from proxy.config.key_files import current_key
 from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
+from proxy.freed_memory import FreedMemory
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
 from proxy.observe.cooldown_log import CooldownLog
@@ -63,56 +63,14 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.http2.frames import code_name
 from proxy.wire.http2.peer_limits import PeerLimits
 
-try:
-    from proxy.heap import keep, trim
-except ImportError:  # nothing is compiled
-
-    def trim() -> None:
-        """Do nothing: Python alone cannot give memory back to the system."""
-
-    def keep(most: int, alone: int) -> None:
-        """Keep up to `most` free bytes at the end of the heap, and map only blocks of `alone` bytes and more by
-        themselves, if the C library has such thresholds.
-        """
-        import ctypes
-
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_TRIM_THRESHOLD, most)
-            mallopt(_MMAP_THRESHOLD, alone)
-
-
 #: Standard output, where the log goes.
 OUT = 1
-#: The switch interval, in seconds: how long a thread that computes (a configuration, an exposition) may keep the
-#: interpreter while the loop waits for it, as the loop does some five times a call. Python's default is 5 ms.
-_SWITCH = 0.00005
-#: Bytes of freed memory that the process keeps, and the size from which a block is given back at once. glibc's own
-#: are 128 KiB, so that the pieces of a body are taken from the system and given back again and again: a GiB of chunked
-#: bodies took 635,000 page faults and 1,840 ms of CPU, and takes 240 and 770 so.
-_KEPT, _ALONE = 2 * 1024 * 1024, 1024 * 1024
-#: The numbers of mallopt(3), and the variables by which an operator sets the thresholds.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_THRESHOLDS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 #: Seconds between reads of the wall clock, which may be set while the monotonic clock goes on.
 _CLOCK = 10.0
 #: Steps of one search for idle scopes, and seconds between two steps.
 _STEPS, _STEP_PAUSE = 16, 0.02
 #: Seconds that a step of the end may take: fewer than a parent waits for a worker.
 STEP = 4.0
-
-
-def settle_in() -> None:
-    """Exempt everything that is imported and built so far from garbage collection, because it lives as long as the
-    process, and give memory that was needed only during the start back to the system. From now on the C library keeps
-    freed memory for reuse up to a fixed limit, unless the environment sets limits of its own for glibc.
-    """
-    sys.setswitchinterval(_SWITCH)
-    gc.collect()
-    gc.freeze()
-    trim()
-    if not any(os.environ.get(name) for name in _THRESHOLDS):
-        keep(_KEPT, _ALONE)
 
 
 def policies_of(settings: Settings) -> PoliciesOf:
@@ -211,6 +169,7 @@ class DataPath:
         self.env.tokens_used = observer.tokens_used
         self.env.read_key_file = current_key
         self._clock: asyncio.TimerHandle | None = None
+        self._freed = FreedMemory()
         self._idle_scopes = IdleScopes(self.registry)
         self._guard = Guard(settings.deny_destinations)
         self._own: Counter[Address] = Counter()
@@ -238,6 +197,7 @@ class DataPath:
         self._clock = self.context.loop.call_later(_CLOCK, self._look_at_the_clock)
         self._sweep(_STEPS)
         self.settle_weather()
+        self._freed.look(busy=bool(self.context.watch.busy))
 
     def _sweep(self, steps: int) -> None:
         """Forget the state of scopes that have been idle, in at most `steps` steps, with pauses in which calls go

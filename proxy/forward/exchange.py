@@ -146,7 +146,7 @@ class Exchange(AttemptOwner):
                 and done
                 and trailers is None
                 and not (app.has_pinned if direct is None else direct.has_pinned)
-                and undecided.pass_gates(scope, request.app, now)
+                and undecided.pass_gates(scope, request, now)
             ):
                 destination = plan.destination
                 origin = destination.only or destination.next_origin((), now)
@@ -211,12 +211,13 @@ class Exchange(AttemptOwner):
             self.upload = Upload(self.delivery.app, self.context.store, body, done=True)
             first.cursor = len(body)
         call = self._decide()
-        call.flown(self.started, undecided.take_traffic(), call.so_far.upcoming.scope.places)
+        places, answered = call.so_far.upcoming.scope.places, first.state is DELIVERING
+        call.flown(self.started, undecided.take_traffic(), places, undecided.choice, answered)
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
         if self.plan.policy.timeouts.first_byte is not None:
             self._note_sent(first)
-        if first.state is DELIVERING:
+        if answered:
             call.head(
                 1, Reply(first.head.status, first.head), first.arrived
             )  # the call's action, to deliver, is done already
@@ -334,7 +335,7 @@ class Exchange(AttemptOwner):
             now = monotonic()
             scope = self._scope
             assert scope is not None  # the call has begun
-            self._undecided.answered_well(plan, scope, self.started, now)
+            self._undecided.answered_well(plan, scope, self.context.env, self.started, now)
             if end:
                 attempt.stream = None
                 if grpc:

@@ -46,4 +46,5 @@ cdef class Plan:
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 
+cdef tuple course_of(policy)
 cdef bint _steer_alike(dict some, dict others) except -1

@@ -142,7 +142,7 @@ class Plan:
         self.begins: bytes | None = None
         self.routed = False
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
-        self.looks = _looks(policy)
+        self.looks, self.patience, _ = course_of(policy)
         self.ways: Any = None
         self.naming: Naming | None = None
         self.prepared: PreparedRequest | None = None  # as a first attempt sends it to the only origin
@@ -150,8 +150,8 @@ class Plan:
         self.answered: ResponseHead | None = None
         self.answer_lines = b""
         self.ends: dict[Trailers, tuple[Trailers | None, int | None]] = {}
-        #: Seconds until the first thing can be due of a call that was sent.
-        self.patience = _patience(policy, head, timed=request.timed)
+        if request.timed:
+            self.patience = _patience_of_timed(self.patience, head)
         self.is_grpc = request.is_grpc
         self.protocol = HTTP2 if head.is_http2 else HTTP1
         self.traced = traced
@@ -212,7 +212,7 @@ class Plan:
                 return False
         request = self.request
         if request.timed:
-            self.patience = _patience(self.policy, head, timed=True)
+            self.patience = _patience_of_timed(course_of(self.policy)[1], head)
             if self.patience <= 0:
                 return False
         self.head, self.rest = head, rest
@@ -229,10 +229,12 @@ class Plan:
         old = self.policy
         if policy.target is not old.target or policy.fallback or old.fallback:
             return False
-        self.policy, self.looks = policy, _looks(policy)
-        had_edits, self.edits = self.edits, edits_of(policy)
+        self.policy = policy
+        self.looks, self.patience, has_edits = course_of(policy)
+        had_edits, self.edits = self.edits, edits_of(policy) if has_edits else None
         self.answered, self.answer_lines, self.ends = None, b"", {}
-        self.patience = _patience(policy, head, timed=self.request.timed)
+        if self.request.timed:
+            self.patience = _patience_of_timed(self.patience, head)
         was_plain, self.plain = self.plain, self._is_plain(head, policy)
         alike = policy.via == old.via and policy.credentials is None and had_edits is self.edits
         if not (was_plain and self.plain and alike):
@@ -417,21 +419,30 @@ def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> 
     return True
 
 
-def _looks(policy: Policy) -> bool:
-    """Whether an answer with a status below 400 may be a failure under this policy: its fields, its body, or a late
-    first byte may say so.
+def course_of(policy: Policy) -> tuple[bool, float, bool]:
+    """Return what a plan needs of a policy: whether an answer with a status below 400 may be a failure under it, by its
+    fields, its body, or a late first byte; the seconds until the first thing can be due of a call that was sent, unless
+    the request names a time; and whether it has `edits`. Made when first needed, and kept with the policy.
     """
-    rules, is_bounded = policy.classify, policy.mode == "enforce" and policy.timeouts.first_byte is not None
-    return rules.looks_below_400 or bool(rules.stream_ends) or is_bounded
+    course = policy.course
+    if course is None:
+        rules, timeouts, enforced = policy.classify, policy.timeouts, policy.mode == "enforce"
+        is_bounded = enforced and timeouts.first_byte is not None
+        bounds = [timeouts.total, timeouts.attempt]
+        if enforced:
+            bounds += [timeouts.first_byte, policy.strategy.hedging_delay]
+        course = (
+            rules.looks_below_400 or bool(rules.stream_ends) or is_bounded,
+            min([each for each in bounds if each is not None], default=_NEVER),
+            edits_of(policy) is not None,
+        )
+        object.__setattr__(policy, "course", course)
+    return course
 
 
-def _patience(policy: Policy, head: RequestHead, *, timed: bool) -> float:
-    timeouts = policy.timeouts
-    bounds = [timeouts.total, timeouts.attempt]
-    if policy.mode == "enforce":
-        bounds += [timeouts.first_byte, policy.strategy.hedging_delay]
-    patience = min([each for each in bounds if each is not None], default=_NEVER)
-    if timed:
-        timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
-        return patience if timeout is None else min(patience, timeout)
-    return patience
+def _patience_of_timed(patience: float, head: RequestHead) -> float:
+    """Return the seconds until the first thing can be due of a call whose request may name a time in its grpc-timeout.
+    `patience`: those of its policy.
+    """
+    timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
+    return patience if timeout is None else min(patience, timeout)

@@ -6,7 +6,8 @@ from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.at_once cimport began, pass_gates, succeeded, turn_back
+from proxy.retry.at_once cimport answered, began, pass_gates, succeeded, turn_back
+from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.traffic cimport Traffic
@@ -20,8 +21,10 @@ cdef class Undecided:
     cdef public bytes body
     cdef public object keys
     cdef public Traffic traffic
+    cdef public object endpoints
+    cdef public object choice
 
-    cdef bint pass_gates(self, ScopeState scope, app, double now) except -1
+    cdef bint pass_gates(self, ScopeState scope, Request request, double now) except -1
     cdef turn_back(self, ScopeState scope, double now)
     @cython.locals(first=Attempt)
     cdef begin(self, AttemptOwner owner, ScopeState scope, app, Origin origin, stream, bytes body, double now)
@@ -32,7 +35,7 @@ cdef class Undecided:
     @cython.locals(first=Attempt)
     cdef send_on(self, Plan plan, stream, via, double now)
     @cython.locals(traffic=Traffic)
-    cdef answered_well(self, Plan plan, ScopeState scope, double started, double now)
+    cdef answered_well(self, Plan plan, ScopeState scope, Env env, double started, double now)
     cdef succeeded(self, ScopeState scope, app, double now)
     @cython.locals(context=Context, first=Attempt, body=bytes, record=CallRecord)
     cdef report(self, Plan plan, Delivery delivery, double started, double now, bint looked)

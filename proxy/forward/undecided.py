@@ -17,9 +17,11 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Send, send_when_open
 from proxy.retry.apps import NamedApp
-from proxy.retry.at_once import began, pass_gates, succeeded, turn_back
+from proxy.retry.at_once import answered, began, pass_gates, succeeded, turn_back
 from proxy.retry.credentials import CallKeys
-from proxy.retry.facts import IDEMPOTENT_METHODS
+from proxy.retry.endpoints import Choice, Endpoints
+from proxy.retry.environment import Env
+from proxy.retry.facts import IDEMPOTENT_METHODS, Request
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.traffic import Traffic
 from proxy.transport.connection import Connection
@@ -33,26 +35,36 @@ class Undecided:
 
     `first`: the only attempt of such a call. `body`: the whole body of its request. `keys`: the choice of the
     credential that it carries, None if its policy has none. `traffic`: the count of attempts under way that includes
-    it, None once its answer came.
+    it, None once its answer came. `endpoints`: the only endpoint, if its circuit breaker has to learn how the attempt
+    ends, else None; `choice`: that endpoint as it was chosen, None under `mode: observe` and `off`, which ask no
+    breaker.
     """
 
-    __slots__ = ("body", "first", "keys", "traffic")
+    __slots__ = ("body", "choice", "endpoints", "first", "keys", "traffic")
 
     def __init__(self) -> None:
         self.first: Attempt | None = None
         self.body = b""
         self.keys: CallKeys[ScopeState] | None = None
         self.traffic: Traffic | None = None
+        self.endpoints: Endpoints | None = None
+        self.choice: Choice | None = None
 
-    def pass_gates(self, scope: ScopeState, app: NamedApp | None, now: float) -> bool:
+    def pass_gates(self, scope: ScopeState, request: Request, now: float) -> bool:
         """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
-        attempt costs; return False, with nothing taken, if any of them might hold it. `app`: the call's app, None if it
-        has no name.
+        attempt costs; return False, with nothing taken, if any of them, or a circuit breaker, might hold it.
         """
+        self.endpoints = self.choice = None
+        if scope.endpoints is not None:
+            endpoints = self.endpoints = scope.endpoints.of(request.authority)
+            if not scope.mode:
+                self.choice = endpoints.choose_only()
+                if self.choice is None:
+                    return False
         if scope.keys is None:
-            return pass_gates(scope, app, now)
+            return pass_gates(scope, request.app, now)
         self.keys = CallKeys(scope.keys, now)
-        return pass_gates(self.keys.lane, app, now)
+        return pass_gates(self.keys.lane, request.app, now)
 
     def turn_back(self, scope: ScopeState, now: float) -> None:
         """Give back what the call took at the gates: the pool has no idle connection for it, so it does not begin
@@ -119,14 +131,19 @@ class Undecided:
         else:
             stream.send(first, prepared, self.body, True, None)
 
-    def answered_well(self, plan: Plan, scope: ScopeState, started: float, now: float) -> None:
-        """Report the head of the attempt's answer, which is no failure, to the governor: the object that finds out the
-        limits and outages of the upstream. `started`: when the call began.
+    def answered_well(self, plan: Plan, scope: ScopeState, env: Env, started: float, now: float) -> None:
+        """Report the head of the attempt's answer, which is no failure, to the governor (the object that finds out the
+        limits and outages of the upstream), and to the endpoint. `env`: what all calls share; `started`: when the call
+        began.
         """
         traffic, self.traffic = self.traffic, None
         if traffic is not None and traffic.went_well(now):
             request = plan.request
             scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), started, now)
+        if self.endpoints is not None:
+            self.endpoints.reached(0)
+            if self.choice is not None:
+                answered(self.choice, plan.policy, env, started, now)
 
     def succeeded(self, scope: ScopeState, app: NamedApp | None, now: float) -> None:
         """Report the call's success to the objects that calls share and that learn from it: its buckets, limiters and
@@ -167,3 +184,4 @@ class Undecided:
         """
         self.first = None
         self.body = b""
+        self.endpoints = self.choice = None

@@ -33,6 +33,7 @@ def look_at(plan: Plan, head: ResponseHead, data: bytes, end: bool, trailers: Tr
     if not (is_bounded or rules.looks_below_400):
         return PLAIN
     reply = Reply(head.status, head)
+    reply.length = head.content_length
     verdict = classify(rules, plan.request, reply, None)
     if not is_bounded and verdict is not NEEDS_BODY:
         return PLAIN

@@ -11,6 +11,9 @@ waiter (`proxy.retry.admission`), and nothing of it is taken here.
 from __future__ import annotations
 
 from proxy.retry.apps import NamedApp
+from proxy.retry.endpoints import Choice
+from proxy.retry.environment import Env
+from proxy.retry.policy import Policy
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import TokenGate
 from proxy.retry.traffic import Traffic
@@ -62,6 +65,17 @@ def began(scope: ScopeState, app: NamedApp | None, now: float) -> Traffic | None
     traffic = scope.governor.traffic
     traffic.flying += 1
     return traffic
+
+
+def answered(choice: Choice, policy: Policy, env: Env, sent: float, now: float) -> None:
+    """Report the head of an answer, which is no failure, to the only endpoint's circuit breaker, if it has one.
+    `choice`: the endpoint; `sent`: when the attempt was sent.
+    """
+    breaker = choice.breaker
+    if breaker is not None:
+        changed = breaker.ended(False, sent, 0, now)
+        if changed is not None:
+            env.circuit_changed(policy.upstream, choice.label, changed, breaker.seconds_left(now))
 
 
 def succeeded(scope: ScopeState, lane: ScopeState, app: NamedApp | None, now: float) -> None:

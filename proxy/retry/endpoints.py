@@ -80,6 +80,7 @@ class Endpoints:
         )  # each endpoint's balance: what it gained by its weight less what its turns cost
         self._penalties = [Penalty() for _ in shares]
         self._elsewhere = [0.0] * len(shares)  # until when endpoints are passed over because they refuse other machines
+        self._only: Choice | None = None  # the choice of the only endpoint, kept for all calls
         #: Called with the label of an endpoint that refuses connections, and for how many seconds it is passed over; 0
         #: when it refuses none any more. None if no other machine has to know.
         self.report: Callable[[str, float], None] | None = None
@@ -111,6 +112,20 @@ class Endpoints:
                 return Choice(index, self.shares[index].label, breaker, probe, () if avoid else here)
             able.remove(index)  # another worker sent the probe first
         return None
+
+    def choose_only(self) -> Choice | None:
+        """The choice of the only endpoint, which is one object for all calls; None if there are several, or if the
+        circuit breaker is open.
+        """
+        if len(self.breakers) > 1:
+            return None
+        (breaker,) = self.breakers
+        if breaker is not None and breaker.is_open:
+            return None
+        choice = self._only
+        if choice is None or choice.breaker is not breaker:
+            choice = self._only = Choice(0, self.shares[0].label, breaker)
+        return choice
 
     def able(self, now: float) -> list[int]:
         """The endpoints whose circuit breakers let a call pass."""

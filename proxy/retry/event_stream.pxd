@@ -15,6 +15,7 @@ cdef class SseReader:
 
     @cython.locals(line=bytes, rest=bytes, lines=list, events=list)
     cpdef list feed(self, bytes data)
+    cpdef bint is_at_event(self) except -1
     cdef _hold(self, bytes rest)
     cdef _read(self, bytes line)
     cdef _dispatch(self, list events)

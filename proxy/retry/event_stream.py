@@ -113,10 +113,13 @@ class SseReader:
         """
         return not (self._pieces or self._data or self._name or self._too_long)
 
-    @property
     def is_at_event(self) -> bool:
         """Whether the next byte begins a line that is the first of an event."""
-        return self._started and not self._after_cr and self.is_between_events
+        return (
+            self._started
+            and not self._after_cr
+            and not (self._pieces or self._data or self._name or self._too_long)  # is_between_events
+        )
 
     def _hold(self, rest: bytes) -> None:
         """Keep `rest`, the beginning of a line, until the rest of the line comes. Once the kept bytes exceed MOST,

@@ -25,6 +25,7 @@ cdef class Reply:
     cdef public str media
     cdef public str coding
     cdef public str opens
+    cdef public object length
 
 
 cdef class Failure:

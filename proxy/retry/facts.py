@@ -269,12 +269,13 @@ class Reply:
 
     Kept by the functions that read them, None until then: `media`, its media type (`proxy.retry.event_stream`);
     `coding`, its content coding (`proxy.retry.content_coding`); `opens`, what its body can be read as
-    (`proxy.retry.rules`).
+    (`proxy.retry.rules`). `length`: its Content-Length, if the driver has read that anyway; None if not, or if it has
+    none.
     """
 
     __slots__ = (
-        "coding", "counts_as", "early", "end", "fields", "follows", "media", "opens", "peeked", "plain", "status",
-        "trailers", "whole",
+        "coding", "counts_as", "early", "end", "fields", "follows", "length", "media", "opens", "peeked", "plain",
+        "status", "trailers", "whole",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a record of an answer
@@ -300,6 +301,7 @@ class Reply:
         self.media: str | None = None
         self.coding: str | None = None
         self.opens: str | None = None
+        self.length: int | None = None
 
     @property
     def grpc_status(self) -> int | None:

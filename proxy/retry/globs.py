@@ -23,6 +23,18 @@ def host_glob(glob: str) -> re.Pattern[str]:
     return re.compile(_run(glob.split("*"), ".", "\\Z"), re.DOTALL)
 
 
+def matches_path(glob: str, path: str) -> bool:
+    """Whether a path glob matches a plain path (`path_glob`). Most globs are a literal, or one with `**` after it, and
+    are compared without a regular expression, which would have to be compiled first.
+    """
+    star = glob.find("*")
+    if star < 0:
+        return path == glob
+    if star == len(glob) - 2 and glob.endswith("**"):
+        return path.startswith(glob[:star])
+    return path_glob(glob).fullmatch(path) is not None
+
+
 @lru_cache(maxsize=4096)
 def path_glob(glob: str, within: str = _SEGMENT) -> re.Pattern[str]:
     """The regular expression, for `fullmatch`, of a path glob: `*` matches any characters of one segment, `**` those of

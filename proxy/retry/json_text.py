@@ -48,5 +48,7 @@ def may_be_whole_json(reply: Reply) -> bool:
     media = media_type(reply)
     if media and media not in ("application/json", "text/json") and not media.endswith("+json"):
         return False
+    if reply.length is not None:
+        return reply.length <= DECODED
     length = first(reply.fields, "content-length") or ""
     return not (length.isascii() and length.isdigit() and int(length[:9]) > DECODED)

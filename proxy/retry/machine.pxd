@@ -24,7 +24,7 @@ cdef class Call:
     @cython.locals(call=CallState, upcoming=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
     @cython.locals(call=CallState, flight=Flight)
-    cpdef flown(self, double since, Traffic traffic, places)
+    cpdef flown(self, double since, Traffic traffic, places, choice=*, bint answered=*)
     @cython.locals(call=CallState, flight=Flight)
     cpdef tuple sent(self, long attempt, endpoint, protocol, double now)
     @cython.locals(call=CallState)

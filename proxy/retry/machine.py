@@ -41,6 +41,7 @@ from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBo
 from proxy.retry.concurrency import Places
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish, take_back
+from proxy.retry.endpoints import Choice
 from proxy.retry.environment import Env
 from proxy.retry.errors_inside import inside_of
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
@@ -207,11 +208,20 @@ class Call:
         call.history, call.fallbacks = last.history, last.fallbacks
         return self.start(now)
 
-    def flown(self, since: float, traffic: Traffic | None, places: Places | None) -> None:
+    def flown(
+        self,
+        since: float,
+        traffic: Traffic | None,
+        places: Places | None,
+        choice: Choice | None = None,
+        answered: bool = False,
+    ) -> None:
         """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
         has been in flight since `since`. `traffic`: the count of the endpoint's attempts that still has this one as
         under way, so that its end has to be reported to the governor; None if the end was reported. `places`: the
-        concurrency limit under which the attempt holds a place, None for none.
+        concurrency limit under which the attempt holds a place, None for none. `choice`: the only endpoint, as it was
+        chosen, None if no circuit breaker was asked. `answered`: the head of the attempt's answer was reported to
+        everything that learns from it.
         """
         call = self.so_far
         if call.policy.timeouts.total is not None:
@@ -223,9 +233,14 @@ class Call:
         upcoming.governs = call.policy.mode != "off"
         flight, keys = Flight(1, since), upcoming.keys
         flight.traffic = traffic
-        if places is not None:
+        flight.reported = answered
+        if upcoming.picker is not None:
+            flight.endpoint = 0
+        if places is not None or choice is not None:
             flight.payment = upcoming.payable()
-            flight.payment.has_place(places)
+            flight.payment.choice = choice
+            if places is not None:
+                flight.payment.has_place(places)
             upcoming.payment = None
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
@@ -560,7 +575,7 @@ class Call:
             return self._answered(flight, reply, verdict, now)
         if looks:
             call.upcoming.freed(flight, now)
-        else:
+        elif not flight.reported:
             self._report_answer(flight, now)
         flight.reply = reply
         inside = inside_of(rules, request, reply) if whole and rules.inside else None

@@ -333,6 +333,11 @@ class Policy:
     resume: Resume | None = None
     more_rates: tuple[BucketRef, ...] = ()
     tokens: TokenRules | None = None
+    # What follows from the other fields, kept by those who work it out; None until then.
+    # undecided: whether calls may start without a `Call` (request_hints)
+    # course: what a plan of calls needs of the policy (forward/request_plan.py)
+    undecided: bool | None = field(init=False, repr=False, default=None)
+    course: tuple[bool, float, bool] | None = field(init=False, repr=False, default=None)
 
     @property
     def rates(self) -> tuple[BucketRef, ...]:

@@ -60,19 +60,30 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
     success is delivered (`classification.is_plain_success`). If anything else happens, the driver makes the `Call`
     then, and begins it with `flown` in place of `start`. The result holds for this policy and this request at any time.
     """
+    known = policy.undecided
+    if known is None:
+        known = _may_start_undecided(policy)
+        object.__setattr__(policy, "undecided", known)
+    return (
+        known
+        and (request.plain or request.timed)
+        and not (policy.classify.inside and request.method in ("PUT", "POST"))
+    )
+
+
+def _may_start_undecided(policy: Policy) -> bool:
+    """Whether nothing in a policy keeps its calls from starting undecided."""
     strategy, holds = policy.strategy, policy.mode == "enforce"
     return (
-        (request.plain or request.timed)
-        and not (holds and (strategy.custom is not None or _hedges_at_once(strategy)))
+        not (holds and (strategy.custom is not None or _hedges_at_once(strategy)))
         and not (holds and strategy.paced and not strategy.delay_first)
         and not (holds and policy.pushback.ahead)
         and policy.tokens is None
         and policy.idempotency_key.header == "Idempotency-Key"  # `Request.plain` covers that name alone
         and not policy.idempotency_key.inject
         and policy.classify.plain_below_400
-        and not policy.chooses
+        and len(policy.endpoints) <= 1  # else the core chooses one of them
         and not (holds and policy.timeouts.first_byte is not None and policy.classify.empty_events)
-        and not (policy.classify.inside and request.method in ("PUT", "POST"))
     )
 
 

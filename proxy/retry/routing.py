@@ -20,7 +20,7 @@ from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from proxy.retry.facts import Fields
-from proxy.retry.globs import host_glob, path_glob
+from proxy.retry.globs import host_glob, matches_path, path_glob
 from proxy.retry.policy import Policy
 from proxy.retry.route_index import RouteIndex
 
@@ -143,7 +143,7 @@ class Match:
         if self.methods is not None and method not in self.methods:
             return False
         for glob in self.paths:
-            if path_glob(glob).fullmatch(path) is None:
+            if not matches_path(glob, path):
                 return False
         return not self.headers or all(
             any(fnmatchcase(value, glob) for value in fields.get_all(name)) for name, glob in self.headers

@@ -17,13 +17,13 @@ cdef class ReplyEvidence:
     cdef public object _text
 
     cpdef bint is_open_to(self, rule) except -1
-    cpdef list header(self, str name)
+    cpdef list header(self, name)
     cpdef list json(self, tuple path)
     @cython.locals(body=bytes)
     cdef list _scalars(self, tuple path)
     @cython.locals(read=SseReader)
     cpdef bint has_event(self, rule) except -1
-    cpdef list xml(self, str element)
+    cpdef list xml(self, element)
 
 
 cdef class Ruleset:
@@ -61,7 +61,7 @@ cdef class _Choice:
 
 @cython.locals(kind=str)
 cdef str _opens(Reply reply)
-cpdef bint any_matches(list values, str glob) except -1
+cpdef bint any_matches(list values, glob) except -1
 cpdef bint is_named(rule, event) except -1
 @cython.locals(left=list, at=cython.Py_ssize_t, keys=cython.Py_ssize_t)
 cdef _gather(document, tuple path, list found)

@@ -65,7 +65,6 @@ class EndReader:
         """Whether a stream that ends now lacks its last event."""
         return not self.ended and (self._known is not None or not self._any)
 
-    @property
     def is_known(self) -> bool:
         """Whether an event that one of the packs knows has come. From then on it is clear which pack's stream this is,
         and only the last event matters.
@@ -87,9 +86,15 @@ class EndReader:
         for event in events:
             self._any = True
             if self._known is None:
-                self._known = next((pack for pack in self._packs if _knows(pack, event)), None)
+                for pack in self._packs:
+                    if _knows(pack, event):
+                        self._known = pack
+                        break
             if not self.ended:
-                self.ended = any(mark.matches(event) for mark in self._ends)
+                for mark in self._ends:
+                    if mark.matches(event):
+                        self.ended = True
+                        break
 
 
 def _knows(pack: StreamEnds, event: Event) -> bool:
@@ -129,7 +134,10 @@ class _Mark:
             return event.data.strip() == self._data
         if self._quick is None or self._quick.search(event.data) is None:
             return False
-        return any(value is not None for value in values_at(_json(event.data), self._path))
+        for value in values_at(_json(event.data), self._path):  # noqa: SIM110  no generator in a compiled method
+            if value is not None:
+                return True
+        return False
 
     def _is_named(self, name: str) -> bool:
         return name.startswith(self._name) if self._prefix else name == self._name

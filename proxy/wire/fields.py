@@ -64,11 +64,12 @@ class FieldBlock:
         mark, lowered = needle(name), self._lowered
         if lowered is None:
             lowered = self.lowered
-        if lowered.find(mark) < 0:
+        at = lowered.find(mark)
+        if at < 0:
             return ()
         found: list[str] = []
-        for value in self.values(mark):
-            found.append(value.decode("latin-1"))  # noqa: PERF401  `value` is bytes when compiled
+        for value in self._values(mark, at):
+            found.append(value.decode("latin-1"))
         return found
 
     def get(self, name: bytes) -> bytes | None:
@@ -85,9 +86,12 @@ class FieldBlock:
         """Return every value, stripped, of the field whose line begins with `mark`: a line feed, the lower-case name
         and a colon.
         """
+        return self._values(mark, self.lowered.find(mark))
+
+    def _values(self, mark: bytes, at: int) -> list[bytes]:
+        """The same from the offset `at` on, where the first of these lines begins; negative if there is none."""
         raw, lowered = self.text(), self.lowered
         found: list[bytes] = []
-        at = lowered.find(mark)
         while at >= 0:
             at += len(mark)
             end = raw.find(b"\r", at)

@@ -17,7 +17,7 @@ from proxy.wire.http1.compiled import CORE
 #: Frees 40 MB below a piece that stays, and says how much less the process holds once it has settled in: kB.
 CODE = """
 import re
-from proxy.runtime import settle_in
+from proxy.freed_memory import settle_in
 
 def held():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])

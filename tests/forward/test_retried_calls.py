@@ -19,7 +19,16 @@ from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Dialect, Reads, Rule
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Concurrency, HeaderEdits, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.policy import (
+    Backoff,
+    BreakerSpec,
+    Concurrency,
+    Credentials,
+    HeaderEdits,
+    PushbackPolicy,
+    Strategy,
+    Timeouts,
+)
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 HEAD = f"HTTP/1.1 200 OK\r\n{DATE}\r\n".encode()
@@ -129,6 +138,12 @@ CASES = {
     ),
     "places": Case((BUSY, FINE), policy={"concurrency": Concurrency(max=1)}),
     "a limiter": Case((busy(status=429), FINE), policy={"strategy": replace(standard(), paced=True)}),
+    "a breaker": Case((BUSY, FINE), policy={"circuit_breaker": BreakerSpec()}),
+    "a breaker that opens": Case((BUSY, FINE), policy={"circuit_breaker": BreakerSpec(minimum_attempts=2)}),
+    "a breaker that is not asked": Case((BUSY,), policy={"mode": "observe", "circuit_breaker": BreakerSpec()}),
+    "a breaker and a credential": Case(
+        (BUSY, FINE), policy={"credentials": Credentials("X-Key", ("one",)), "circuit_breaker": BreakerSpec()}
+    ),
     "no content": Case((BUSY, answer(204, b"", DATE))),
 }
 
@@ -165,6 +180,10 @@ async def played(case: Case) -> dict[str, Any]:
                 "limiter": None if scope.pacing is None else scope.pacing.enabled,
                 "under way": (scope.governor.traffic.flying, scope.governor.traffic.ended),
                 "own": own,
+                "breakers": [
+                    (breaker.is_open, breaker._ended.count(0.0), breaker._ill.count(0.0))
+                    for _, _, breaker in front.path.registry.breakers()
+                ],
             }
 
 
@@ -180,9 +199,9 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
     class RecordingCall(Call):
         """Notes when a call began without being decided on."""
 
-        def flown(self, since: float, traffic: Any, places: Any) -> None:
+        def flown(self, since: float, *facts: Any) -> None:
             began.append(since)
-            super().flown(since, traffic, places)
+            super().flown(since, *facts)
 
     monkeypatch.setattr(exchange, "Call", RecordingCall)
     seen = await played(case)

@@ -13,7 +13,7 @@ from proxy.forward import exchange, request_plan
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import FaultKind, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Credentials, HeaderEdits, Timeouts
+from proxy.retry.policy import BreakerSpec, Credentials, HeaderEdits, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 from proxy.transport.clock import monotonic
@@ -154,6 +154,24 @@ async def test_heads_are_edited_as_those_of_a_decided_call(name: str, monkeypatc
     *decided, is_plain = await heads()
     assert not is_plain
     assert undecided == decided
+
+
+@pytest.mark.parametrize("decided", [False, True])
+async def test_a_breaker_counts_an_answer_once_even_if_it_breaks(
+    decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if decided:
+        monkeypatch.setattr(request_plan, "may_start_undecided", lambda *_: False)
+    broken = then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\none")
+    async with Warm(DATED, broken, circuit_breaker=BreakerSpec()) as warm:
+        await warm.app.ask("GET", "/api/x")
+        (connection,) = warm.front.path.acceptor.open
+        assert connection.plan.plain is not decided
+        with pytest.raises(CutError):
+            await warm.app.ask("GET", "/api/y")
+        await warm.front.observed.until(3)
+        ((_, _, breaker),) = warm.front.path.registry.breakers()
+        assert (breaker._ended.count(0.0), breaker._ill.count(0.0)) == (3, 0)
 
 
 async def test_interim_answers_and_bodies_in_pieces() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.expressions import growth
 
-from proxy.retry.globs import host_glob, path_glob
+from proxy.retry.globs import host_glob, matches_path, path_glob
 
 PIECES = st.lists(st.sampled_from(["a", "b", ".", "/", "/", "*", "**"]), max_size=9).map("".join)
 PATHS = st.text("aab./", max_size=12)
@@ -35,6 +35,7 @@ def naive(glob: str, text: str, *, segments: bool) -> bool:
 @given(PIECES, PATHS)
 def test_a_path_glob_matches_as_if_everything_were_tried(glob: str, path: str) -> None:
     assert (path_glob(glob).fullmatch(path) is not None) is naive(glob, path, segments=True)
+    assert matches_path(glob, path) is naive(glob, path, segments=True)
 
 
 @given(PIECES, st.data())
@@ -44,6 +45,7 @@ def test_a_path_glob_matches_what_was_made_of_it(glob: str, data: st.DataObject)
     starless = ["".join(pieces)[0 if index else len(pieces[0]) :] for index, pieces in enumerate(parts)]
     path = data.draw(across).join(starless) if len(parts) > 1 else starless[0]
     assert (path_glob(glob).fullmatch(path) is not None) is naive(glob, path, segments=True)
+    assert matches_path(glob, path) is naive(glob, path, segments=True)
 
 
 @given(st.text("ab.*", max_size=8), st.text("ab./\n", max_size=12))

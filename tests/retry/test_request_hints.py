@@ -30,6 +30,11 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
     assert not may_start_undecided(POLICY, Request("GET", "a.test", "/"))
 
 
+@pytest.mark.parametrize("endpoints", [(), (EndpointShare("a.test"),)])
+def test_one_under_a_circuit_breaker_may_where_there_is_one_endpoint(endpoints: tuple[EndpointShare, ...]) -> None:
+    assert may_start_undecided(replace(POLICY, circuit_breaker=BreakerSpec(), endpoints=endpoints), PLAIN)
+
+
 @pytest.mark.parametrize(
     "difference",
     [
@@ -44,8 +49,7 @@ def test_a_request_whose_fields_steer_deciding_may_not() -> None:
         {"idempotency_key": IdempotencyKey(inject=True)},
         {"classify": Classify(statuses={399: Class.TRANSIENT})},
         {"classify": Classify(rules=(Rule(Class.TRANSIENT, "1", grpc=frozenset({0})),))},
-        {"circuit_breaker": BreakerSpec()},
-        {"endpoints": (EndpointShare("a.test"),)},
+        {"endpoints": (EndpointShare("a.test"), EndpointShare("b.test"))},
         {"timeouts": Timeouts(first_byte=1.0), "classify": Classify(dialects=(WITH_EMPTY_EVENTS,))},
     ],
     ids="".join,  # the names

@@ -1,0 +1,21 @@
+cimport cython
+
+from proxy.retry.event_stream cimport SseReader
+from proxy.retry.stream_ends cimport EndReader
+
+
+cdef class StreamWatch:
+    cdef public object _decoder
+    cdef public tuple _marks
+    cdef public set _names
+    cdef public SseReader _reader
+    cdef public list _rules
+    cdef public tuple _texts
+    cdef public EndReader ends
+
+    @cython.locals(events=list, found=list)
+    cpdef list feed(self, bytes data)
+    @cython.locals(ends=EndReader, text=bytes)
+    cdef bint _says_nothing(self, bytes data) except -1
+    @cython.locals(data=bytes, mark=bytes)
+    cdef _error(self, event)
