@@ -268,7 +268,7 @@ class Reply:
     which may be about the connection. `whole`: all of its body came with its head; drivers set this too.
 
     Kept by the functions that read them, None until then: `media`, its media type (`proxy.retry.event_stream`);
-    `coding`, its content coding (`proxy.retry.content_coding`); `opens`, what its body can be read as
+    `coding`, its content coding (`proxy.retry.content_coding`); `opens`, the kind of data its body can be read as
     (`proxy.retry.rules`). `length`: its Content-Length, if the driver has read that anyway; None if not, or if it has
     none.
     """

@@ -120,7 +120,7 @@ class ReplyEvidence:
 
 
 def _opens(reply: Reply) -> str:
-    """What a success's body can be read as: "events", "json" or "other"."""
+    """The kind of data that a success's body can be read as: "events", "json" or "other"."""
     kind = reply.opens
     if kind is None:
         if coding_of_reply(reply) not in READABLE:
