@@ -11,13 +11,13 @@ from proxy.retry.event_stream import media_type
 from proxy.retry.facts import Reply, first
 from proxy.retry.json_paths import AS_WRITTEN
 
-#: The result of reading a text that is no JSON.
+#: The result of reading a text that is not JSON.
 NOT_JSON: Final = object()
 
 
 def read_json(text: bytes) -> object:
     """The document that a JSON text in any encoding of JSON writes, in which numbers are texts as they were written;
-    NOT_JSON if the text is none, or is nested too deeply to be read.
+    NOT_JSON if it is not such a text, or is nested too deeply to be read.
     """
     try:
         found: object = AS_WRITTEN.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
