@@ -125,7 +125,7 @@ def run(config: str | None, command: Sequence[str], *, intercept: bool, quiet: b
             status = _run(command, {**os.environ, **variables(served, os.environ), **added})
         finally:
             sidecar.close()
-        if not quiet and sidecar.calls["calls"]:
+        if not quiet:
             print(f"redrive: {summary(sidecar.calls)}", file=sys.stderr)
     return _ended(status)
 
@@ -202,6 +202,9 @@ def count(line: Mapping[str, Any], calls: Counter[str]) -> None:
     if "outcome" not in line:
         return
     retries = max(int(line.get("attempts") or 0) - 1, 0)
+    if line.get("method") == "CONNECT" and line["outcome"] == "success":
+        calls["tunnels"] += 1
+        return
     calls["calls"] += 1
     calls["retried"] += retries > 0
     calls["retries"] += retries
@@ -212,7 +215,12 @@ def count(line: Mapping[str, Any], calls: Counter[str]) -> None:
 
 
 def summary(calls: Mapping[str, int]) -> str:
-    """Return what became of a command's calls, in one line."""
+    """Return what became of a command's calls, in one line. If it made none, say how to make some."""
+    tunnels = calls.get("tunnels", 0)
+    unread = f"{tunnels} tunnel{'s' if tunnels != 1 else ''}, in which nothing is retried: --intercept reads https"
+    if not calls.get("calls"):
+        past = "no calls came; those to localhost and the rest of NO_PROXY go past it, those to $REDRIVE_URL do not"
+        return unread if tunnels else past
     failed = {key.removeprefix("failed: "): n for key, n in calls.items() if key.startswith("failed: ")}
     number, retries = calls["calls"], calls["retries"]
     parts = [f"{number} call{'s' if number != 1 else ''}"]
@@ -221,7 +229,7 @@ def summary(calls: Mapping[str, int]) -> str:
     if failed:
         words = ", ".join(f"{n} {outcome}" for outcome, n in sorted(failed.items()))
         parts.append(f"{sum(failed.values())} failed ({words})")
-    return "; ".join(parts)
+    return "; ".join([*parts, unread] if tunnels else parts)
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -244,7 +244,9 @@ def endpoint(value: Any) -> Endpoint:
             raise ValueError(f"{_masked(value)} has no valid port; {_PORT}") from None
         raise ValueError(f"{_masked(value)} is not a url: {error}") from None
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
-        hint = "" if "@" in found or "?" in found else f" (did you mean https://{found.lstrip('/')}?)"
+        wrong = re.match(r"(https?)[:/]+", found, re.IGNORECASE)  # https:/ or https//
+        near = f"{wrong[1].lower()}://{found[wrong.end() :]}" if wrong else f"https://{found.lstrip('/')}"
+        hint = "" if "@" in found or "?" in found else f" (did you mean {near}?)"
         raise ValueError(f"{_masked(value)} has no scheme{hint}")
     if parts.scheme not in ("http", "https"):
         hint = did_you_mean(parts.scheme, ("http", "https"))

@@ -93,6 +93,7 @@ BACKOFF = section(
     multiplier=Key(number, doc="the factor from one cap to the next"),
     jitter=Key(jitter, doc="which part of the cap is drawn"),
 )
+BACKOFF = replace(BACKOFF, short=((r"\d+(\.\d+)?(ms|s|m|h)", "base"),))
 
 STRATEGY = replace(
     section(

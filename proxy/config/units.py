@@ -117,7 +117,9 @@ def duration(value: Any) -> float:
     found = scalar(value, "a duration such as 250ms, 2s, 1m, 1h")
     match = _DURATION.fullmatch(found)
     if match is None:
-        raise ValueError(f"{written(value)} is not a duration; write it as 250ms, 2s, 1m or 1h")
+        apart = _DURATION.fullmatch("".join(found.split()))  # a space before the unit
+        hint = _meant(*apart.groups()) if apart is not None and apart[2] else ""
+        raise ValueError(f"{written(value)} is not a duration; write it as 250ms, 2s, 1m or 1h{hint}")
     number, unit = match.groups()
     if not unit:
         if float(number) == 0:
@@ -185,15 +187,22 @@ def size(value: Any) -> int:
     found = scalar(value, "a size such as 64KiB or 1MiB")
     match = _SIZE.fullmatch(found)
     if match is None:
-        raise ValueError(f"{written(value)} is not a size; write it as 512B, 64KiB, 1MiB or 1GiB")
+        apart = _SIZE.fullmatch("".join(found.split()))  # a space before the unit
+        hint = f" (did you mean {apart[1]}{_near_size(apart[2])}?)" if apart is not None and apart[2] else ""
+        raise ValueError(f"{written(value)} is not a size; write it as 512B, 64KiB, 1MiB or 1GiB{hint}")
     number, unit = match.groups()
     if not unit and float(number) == 0:
         return 0
     if unit not in _BYTES:
-        near = {"k": "KiB", "m": "MiB", "g": "GiB"}.get(unit[:1].lower(), "B")
+        near = _near_size(unit)
         what = f"has the unit {unit!r}" if unit else "has no unit"
         raise ValueError(f"{written(value)} {what}; sizes take B, KiB, MiB or GiB (did you mean {number}{near}?)")
     return int(float(number) * _BYTES[unit])
+
+
+def _near_size(unit: str) -> str:
+    """The unit of sizes that is meant by another spelling."""
+    return {"k": "KiB", "m": "MiB", "g": "GiB"}.get(unit[:1].lower(), "B")
 
 
 positive_size = checked(size, _above_zero, "must be above 0")

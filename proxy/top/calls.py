@@ -35,6 +35,9 @@ async def _requests(port: AdminPort, asked: dict[str, str], *, follow: bool, as_
             for call in reversed(found["requests"]):
                 print(json.dumps(call) if as_json else line(call, _columns()), flush=True)
             if not follow:
+                if not found["requests"]:
+                    none = "remembers no such call" if found["seen"] else "has had no calls yet"
+                    print(f"redrive: {port.shown} {none}", file=sys.stderr)
                 return
             if found["requests"]:
                 asked["since"] = str(found["requests"][0]["number"])

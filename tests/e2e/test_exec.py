@@ -124,3 +124,8 @@ def test_what_became_of_the_calls() -> None:
     said = "4 calls; 4 retries, which rescued 1; 2 failed (1 attempts_exhausted, 1 outage)"
     assert summary(calls) == said
     assert summary(Counter(calls=1)) == "1 call"
+    count({"outcome": "success", "attempts": 1, "method": "CONNECT"}, calls)
+    tunnel = "1 tunnel, in which nothing is retried: --intercept reads https"
+    assert summary(calls) == f"{said}; {tunnel}"
+    assert summary(Counter(tunnels=1)) == tunnel
+    assert summary(Counter()).startswith("no calls came; those to localhost ")

@@ -47,7 +47,8 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
                 (("--limit", "1"), [again]),
             ]:
                 status, out, err = await redrive("requests", *at, *typed)
-                assert (status, out.splitlines(), err) == (0, lines, ""), typed
+                none = "" if lines else f"redrive: {proxy.admin.removeprefix('http://')} remembers no such call\n"
+                assert (status, out.splitlines(), err) == (0, lines, none), typed
             status, out, _ = await redrive("requests", *at, "--json", "--limit", "1")
             assert (status, json.loads(out)["agent"]) == (0, "shop/1.2")
             status, _, err = await redrive("requests", *at, "--outcome", "failed")
