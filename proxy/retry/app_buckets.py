@@ -64,7 +64,7 @@ class PartedQuota(QuotaBucket):
         return (*super().state(), *self.parts.state())
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that was read by `state` before, of another object say."""
+        """Take over a state that `state` has returned, of this object or of another with the same definition."""
         super().restore(state[:4])
         self.parts.restore(state[4:])
 

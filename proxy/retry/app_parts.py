@@ -52,7 +52,7 @@ class AppParts:
         return (*self._spent, *self._lent, *self._seen)
 
     def restore(self, state: Sequence[float]) -> None:
-        """Take over a state that was read by `state` before, of another object say."""
+        """Take over a state that `state` has returned, of this object or of another with the same definition."""
         count = len(self.sizes)
         self._spent, self._lent, self._seen = (list(state[at : at + count]) for at in (0, count, 2 * count))
 

@@ -174,7 +174,7 @@ class QuotaBucket(Bucket):
         return self._level, self._at, self._refill, self._low
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that was read by `state` before, of another object say."""
+        """Take over a state that `state` has returned, of this object or of another with the same definition."""
         self._level, self._at, self._refill, self._low = state
 
     def level(self, now: float) -> float:

@@ -48,7 +48,7 @@ class CubicLimiter(TokenBucket):
         return (*known, self._count, self._last_bucket, self._last_max_rate, self._last_throttle)
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that was read by `state` before, of another object say."""
+        """Take over a state that `state` has returned, of this object or of another."""
         enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate = state[:6]
         self._count, self._last_bucket, self._last_max_rate, self._last_throttle = state[6:]
         self.enabled = bool(enabled)

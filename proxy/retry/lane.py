@@ -41,14 +41,14 @@ class Lane:
     """The calls to one endpoint, or those of them that share a credential or a route, and what holds them. Times are
     seconds on the callers' clock.
 
-    `until`: when the delay that the upstream named is over, of `delay` seconds, in an answer with `status` that came at
-    `begun`. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order of arrival, each with the
-    time from which it waits. `lasts`: the limit may stay in force while no call waits (`concurrency: auto`). `share`:
-    how many places of a slow start this process may have, infinity if no other machine shares them; `elsewhere`:
-    another machine holds calls, as far as is known. `fleet`: the link that shares limit and outage with other machines,
-    None if there is none; `limit_share`: how many places this process may have of a limit that began for want of
-    capacity; `limited_elsewhere`: other machines need that limit; `may_probe`: no other machine sends the probes of an
-    outage.
+    `delay`: the seconds that the upstream asked callers to wait, in an answer with `status` that came at `begun`;
+    `until`: when that delay is over. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order
+    of arrival, each with the time from which it waits. `lasts`: the limit may stay in force while no call waits
+    (`concurrency: auto`). `share`: how many places of a slow start this process may have, infinity if no other machine
+    shares them; `elsewhere`: another machine holds calls, as far as is known. `fleet`: the link that shares limit and
+    outage with other machines, None if there is none; `limit_share`: how many places this process may have of a limit
+    that began for want of capacity; `limited_elsewhere`: other machines need that limit; `may_probe`: no other machine
+    sends the probes of an outage.
     """
 
     #: Whether it is the lane of all workers, rather than of this process alone.
@@ -505,7 +505,7 @@ class Lane:
         return len(self._taken) + self._before
 
     def free(self, now: float) -> float:
-        """The number of places that this process may give now."""
+        """The number of free places that this process may give to waiting calls now; infinity if there is no limit."""
         limit = self.limit
         if not limit.is_on:
             return _NEVER
@@ -567,7 +567,9 @@ class Lane:
             self.end_limit(now)
 
     def end_limit(self, now: float) -> None:
-        """End the limit, once the calls that it holds are sent."""
+        """End the limit. The calls that it holds are sent: all at once if machines share the limit, else spread over a
+        few seconds.
+        """
         self.limit.end(now)
         self.delay, self._before = 0.0, 0
         self.limit_share, self.limited_elsewhere = _NEVER, False

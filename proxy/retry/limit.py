@@ -170,7 +170,9 @@ class Limit:
         return self.is_on and in_use < self.most / 2 and now - self.held_at >= quiet and not self.pace.binds
 
     def held(self, since: float, now: float) -> None:
-        """Note that a call is sent which waited since the time `since`."""
+        """Note that a call is sent which waited since the time `since`. If it waited for longer than a round trip, the
+        limit counts as needed, and stays in force for a while.
+        """
         if now - since > max(_LONG, self.round_trip):
             self.held_at = now
 

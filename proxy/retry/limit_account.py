@@ -162,7 +162,7 @@ class Account:
         self.reports[reported.name] = _Report(reported, sent[UNIT_INDEX[reported.counts]], sent[0], now, rate)
 
     def renew(self, now: float) -> None:
-        """Count the limits whose reset has passed as whole since then, as far as their size is known."""
+        """Count each limit whose reset has passed as full from its reset on, if its size is known."""
         for name, each in self.reports.items():
             refill, spent = self._refills[name], self._spent[each.unit_index]
             if each.until > now or each.is_assumed or each.reported.limit is None:

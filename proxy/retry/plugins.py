@@ -154,7 +154,7 @@ class CustomToken:
         return wait if failure.pushback.delay is None else max(wait, failure.pushback.delay)
 
     def succeeded(self) -> None:
-        """Record that the call has succeeded."""
+        """Report to the user's own strategy that the call has succeeded."""
         if self._token is not None:
             try:
                 self._strategy.record_success(token=self._token)
@@ -163,7 +163,9 @@ class CustomToken:
 
 
 def _seconds(token: Any) -> float:
-    """A token's delay in seconds. Raises for a delay that cannot be waited."""
+    """A token's delay in seconds, 0 for a negative one. Raises ValueError for a delay that is infinite or not a
+    number.
+    """
     delay = float(token.retry_delay)
     if not delay < math.inf:
         raise ValueError(f"{delay} seconds are not a valid delay")

@@ -261,7 +261,7 @@ class Registry:
             yield str(upstream), str(label), breaker
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
-        """Every adaptive limiter, with its label."""
+        """Every adaptive limiter in use, each with a label that identifies it."""
         for key, limiter in list(self._limiters.items()):
             yield _label(key), limiter
 

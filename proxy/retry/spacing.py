@@ -79,7 +79,7 @@ class Spacing:
         self._is_told = False  # it does not grow by itself
 
     def end(self) -> None:
-        """Space sendings no more."""
+        """Stop spacing sendings."""
         self.rate, self.next_at = 0.0, -_NEVER
         self._gap, self._sent_at = 0.0, -_NEVER
 

@@ -8,9 +8,9 @@ _NEVER = float("inf")
 
 
 class Starter:
-    """The starter of a lane's cooldown. `waiter`: the starter, None if no call is; `named_until`: when the delay ends
-    that the answer in force named (an earlier answer's delay may end later); `own_until`: when the delay ends that the
-    starter's own attempt was given. Times are seconds.
+    """The starter of a lane's cooldown. `waiter`: the starter, None if there is none; `named_until`: the end of the
+    delay that the answer named which began the cooldown in force (an earlier answer's delay may end later);
+    `own_until`: the end of the delay that the answer to the starter's own attempt named. Times are seconds.
     """
 
     __slots__ = ("named_until", "own_until", "waiter")
@@ -21,7 +21,7 @@ class Starter:
         self.own_until = -_NEVER
 
     def claim(self, waiter: Waiter) -> None:
-        """Make this call the starter: its own attempt was given the answer in force."""
+        """Make this call the starter, because the answer to its own attempt began the cooldown in force."""
         self.waiter, self.own_until = waiter, self.named_until
 
     def may_go(self, now: float, until: float) -> bool:

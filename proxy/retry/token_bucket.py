@@ -47,7 +47,7 @@ class TokenBucket:
         return self._level, self._at
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that was read by `state` before, of another object say."""
+        """Take over a state that `state` has returned, of this object or of another with the same definition."""
         self._level, self._at = state
 
     def level(self, now: float) -> float:

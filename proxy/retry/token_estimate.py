@@ -34,7 +34,7 @@ class Estimate:
 
     @property
     def price(self) -> float:
-        """The tokens of the whole attempt."""
+        """The tokens of the whole attempt: of its prompt and of its output."""
         return self.prompt + self.output
 
 

@@ -29,7 +29,9 @@ class TransparentRetry:
         return self._state == _USED
 
     def note_processed(self) -> None:
-        """Note that an attempt of the call may have been processed."""
+        """Note that an attempt of the call may have been processed, so that its repeat would not be transparent any
+        more.
+        """
         if self._state == _AVAILABLE:
             self._state = _PROCESSED
 

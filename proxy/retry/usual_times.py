@@ -124,7 +124,7 @@ class UsualTimes:
 
 
 def _method_of(route: str) -> str:
-    """The beginning of a key that routes of the same name and method share."""
+    """The part of a route's key (`timed_route`) that is before the path: the route's name and the method."""
     return route[: route.rfind(" ") + 1]
 
 

@@ -341,7 +341,7 @@ class Acceptor(web.Server):
         return Exchange(self.context, connection)
 
     def keep(self, exchange: Exchange) -> None:
-        """Keep the exchange of a call that is over for another one, if the call needed no decision."""
+        """Keep the exchange of a call that is over, to be used for another call, if the call needed no decision."""
         if not exchange.decided and len(self._spare) < SPARE:
             exchange.delivery.release()
             self._spare.append(exchange)

@@ -171,7 +171,7 @@ class AppConnection(ConnectionStream):
                 self._hold(_AHEAD)
 
     def eof_received(self) -> bool:
-        """Note that the app sends no more. True keeps our own direction open."""
+        """Note that the app sends no more. Returns True, on which asyncio keeps our own direction open."""
         exchange = self.exchange
         if self.transport is None or not self.transport.can_write_eof():
             return False  # TLS has no half-closed connections, for us

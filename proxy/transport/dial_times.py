@@ -24,7 +24,9 @@ class DialTimes:
         self._at = _NEVER
 
     def begin(self, within: float) -> asyncio.Task[Any]:
-        """Cancel the current task, which begins to dial, in `within` seconds unless `end` is called; return it."""
+        """Note that the current task begins to dial, and cancel it `within` seconds from now unless `end` is called
+        before. Returns the task.
+        """
         task = asyncio.current_task(self._loop)
         assert task is not None  # a dial is waited for
         due = self._due[task] = monotonic() + within

@@ -104,7 +104,7 @@ class UpstreamConnection(Http2Protocol):
         self.changed()
 
     def close(self) -> None:
-        """Close once all output has been written."""
+        """Close the connection once all output has been written."""
         if self.transport is not None and not self.session.ended:
             self.session.fail(NO_ERROR, "")
 
@@ -151,7 +151,7 @@ class UpstreamConnection(Http2Protocol):
     # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
 
     def accept(self) -> Stream:
-        """Raise: an upstream opens no streams."""
+        """Raise an error, because an upstream may open no streams."""
         raise NotImplementedError
 
     def opened(self) -> None:
@@ -260,7 +260,7 @@ class Http2UpstreamStream(Stream):
         self._connection.send_soon()
 
     def resume(self) -> None:
-        """Accept data of the answer again."""
+        """Report the answer's data to the listener again, after a pause."""
         Stream.resume(self)
         self._connection.send_soon()
 
@@ -275,7 +275,7 @@ class Http2UpstreamStream(Stream):
     # -- called by the session ------------------------------------------------------------------------------------
 
     def on_info(self, head: Response2) -> None:
-        """Report an interim answer."""
+        """Report an interim answer to the listener."""
         if self._listener is not None:
             self._listener.on_info(head)
 
@@ -300,32 +300,35 @@ class Http2UpstreamStream(Stream):
             self.report_end(trailers)
 
     def on_data(self, data: bytes) -> None:
-        """Report more of the body."""
+        """Report more of the answer's body to the listener."""
         if self._listener is not None:
             self._listener.on_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Report that the answer is whole."""
+        """Report to the listener that the answer is whole."""
         listener = self._listener
         if listener is not None:
             self._over()
             listener.on_end(trailers)
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Report that the stream was broken off, with the HTTP/2 error `code` (None if the connection was lost).
-        `processed`: False if the upstream says that it did not process the request; `detail`: what went wrong.
+        """Report to the listener that the stream was broken off, with the HTTP/2 error `code` (None if the connection
+        was lost). `processed`: False if the upstream says that it did not process the request; `detail`: what went
+        wrong.
         """
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_fault(self._fault(code, processed, detail))
 
     def on_writable(self) -> None:
-        """Report that the stream accepts data again."""
+        """Report to the listener that the stream accepts data again."""
         if self._listener is not None:
             self._listener.on_writable()
 
     def on_defect(self, error: Exception) -> None:
-        """Report a defect, and give up this request alone: the connection has other streams."""
+        """Report a defect of the proxy to the listener as a fault, and give up this request alone: the connection has
+        other streams.
+        """
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": "a stream to an upstream broke down", "exception": error})
         listener, self._listener = self._listener, None

@@ -46,12 +46,14 @@ class Http2Protocol(SessionOwner):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read frames."""
+        """Begin a turn of this connection: read the frames in `data`, the bytes that came from the peer."""
         self._came = monotonic()
         self._read(data, self._came)
 
     def _read(self, data: bytes, begun: float) -> None:
-        """Read the frames of one turn; `begun` is when the turn began."""
+        """Read the frames of one turn, at most TURN of them; pause reading if that took long or bytes are left over.
+        `begun`: when the turn began (seconds).
+        """
         flusher, session = self._flusher, self.session
         flusher.reads()
         try:
@@ -92,7 +94,7 @@ class Http2Protocol(SessionOwner):
             self.transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once; output that was gathered is not written."""
         if self.transport is not None:
             self.transport.abort()
 

@@ -73,7 +73,9 @@ class Replay:
             self._store.held += size
 
     def wait(self, waits: bool) -> None:
-        """Note whether the call waits, without an attempt in flight."""
+        """Note whether the call waits without an attempt in flight, so that its bytes count among those that waiting
+        calls keep (`ReplayStore.held`).
+        """
         if waits is not self._waits:
             self._waits = waits
             self._store.held += self._taken if waits else -self._taken

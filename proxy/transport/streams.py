@@ -138,7 +138,7 @@ class Pooled(Protocol):
     generation: int
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
 
 class Resting(Pooled, UpstreamStream, Protocol):

@@ -112,7 +112,7 @@ class Batches:
     # -- for buckets ------------------------------------------------------------------------------------------------
 
     def add(self, bucket: RedisBucket) -> None:
-        """Add a bucket to this store."""
+        """Include a bucket, whose messages are sent with those of the others from now on."""
         self._known.add(bucket)
 
     @property

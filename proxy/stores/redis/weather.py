@@ -90,7 +90,9 @@ class RedisWeather(RedisBucket):
             self._report_news(now)
 
     def held(self, now: float) -> None:
-        """Note that a call of this process is held."""
+        """Note that a call of this process is held, so that this process reports soon that it needs the fleet's limit
+        or outage.
+        """
         if self._knows and not self.store.out:
             self._soon(max(now, self._sent_at + hold_pause(OFTEN, self.store.crowd)) if self._wanting else now)
 

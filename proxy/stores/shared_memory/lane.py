@@ -166,8 +166,9 @@ class SharedLane(Lane):
 
     @shared(2)
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
-        """Take a pushback that another machine got, which asks for `delay` seconds more (`status`: that of its answer):
-        the first worker records it for all, and each waits for its own share of the places.
+        """Take a pushback that an answer with this status gave on another machine: hold calls until `delay` seconds
+        from `now`. The first worker that hears of it records it for all; each waits for its own share of the places
+        afterwards.
         """
         if now + delay > self.until:
             self.start(delay, status, now, now)
@@ -388,7 +389,7 @@ class SharedLane(Lane):
 
 
 def _lives(process: int) -> bool:
-    """Whether the process with this number lives, or its parent has not taken note of its end yet."""
+    """Whether a process with this id exists. One that has ended still does until its parent has taken note."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -168,7 +168,7 @@ class LogTurn:
 
 
 def descriptor() -> int:
-    """Open a file in memory, which disappears with the last process that has it open."""
+    """Open a file in memory, which disappears with the last process that has it open. Returns its descriptor."""
     try:
         return os.memfd_create("redrive")
     except (AttributeError, OSError):  # a sandbox may forbid it
@@ -324,7 +324,7 @@ class Record:
         return (self.at, self._stamp) != before
 
     def open(self) -> None:
-        """Take the lock."""
+        """Take the record's lock: until `close`, no other process changes the record."""
         answer = self._take()
         if answer or self.words[self._stamp_at] != self._stamp:
             self._find(answer)
@@ -359,7 +359,7 @@ class Record:
             answer = self._take()
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the record's lock."""
         self.is_open = False
         self.free()
 

@@ -65,12 +65,14 @@ class Outbox(StreamOutbox):
         self._resumed: list[Stream] = []  # streams whose owners accept again what was held
 
     def put(self, data: bytes) -> None:
-        """Add a frame."""
+        """Add a frame to those that `take` returns next."""
         self._out.append(data)
         self._size += len(data)
 
     def reply(self, data: bytes) -> None:
-        """Add a frame that the peer asked for. Raises Broken if too many replies wait."""
+        """Add a frame that the peer asked for (the acknowledgement of a PING, say). Raises Broken if too many replies
+        wait to be written.
+        """
         self._replies += 1
         if self._replies > REPLIES:
             raise Broken(ENHANCE_YOUR_CALM, f"more than {REPLIES} replies that were not read")

@@ -239,8 +239,9 @@ class Session(StreamSession):
             self.owner.changed()
 
     def _notify_changed(self) -> None:
-        """Notify the owner that a stream is over, or that the number of free places has changed. Called after reading:
-        the owner may then close the connection, which must not happen before streams got all events of what was read.
+        """Notify the session's owner that a stream is over, or that the number of free places has changed. Called after
+        reading: the owner may then close the connection, which must not happen before streams got all events of what
+        was read.
         """
         if self._reading:
             self._has_changed = True
@@ -416,7 +417,7 @@ class Session(StreamSession):
             self._report_head(next(iter(self._begun)), None)
 
     def _report_head(self, stream: Stream, trailers: Trailers2 | None) -> None:
-        """Report the head of a stream, with the body and trailers that came with it."""
+        """Report the head of a stream to the stream's owner, with the body and trailers that came with it."""
         head = self._begun.pop(stream)
         body, stream.begun = stream.begun, None
         data = b""

@@ -219,35 +219,37 @@ class Stream:
         self._held.append(data)
 
     def report_info(self, head: Response2) -> None:
-        """Report an interim answer."""
+        """Report the head of an interim answer to the owner."""
         try:
             self.on_info(head)
         except Exception as error:
             self.on_defect(error)
 
     def report_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """Report the head, with those parts of body and trailers that came with it; `end`: the message is whole."""
+        """Report the head to the owner, with those parts of body and trailers that came with it; `end`: the message is
+        whole.
+        """
         try:
             self.on_head(head, data, end, trailers)
         except Exception as error:
             self.on_defect(error)
 
     def report_too_large(self, head: Request2, detail: str) -> None:
-        """Report a head that exceeds the limits."""
+        """Report to the owner a request whose head exceeds the limits; `detail` says how."""
         try:
             self.on_too_large(head, detail)
         except Exception as error:
             self.on_defect(error)
 
     def report_writable(self) -> None:
-        """Report that the queued bytes were sent."""
+        """Report to the owner that the queued bytes were sent."""
         try:
             self.on_writable()
         except Exception as error:
             self.on_defect(error)
 
     def report_data(self, data: bytes) -> None:
-        """Report more of the body."""
+        """Report more of the body to the owner."""
         if self._left:
             return
         try:
@@ -256,7 +258,7 @@ class Stream:
             self.on_defect(error)
 
     def report_end(self, trailers: Trailers2 | None) -> None:
-        """Report that the body is whole, after the part of the body that is held."""
+        """Report to the owner that the body is whole, once the owner has taken the part of the body that is held."""
         if self._paused or self._held is not None:
             self._whole_held, self.held_trailers = True, trailers
         elif not self._left:
@@ -266,7 +268,9 @@ class Stream:
                 self.on_defect(error)
 
     def report_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Report that the stream was broken off, and drop what is held."""
+        """Report to the owner that the stream was broken off (`on_gone`), and drop the part of the body that is
+        held.
+        """
         self.drop_held()
         if not self._left:
             self._left = True
@@ -288,7 +292,9 @@ class Stream:
             self.session.taken(self, sum(map(len, held)))
 
     def report_held(self) -> None:
-        """Report the held part of the body, piece by piece, as long as the owner does not pause the stream."""
+        """Report the held part of the body to the owner, piece by piece, as long as the owner does not pause the
+        stream.
+        """
         while self._held is not None and not self._paused:
             data, self._held = b"".join(self._held), None
             self.session.taken(self, len(data))
