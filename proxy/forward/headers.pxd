@@ -6,9 +6,8 @@ from proxy.retry.call_state cimport CallState
 
 cpdef tuple forwarded_changes(CallState call, policy, head, str via, outcome, double held)
 cpdef bint gave_up(policy, outcome, long attempts, bint no_place=*) except -1
-@cython.locals(last=AttemptRecord)
+@cython.locals(last=AttemptRecord, each=AttemptRecord)
 cpdef str attempt_results(history)
-cdef _attempt(AttemptRecord record)
 cdef _end(AttemptRecord record)
 cdef str _details(CallState call, head)
 cpdef str via_name(policy, str name)

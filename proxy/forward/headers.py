@@ -34,7 +34,11 @@ _MOST_DIGITS = 18
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Names for members of enumerations: see `proxy.retry.facts`.
 _SUCCESS, _OVERLOADED, _ATTEMPTS_EXHAUSTED = Outcome.SUCCESS, Outcome.OVERLOADED, Outcome.ATTEMPTS_EXHAUSTED
+_COOLING = Outcome.COOLING
 _NOT_VISIBLE = re.compile("[^ -~]").sub
+#: Fields by which SDKs learn not to retry: the most common one, that of gRPC, and that of Stripe's.
+_FORBIDDEN = (("x-should-retry", "false"),)
+_NO_PUSHBACK, _STRIPE = ("grpc-retry-pushback-ms", "-1"), ("Stripe-Should-Retry", "false")
 
 
 @dataclass(slots=True)
@@ -156,7 +160,7 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
     if gave_up(policy, end.outcome, attempts, no_place=end.no_place):
-        _forbid_retries(changes, policy, fields, grpc=end.grpc)
+        _forbid_retries(changes, _retries_forbidden(policy, fields, grpc=end.grpc))
     if fields is not None and (end.held >= 1.0 or end.cooling):
         _settle_retry_after(changes, fields, end)
     if attempts > 1 or end.error or end.outcome is not Outcome.SUCCESS:
@@ -165,21 +169,30 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
     return changes
 
 
-def _forbid_retries(changes: Changes, policy: Policy, fields: Fields | None, *, grpc: bool) -> None:
-    """Add to the `changes` of an answer the fields by which the app's SDK learns that the proxy has retried already, so
-    that it doesn't. `fields`: the answer's own, None if the answer is the proxy's; `grpc`: the call is a gRPC call.
+def _retries_forbidden(policy: Policy, fields: Fields | None, *, grpc: bool) -> tuple[tuple[str, str], ...]:
+    """Return the fields, with their values, by which the app's SDK learns that the proxy has retried already, so that
+    it doesn't. `fields`: the answer's own, None if the answer is the proxy's; `grpc`: the call is a gRPC call.
     """
-    if grpc:
-        changes.put("grpc-retry-pushback-ms", "-1")
-        if fields is not None and fields.get_all("x-should-retry"):
-            changes.put("x-should-retry", "false")
+    if not grpc:
+        forbidden = _FORBIDDEN if not policy.classify.stop_fields else _forbidden(policy.classify.stop_fields)
+    elif fields is not None and fields.get_all("x-should-retry"):
+        forbidden = (_NO_PUSHBACK, *_FORBIDDEN)
     else:
-        changes.put("x-should-retry", "false")
-        for name in policy.classify.stop_fields:
-            changes.put(name, "false")
-    said = fields is not None and fields.get_all("stripe-should-retry")
-    if said and "stripe-should-retry" not in changes.drop:  # the same meaning for another SDK
-        changes.put("Stripe-Should-Retry", "false")
+        forbidden = (_NO_PUSHBACK,)
+    return (*forbidden, _STRIPE) if fields is not None and fields.get_all("stripe-should-retry") else forbidden
+
+
+@lru_cache(maxsize=64)
+def _forbidden(stop_fields: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the fields by which SDKs that read no gRPC learn not to retry. `stop_fields`: those of the dialects."""
+    return (*_FORBIDDEN, *[(name, "false") for name in stop_fields])
+
+
+def _forbid_retries(changes: Changes, forbidden: tuple[tuple[str, str], ...]) -> None:
+    """Add the fields `forbidden` (see `_retries_forbidden`) to the `changes` of an answer."""
+    for name, value in forbidden:
+        if (name, value) != _STRIPE or "stripe-should-retry" not in changes.drop:  # the same meaning for another SDK
+            changes.put(name, value)
 
 
 def forwarded_changes(
@@ -193,10 +206,13 @@ def forwarded_changes(
     if answers_plainly(policy):
         if attempts == 1 and outcome is _SUCCESS:
             return _NO_NAMES, plain_lines(via, head.version, 1)
-        if held < 1.0 and not gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
-            return _NO_NAMES, _failure_lines(via, head.version, attempts, outcome, head.status, _details(call, head))
+        if held < 1.0 and outcome is not _COOLING:  # else the delay that the answer asks for is reduced
+            forbidden: tuple[tuple[str, str], ...] = ()
+            if gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
+                forbidden = _retries_forbidden(policy, head, grpc=call.request.is_grpc)
+            return _failure_changes(via, head.version, attempts, outcome, head.status, _details(call, head), forbidden)
     end = CallEnd(outcome, attempts, call.request.is_grpc, head.status, detail=_details(call, head), held=held)
-    end.cooling, end.named = call.kept_off if outcome is Outcome.COOLING else (0.0, 0.0)
+    end.cooling, end.named = call.kept_off if outcome is _COOLING else (0.0, 0.0)
     end.no_place = call.found_no_place
     changes = answer_fields(policy, head, end)
     return changes.names(), changes.lines() + via_line(via, head.version)
@@ -251,7 +267,7 @@ def attempt_results(history: Sequence[AttemptRecord]) -> str:
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
-    ends = ", ".join([f"{_attempt(each)}: {_end(each)}" for each in history[-_MOST_RESULTS:]])
+    ends = ", ".join([_ended(each.upstream, each.attempt, _end(each)) for each in history[-_MOST_RESULTS:]])
     last = history[-1] if history else None
     return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
 
@@ -269,19 +285,20 @@ def _details(call: CallState, head: ResponseHead) -> str:
     return f"{text}, {call.policy.upstream} attempt {state.attempt}: {head.status}"
 
 
-def _attempt(record: AttemptRecord) -> str:
-    """Return the name of an attempt in `details=`: `attempt 2`, or `llm attempt 2` with its upstream's name if the call
-    went over several upstreams.
+@lru_cache(maxsize=256)
+def _ended(upstream: str, attempt: int, end: str | int) -> str:
+    """Return how an attempt ended (`end`: its status, or a word) as `details=` has it: `attempt 2: 503`, or `llm
+    attempt 2: 503` with its upstream's name if the call went over several upstreams.
     """
-    return f"{record.upstream} attempt {record.attempt}" if record.upstream else f"attempt {record.attempt}"
+    return f"{upstream} attempt {attempt}: {end}" if upstream else f"attempt {attempt}: {end}"
 
 
-def _end(record: AttemptRecord) -> str:
+def _end(record: AttemptRecord) -> str | int:
     if record.fault is not None:
         return record.fault.value
     if record.grpc_status:
         return GRPC_STATUS_NAMES[record.grpc_status]
-    return str(record.status) if record.status is not None else record.decision
+    return record.status if record.status is not None else record.decision
 
 
 def quoted(text: str) -> str:
@@ -387,13 +404,25 @@ def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _failure_lines(name: str, version: str, attempts: int, outcome: Outcome, status: int, detail: str) -> bytes:
-    """Return the lines to add to an upstream's answer to a call that was retried, or whose failure could not be
-    retried: the number of attempts, Proxy-Status (`status`: the upstream's; `detail`: the text of `details`) and Via
-    (`name` and `version`, see `via_line`).
+def _failure_changes(
+    name: str,
+    version: str,
+    attempts: int,
+    outcome: Outcome,
+    status: int,
+    detail: str,
+    forbidden: tuple[tuple[str, str], ...],
+) -> tuple[frozenset[bytes], bytes]:
+    """Return the names to drop from an upstream's answer to a call that was retried, or whose failure could not be
+    retried, and the lines to add: the number of attempts, the fields `forbidden` (see `_retries_forbidden`),
+    Proxy-Status (`status`: the upstream's; `detail`: the text of `details`) and Via (`name` and `version`, see
+    `via_line`).
     """
-    said = proxy_status(outcome, attempts, status=status, detail=detail)
-    return f"X-Attempt-Count: {attempts}\r\nProxy-Status: {said}\r\n".encode("latin-1") + via_line(name, version)
+    changes = Changes()
+    changes.add.append(("X-Attempt-Count", str(attempts)))
+    _forbid_retries(changes, forbidden)
+    changes.add.append(("Proxy-Status", proxy_status(outcome, attempts, status=status, detail=detail)))
+    return changes.names(), changes.lines() + via_line(name, version)
 
 
 def is_plain(policy: Policy) -> bool:

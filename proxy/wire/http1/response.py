@@ -11,6 +11,7 @@ from proxy.wire.field_names import (
     ANSWER_CUT,
     ANSWER_KEYS,
     ANSWER_MERELY_CUT,
+    ANSWER_NAMES,
     ANSWER_SLOW,
     CLOSE,
     FRAMING,
@@ -151,13 +152,22 @@ class ResponseHead(Head):
         whose lower-case names are in `drop`. Transfer-Encoding and Content-Length stay unless `drop` names them, but
         1xx and 204 have neither (RFC 9110 section 8.6, RFC 9112 section 6.1). A 101 or 426 keeps its upgrade.
         """
-        if drop <= ANSWER_CUT:
+        if not drop or not self._has_any(drop):
             if self.scanned and self.simple:
                 return splice(self.raw, self.edges, None, None, add, b"")
             kept = self._kept or self._keep()
         else:
             kept = self._lines(drop)
         return b"".join((kept, add, b"\r\n"))
+
+    def _has_any(self, names: frozenset[bytes]) -> bool:
+        """Whether a field with one of these lower-case names came, beside those that are always left out."""
+        for name in names:
+            if name not in ANSWER_CUT:
+                came = name in self.specials if name in ANSWER_NAMES else self.lowered.find(b"\n" + name + b":") >= 0
+                if came:
+                    return True
+        return False
 
     def message(self, add: bytes, body: bytes) -> bytes:
         """Render the head with the lines `add`, leaving out no field beyond those that are always left out, and `body`
