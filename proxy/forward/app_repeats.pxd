@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.forward.usual_calls cimport UsualCalls
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
 
@@ -22,19 +23,22 @@ cdef class GivenUp:
 
 cdef class AppRepeats:
     cdef public object _last
-    cdef public object _usual
+    cdef public UsualCalls _usual
     cdef public double _usual_at
     cdef public dict _counts
     cdef public dict _given_up
     cdef public double _until
     cdef public dict _latest
 
-    cpdef bint ended(self, CallRecord record, Request request, body, bint given_up, double connected) except -1
+    cpdef bint ended(self, CallRecord record, Request request, body, bint given_up, double connected, bytes agent=*) except -1
     @cython.locals(forgotten=GivenUp)
     cdef _forget(self, tuple key)
-    @cython.locals(found=GivenUp, gap=double)
+    @cython.locals(found=GivenUp, gap=double, usual=UsualCalls, same=bint)
     cdef bint _is_repeat(self, GivenUp latest, CallRecord record, Request request, tuple body, double connected) except -1
-    cdef bint _count(self, CallRecord record, Request request, bint repeated, bint given_up) except -1
+    @cython.locals(count=double, report=bint)
+    cdef bint _count(self, tuple app, bint repeated, bint given_up) except -1
+    @cython.locals(key=tuple, latest=dict, made=GivenUp)
+    cdef _remember(self, CallRecord record, Request request, agent, tuple body, double connected)
 
 
 cdef tuple _key(str client, Request request)

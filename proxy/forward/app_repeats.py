@@ -33,7 +33,7 @@ SHORT = 2.5
 MOST = 1000
 #: The largest chance that a call comes so soon by itself, for which it is still taken for a retry.
 CHANCE = 0.02
-#: Seconds after which the pace of calls is taken from the last calls again: a millisecond for a thousand of them.
+#: Seconds after which the pace of calls is taken from the last calls again: half a millisecond for a thousand of them.
 _USUAL_FOR = 5.0
 #: The amount by which a call that is given up lowers the count of its app, to which each guess adds 1: four times what
 #: chance adds.
@@ -64,12 +64,14 @@ class GivenUp:
         "prefix",
     )  # fmt: skip
 
-    def __init__(self, record: CallRecord, request: Request, digest: bytes, connected: float) -> None:
+    def __init__(
+        self, record: CallRecord, request: Request, agent: str | None, digest: bytes, connected: float
+    ) -> None:
         client = record.client
         self.client = client
         self.prefix = client[: client.rfind(":") + 1]
         self.connected = connected
-        self.agent = first(request.fields, "user-agent")
+        self.agent = agent
         self.method = request.method
         self.authority = request.authority
         self.path = request.path
@@ -111,35 +113,44 @@ class AppRepeats:
         return bool(self._given_up)
 
     def ended(
-        self, record: CallRecord, request: Request, body: Iterable[bytes] | None, given_up: bool, connected: float
+        self,
+        record: CallRecord,
+        request: Request,
+        body: Iterable[bytes] | None,
+        given_up: bool,
+        connected: float,
+        agent: bytes | None = None,
     ) -> bool:
         """Take a call that is over: return whether an app's retry of a call that the proxy had given up is to be
         counted, and remember the call if the proxy gave it up too (`given_up`).
 
         `body`: the request's whole body, None if it is not available; `connected`: the time at which the app's
-        connection was opened (seconds).
+        connection was opened (seconds); `agent`: the request's User-Agent, if it has been looked up already.
         """
         if record.ended > self._until:
             self._given_up.clear()
             self._latest.clear()
             self._usual = None
-        if body is None:
-            return False
         latest = self._latest.get(request.path)
-        if latest is None and not given_up:  # the case of most calls
+        if body is None or (latest is None and not given_up):  # the case of most calls
             return False
         body = tuple(body)
         repeated = latest is not None and self._is_repeat(latest, record, request, body, connected)
+        if not (repeated or given_up):
+            return False
+        by = first(request.fields, "user-agent") if agent is None else agent.decode("latin-1")
         if given_up:
-            self._remember(record, request, body, connected)
-        elif repeated:  # the app has its answer, and will not repeat the call any more
+            self._remember(record, request, by, body, connected)
+        else:  # the app has its answer, and will not repeat the call any more
             self._forget(_key(record.client, request))
-        return (repeated or given_up) and self._count(record, request, repeated, given_up)
+        return self._count((record.policy.upstream, by), repeated, given_up)
 
-    def _remember(self, record: CallRecord, request: Request, body: tuple[bytes, ...], connected: float) -> None:
+    def _remember(
+        self, record: CallRecord, request: Request, agent: str | None, body: tuple[bytes, ...], connected: float
+    ) -> None:
         key, given_up, latest = _key(record.client, request), self._given_up, self._latest
         given_up.pop(key, None)  # the newest comes last
-        given_up[key] = latest[request.path] = GivenUp(record, request, _digest(body), connected)
+        given_up[key] = latest[request.path] = GivenUp(record, request, agent, _digest(body), connected)
         if len(given_up) > MOST:
             self._forget(next(iter(given_up)))
         self._until = record.ended + WINDOW
@@ -177,14 +188,13 @@ class AppRepeats:
             else:
                 found.is_usual_elsewhere = True
             return False
-        return same or first(request.fields, "user-agent") == found.agent  # the field's look-up takes longest
+        return same or first(request.fields, "user-agent") == found.agent
 
-    def _count(self, record: CallRecord, request: Request, repeated: bool, given_up: bool) -> bool:
-        """Change the balance of the call's app (the calls of one upstream with one User-Agent): a call that is taken
-        for a retry (`repeated`) adds 1, and a call that the proxy gave up (`given_up`) subtracts a little. Return
-        whether the balance has reached 1, so that a retry is to be reported.
+    def _count(self, app: tuple[str, str | None], repeated: bool, given_up: bool) -> bool:
+        """Change the balance of an app (the calls of one upstream with one User-Agent): a call that is taken for a
+        retry (`repeated`) adds 1, and a call that the proxy gave up (`given_up`) subtracts a little. Return whether the
+        balance has reached 1, so that a retry is to be reported.
         """
-        app = record.policy.upstream, first(request.fields, "user-agent")
         count = self._counts.get(app, _FIRST) + repeated - _COST * given_up
         report = count >= 1.0
         if len(self._counts) >= MOST and app not in self._counts:

@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.forward.app_repeats cimport AppRepeats
 from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
@@ -7,7 +8,6 @@ from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord, was_sent_once
 from proxy.retry.facts cimport Request
 from proxy.retry.call_state cimport CallState
-from proxy.wire.http1.request cimport RequestHead as Asking
 
 
 cdef dict _AGENTS
@@ -16,6 +16,7 @@ cdef dict _AGENTS
 @cython.locals(request=Request, record=CallRecord)
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
 cpdef add_success(CallRecord record, Attempt first, long long bytes_in, keys, bint looked)
-cpdef add_call(CallRecord record, CallState call, Asking head, outcome, long long bytes_in, str endpoint)
+cpdef add_call(CallRecord record, CallState call, bytes agent, outcome, long long bytes_in, str endpoint)
 cdef str _agent(bytes user_agent)
-cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up)
+@cython.locals(context=Context, repeats=AppRepeats)
+cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up, bytes agent=*)

@@ -13,7 +13,6 @@ from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.scope_state import ScopeState
-from proxy.wire.head import RequestHead
 
 #: The most characters of a product's name that are kept.
 AGENT = 64
@@ -67,10 +66,10 @@ def add_success(
 
 
 def add_call(
-    record: CallRecord, call: CallState, head: RequestHead, outcome: Outcome, bytes_in: int, endpoint: str
+    record: CallRecord, call: CallState, agent: bytes | None, outcome: Outcome, bytes_in: int, endpoint: str
 ) -> None:
-    """Add to a record the course of a call that had a `Call` to decide about it. `bytes_in`: the bytes of the request's
-    body; `endpoint`: where its last attempt went, "" if none was made.
+    """Add to a record the course of a call that had a `Call` to decide about it. `agent`: the request's User-Agent;
+    `bytes_in`: the bytes of the request's body; `endpoint`: where its last attempt went, "" if none was made.
     """
     attempts, history = call.attempts, tuple(call.history)
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
@@ -79,7 +78,7 @@ def add_call(
     record.bytes_in = bytes_in
     record.endpoint = endpoint
     record.history = history
-    record.agent = _agent(head.get(b"user-agent"))
+    record.agent = _agent(agent)
     record.app_retry = call.app_retry
     record.sent_by = call.sent_by
     record.was_sent_once = not fallbacks and was_sent_once(attempts, outcome, history)
@@ -87,14 +86,20 @@ def add_call(
 
 
 def look_for_repeat(
-    delivery: Delivery, plan: Plan, record: CallRecord, body: Iterable[bytes] | None, given_up: bool
+    delivery: Delivery,
+    plan: Plan,
+    record: CallRecord,
+    body: Iterable[bytes] | None,
+    given_up: bool,
+    agent: bytes | None = None,
 ) -> None:
     """Report a call that is most likely the app's own retry of a call that the proxy gave up, although no field says
     so. `record`: the call's; `body`: the request's whole body, None if it is not available; `given_up`: whether the
-    proxy gave this call up.
+    proxy gave this call up; `agent`: the request's User-Agent, if it has been looked up already.
     """
     context = delivery.context
-    repeated = context.app_repeats.ended(record, plan.request, body, given_up, delivery.app.connected)
+    repeats = context.app_repeats
+    repeated = repeats.ended(record, plan.request, body, given_up, delivery.app.connected, agent)
     if repeated and not record.app_retry:
         context.observer.app_repeated(plan.policy)
 

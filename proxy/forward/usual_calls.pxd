@@ -7,9 +7,13 @@ cdef class Pace:
     cdef public long calls
     cdef public list own
     cdef public list others
+    cdef dict _next
+    cdef object _next_opened
 
-    cpdef add(self, own, other, double ended)
+    @cython.locals(client=str)
+    cpdef add(self, CallRecord call, bint opens)
     cpdef sort(self)
+    cpdef long followed(self, double gap, bint own) except -1
 
 
 cdef class UsualCalls:
@@ -17,9 +21,10 @@ cdef class UsualCalls:
     cdef public dict _paces
     cdef public Pace _all
 
-    @cython.locals(call=CallRecord, opened=dict, own=dict, others=dict, hosts=dict, key=tuple, here=tuple, started=double,
-                   newest=double, oldest=double, pace=Pace, each=Pace, client=str, host=str)
+    @cython.locals(call=CallRecord, opened=dict, hosts=dict, key=tuple, newest=double, oldest=double, pace=Pace, client=str)
     cpdef _add_all(self, list latest)
+    @cython.locals(pace=Pace, everywhere=double)
+    cpdef double chance(self, CallRecord call, double gap, bint own) except -1
 
 
 cdef str _host(str client)

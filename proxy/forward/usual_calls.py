@@ -30,30 +30,36 @@ class Pace:
     after which it was (seconds): on the same connection (`own`), or on a new one of the same host (`others`).
     """
 
-    __slots__ = ("calls", "others", "own")
+    __slots__ = ("_next", "_next_opened", "calls", "others", "own")
 
     def __init__(self) -> None:
         self.calls = 0
         self.own: list[float] = []
         self.others: list[float] = []
+        self._next: dict[str, float] = {}  # when the next call began, by connection
+        self._next_opened: float | None = None  # when the next call that opened a connection began
 
-    def add(self, own: float | None, other: float | None, ended: float) -> None:
-        """Add a success that ended at `ended`. `own`: when the next call of the same URL began on the same connection;
-        `other`: when the next began on a new connection of the same host; None if none did. All are seconds of one
-        clock.
-        """
-        self.calls += 1
-        if own is not None:
-            self.own.append(own - ended)
-        if other is not None:
-            self.others.append(other - ended)
+    def add(self, call: CallRecord, *, opens: bool) -> None:
+        """Add a call, which came before those that were added so far. `opens`: it is the first of its connection."""
+        client = call.client
+        if call.outcome is _SUCCESS:
+            self.calls += 1
+            own = self._next.get(client)
+            if own is not None:
+                self.own.append(own - call.ended)
+            if self._next_opened is not None:
+                self.others.append(self._next_opened - call.ended)
+        self._next[client] = call.started
+        if opens:
+            self._next_opened = call.started
 
     def sort(self) -> None:
-        """Sort the times, once all have been added."""
+        """Sort the times, once all calls have been added."""
+        self._next.clear()
         self.own.sort()
         self.others.sort()
 
-    def followed(self, gap: float, *, own: bool) -> int:
+    def followed(self, gap: float, own: bool) -> int:
         """Return how many of the successes were followed within `gap` seconds by a call of the same URL, on the same
         connection (`own`) or on a new one.
         """
@@ -71,44 +77,40 @@ class UsualCalls:
         latest = sorted(calls, key=_STARTED, reverse=True)
         self._seconds = 0.0
         self._paces: dict[_Key, Pace] = {}
-        self._all = Pace()
         self._add_all(latest)
-        for pace in (self._all, *self._paces.values()):
+        self._all = Pace()
+        for pace in self._paces.values():
             pace.sort()
+            self._all.calls += pace.calls
+            self._all.own += pace.own
+            self._all.others += pace.others
+        self._all.sort()
 
     def _add_all(self, latest: list[CallRecord]) -> None:
         """Add the calls in `latest`, which are in order from the latest to the oldest."""
-        opened = {call.client: call for call in latest}  # the first call of each connection
-        own: dict[tuple[_Key, str], float] = {}  # when the next call of a URL began on a connection
-        others: dict[_Key, float] = {}  # and when on a new connection
-        hosts: dict[str, str] = {}  # of each client's address
+        opened: dict[str, CallRecord] = {}  # the first call of each connection
+        for call in latest:
+            opened[call.client] = call
+        hosts = {client: _host(client) for client in opened}
         newest = oldest = 0.0
         for call in latest:
-            client, started = call.client, call.started
-            host = hosts.get(client)
-            if host is None:
-                host = hosts[client] = _host(client)
-            key = host, call.method, call.authority, call.path
-            here = key, client
+            client = call.client
+            key = hosts[client], call.method, call.authority, call.path
+            pace = self._paces.get(key)
+            if pace is None:
+                pace = self._paces[key] = Pace()
             if call.outcome is _SUCCESS:
-                newest, oldest = newest or started, started
-                pace = self._paces.get(key)
-                if pace is None:
-                    pace = self._paces[key] = Pace()
-                for each in (self._all, pace):
-                    each.add(own.get(here), others.get(key), call.ended)
-            own[here] = started
-            if opened[client] is call:
-                others[key] = started
+                newest, oldest = newest or call.started, call.started
+            pace.add(call, opens=opened[client] is call)
         self._seconds = newest - oldest
 
-    def chance(self, call: CallRecord, gap: float, *, own: bool) -> float:
+    def chance(self, call: CallRecord, gap: float, own: bool) -> float:
         """Return how likely it is that the URL of `call` is called again within `gap` seconds on the same connection
         (`own`) or on a new one of the same host, whatever the answer to the call before was.
         """
         pace = self._paces.get((_host(call.client), call.method, call.authority, call.path))
         everywhere = self._all.followed(gap, own=own) / self._all.calls if self._all.calls else 0.0
-        if pace is None:
+        if pace is None or not pace.calls:
             return max(gap * UNSEEN_CALLS / (self._seconds + UNSEEN_SECONDS), everywhere)
         return (pace.followed(gap, own=own) + _WEIGHT * everywhere) / (pace.calls + _WEIGHT)
 
