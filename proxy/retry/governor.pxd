@@ -40,7 +40,7 @@ cdef class Governor:
     cpdef bint holds(self, double now) except -1
     cpdef Lane lane(self, str endpoint)
     cpdef Traffic traffic_of(self, str endpoint)
-    @cython.locals(base=Lane)
+    @cython.locals(base=Lane, outage=Outage)
     cpdef answered_well(self, attempt, Caller caller, double sent, double now)
     cpdef answered_undecided(self, str route, Request request, fields, double sent, double now)
     @cython.locals(usual=UsualTimes)
@@ -48,19 +48,20 @@ cdef class Governor:
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
-    @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane)
+    @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane, looks=bint, learns=bint)
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
-    @cython.locals(base=Lane, lane=Lane)
+    @cython.locals(base=Lane, was_suspected=bint)
     cpdef _answered(self, Caller caller, double now, bint own)
+    cpdef _own_answered(self, Caller caller, double now)
     @cython.locals(lane=Lane)
-    cpdef list _own_answered(self, Caller caller, double now)
-    @cython.locals(lane=Lane, outage=Outage, row=LostPath, of_path=long, was_suspected=bint)
+    cpdef _group_answered(self, Caller caller, bytes group, double now)
+    @cython.locals(lane=Lane, outage=Outage, row=LostPath, of_path=long, was_suspected=bint, held=bint, share=double)
     cpdef _route_lost(self, Caller caller, AttemptEnding ending, double now, Lane base)
-    @cython.locals(base=Lane, lane=Lane, usual=double)
+    @cython.locals(base=Lane, lane=Lane, usual=double, held=bint, is_quick=bint)
     cpdef _refused(self, object attempt, Caller caller, AttemptEnding ending, double sent, double now, bint cools)
     @cython.locals(base=Lane, outage=Outage)
     cpdef _lost(self, Caller caller, AttemptEnding ending, double now, bint again)
-    @cython.locals(lane=Lane)
+    @cython.locals(endpoint=str)
     cpdef bint _is_lost(self, Caller caller) except -1
     @cython.locals(lane=Lane)
     cpdef bint probe_lost(self, attempt, double now) except -1
@@ -80,4 +81,6 @@ cdef class Governor:
     cpdef _watch(self)
 
 
+cdef bint _may_hold(Lane lane, double now) except -1
+cdef bint _is_out(Lane lane) except -1
 cdef str _path_at(Caller caller)

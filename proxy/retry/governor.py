@@ -224,18 +224,19 @@ class Governor:
     def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
         """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
         base = self.lane(caller.endpoint)
-        if attempt not in self._in and not base.limit.is_on:  # nothing holds calls, or held this one
+        outage = base.outage
+        if attempt not in self._in and base.limit.most == _NEVER:  # nothing holds calls, or held this one
             self._note_time(caller.timed_route(), sent, now, base.traffic)
         else:
             self._landed(attempt, caller, sent, now, well=True)
-        if self.suspects or self._lost_paths or base.outage.is_suspected or base.outage.is_on or base.outage.in_vain:
+        if self.suspects or self._lost_paths or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
             self._answered(caller, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
         """Note that an attempt, sent at `sent`, was answered well. The driver sent it without making a `Call`
         (`request_hints.may_start_undecided`). `fields`: the header fields with the caller's credential.
         """
-        if self.suspects or self._lost_paths or self.first.outage.is_suspected or self.holds(now):
+        if self.suspects or self._lost_paths or self.first.outage.lost_in_a_row or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
         else:
             self._note_time(timed_route(route, request), sent, now, self.traffic)
@@ -302,14 +303,10 @@ class Governor:
         """Whether this call's endpoint, route or path has an outage now, or had one that held calls until they had to
         be refused and has not answered since. Failures then say nothing about the upstream's capacity.
         """
-        groups = [ALL_CALLERS, caller.lost_route()]
-        if self._tells_paths_apart():
-            groups.append(caller.lost_path())
-        for group in groups:
-            lane = self._find((caller.endpoint, group))
-            if lane is not None and (lane.outage.is_on or lane.outage.in_vain):
-                return True
-        return False
+        endpoint = caller.endpoint
+        if _is_out(self.lane(endpoint)) or _is_out(self._find((endpoint, caller.lost_route()))):
+            return True
+        return self._tells_paths_apart() and _is_out(self._find((endpoint, caller.lost_path())))
 
     def _landed(self, attempt: object, caller: Caller, sent: float, now: float, well: bool) -> None:
         lanes = self._in.pop(attempt, ())
@@ -322,12 +319,16 @@ class Governor:
             if lane is not None and lane.limit.is_on and lane not in touched:
                 touched = (*touched, lane)
         learns = well  # a time that a limit has a part in is not the usual one
+        looks = bool(lanes) or bool(self._holding)
         for lane in touched:
+            looks = looks or _may_hold(lane, now)
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
-            learns = learns and not lane.limit.is_on
+            looks = looks or _may_hold(lane, now)
+            learns = learns and lane.limit.most == _NEVER
         if learns:
             self._note_time(caller.timed_route(), sent, now, base.traffic)
-        self._look(touched, now)
+        if looks:  # else nothing began, and nothing is over
+            self._look(touched, now)
 
     def _answered(self, caller: Caller, now: float, own: bool) -> None:
         """Note that an attempt was answered, which ends an outage of its endpoint. `own`: the endpoint itself answered,
@@ -336,34 +337,32 @@ class Governor:
         """
         base = self.lane(caller.endpoint)
         base.traffic.answered_at = now
-        was_suspected = base.outage.is_suspected
-        over = [base] if base.answered(now) else []
+        was_suspected = base.outage.lost_in_a_row > 0
+        if base.answered(now):
+            self._look((base,), now)
         if was_suspected:
             self._watch()
         if own and (self.suspects or self._lost_paths or self.holds(now)):
-            over += self._own_answered(caller, now)
-        if over:
-            self._look(over, now)
+            self._own_answered(caller, now)
 
-    def _own_answered(self, caller: Caller, now: float) -> list[Lane]:
-        """Note that an attempt was answered by its endpoint itself. Returns the lanes, of the attempt's route and path,
-        in which this answer ends an outage.
+    def _own_answered(self, caller: Caller, now: float) -> None:
+        """Note that an attempt was answered by its endpoint itself, which ends the outages of the attempt's route and
+        path.
         """
-        over = []
         if self._lost_paths:
             self._lost_paths.answered(_path_at(caller), now)
-            self._watch()
-        groups = [caller.lost_route()]
+        self._group_answered(caller, caller.lost_route(), now)
         if self._tells_paths_apart() and caller.has_path():
-            groups.append(caller.lost_path())
-        for group in groups:
-            lane = self._find((caller.endpoint, group))
-            if lane is not None and (lane.outage.is_suspected or lane.outage.is_on):
-                self.suspects -= lane.outage.is_suspected
-                self._watch()
-                if lane.answered(now):
-                    over.append(lane)
-        return over
+            self._group_answered(caller, caller.lost_path(), now)
+        self._watch()
+
+    def _group_answered(self, caller: Caller, group: bytes, now: float) -> None:
+        """Note the same for one group of callers at the caller's endpoint: those of its route, or of its path."""
+        lane = self._find((caller.endpoint, group))
+        if lane is not None and (lane.outage.lost_in_a_row or lane.outage.since < _NEVER):
+            self.suspects -= lane.outage.lost_in_a_row > 0
+            if lane.answered(now):
+                self._look((lane,), now)
 
     def _refused(
         self, attempt: object, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool
@@ -383,8 +382,10 @@ class Governor:
             lane.asked_to_wait(sent, now, quick=is_quick)
             return
         lane.lasts = True
+        held = _may_hold(lane, now)
         lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
-        self._look((lane,), now)
+        if held or _may_hold(lane, now):
+            self._look((lane,), now)
         if not ending.quick:
             for other in self._in.get(attempt, ()):
                 if other is not lane and other.limit.is_on:
@@ -425,15 +426,16 @@ class Governor:
         if caller.has_path():
             row = self._lost_paths.lost(_path_at(caller), ending.how, now)
             of_path = row.count
-        was_suspected = outage.is_suspected
+        was_suspected, held = outage.lost_in_a_row > 0, _may_hold(lane, now)
         self.suspects += not was_suspected
         if lane.lost(now, share, False, of_path):
             self._end_paths(caller, now)
-        elif row is not None and not outage.is_on and is_row(row.count, now - row.since, share):
+        elif row is not None and outage.since == _NEVER and is_row(row.count, now - row.since, share):
             self._path_lost(caller, row, now, base)
         if not was_suspected:
             self._watch()
-        self._look((lane,), now)
+        if held or _may_hold(lane, now):
+            self._look((lane,), now)
 
     def _path_lost(self, caller: Caller, row: LostPath, now: float, base: Lane) -> None:
         """Begin an outage of the caller's path, if the path answered in the last minutes and has no outage yet. `row`:
@@ -776,11 +778,25 @@ class Governor:
         usual times are known.
         """
         watched = self.suspects > 0 or len(self._lost_paths) > 0 or self.usual.count < KNOWN or bool(self._holding)
-        self.traffic.is_watched = watched or self.first.outage.is_suspected
+        self.traffic.is_watched = watched or self.first.outage.lost_in_a_row > 0
         if len(self._traffics) > 1:
             for endpoint, traffic in self._traffics.items():
                 lane = self._lanes.get((endpoint, ALL_CALLERS))
                 traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+
+
+def _may_hold(lane: Lane, now: float) -> bool:
+    """Whether anything of this lane may hold calls: a delay, a limit, an outage, or calls that wait."""
+    if now < lane.until or lane.elsewhere or lane.queue:
+        return True
+    return lane.limit.most < _NEVER or lane.outage.since < _NEVER
+
+
+def _is_out(lane: Lane | None) -> bool:
+    """Whether this lane has an outage, or had one for whose end calls were held in vain; False if nothing is known of
+    it.
+    """
+    return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
 
 
 def _path_at(caller: Caller) -> str:

@@ -1,5 +1,7 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cimport cython
+
 from proxy.retry.limit cimport Limit
 from proxy.retry.outage cimport Outage
 from proxy.retry.queue_walk cimport QueueWalks
@@ -37,6 +39,7 @@ cdef class Lane:
 
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double sent, double now) except -1
+    @cython.locals(limit=Limit, most=double, was_on=bint)
     cpdef bint refused(self, double sent, double now, long flying, bint quick, bint silent=*) except -1
     cpdef asked_to_wait(self, double sent, double now, bint quick)
     cpdef bint lost(self, double now, double share, bint again, long of_path=*) except -1
@@ -73,6 +76,7 @@ cdef class Lane:
     cpdef _release(self, double now, asking)
     cpdef _probe(self, double now, asking)
     cpdef _admit(self, waiter, double now, asking)
+    @cython.locals(limit=Limit)
     cpdef _end_limit(self, double now)
     cpdef end_limit(self, double now)
     cpdef _admit_all(self, double now)

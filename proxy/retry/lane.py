@@ -230,17 +230,19 @@ class Lane:
         `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
         came. Returns whether a limit begins.
         """
-        was_on, most = self.limit.is_on, self.limit.most
-        self.limit.refused(sent, now, flying, quick=quick, silent=silent)
-        if self.limit.is_on and not was_on:
+        limit = self.limit
+        most = limit.most
+        was_on = most < _NEVER
+        limit.refused(sent, now, flying, quick=quick, silent=silent)
+        if limit.most < _NEVER and not was_on:
             self._before = max(0, flying - len(self._taken))
             if self.fleet is not None:
                 self.fleet.limit_began(now)
             return True
-        if was_on and self.limit.judge(now):
+        if was_on and limit.judge(now):
             self.end_limit(now)
-        elif self.limit.most < most and self.fleet is not None:
-            self.fleet.limit_cut(self.limit.most / most, sent, now)
+        elif limit.most < most and self.fleet is not None:
+            self.fleet.limit_cut(limit.most / most, sent, now)
         return False
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
@@ -310,9 +312,9 @@ class Lane:
 
     def is_over(self, now: float) -> bool:
         """Whether nothing holds calls: no call waits, and none that came now would."""
-        if now < self.until or self.queue or self.elsewhere or self.outage.is_on:
+        if now < self.until or self.queue or self.elsewhere or self.outage.since < _NEVER:
             return False
-        return not self.limit.is_on or not self.outlasts
+        return self.limit.most == _NEVER or not self.outlasts
 
     def holds(self, now: float) -> str:
         """The reason for which calls are held now: "outage", "cooldown" (up to the end of its slow start), "limit"; ""
@@ -561,7 +563,7 @@ class Lane:
         it is used.
         """
         limit = self.limit
-        if not limit.is_on or now < self.until or self.elsewhere or self.limited_elsewhere or self.outage.is_on:
+        if limit.most == _NEVER or now < self.until or self.elsewhere or self.limited_elsewhere or self.outage.is_on:
             return
         if not self.outlasts or limit.is_over(self.in_use(), now):
             self.end_limit(now)

@@ -295,7 +295,7 @@ class Limit:
         way. `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
         came.
         """
-        if not self.is_on:
+        if self.most == _NEVER:
             if now >= self._given_up_until and self.evidence.refused(now):
                 self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
                 self._trial.begin(self.evidence.pace, now)

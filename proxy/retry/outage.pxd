@@ -1,5 +1,8 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cimport cython
+
+
 cdef double _NEVER
 cdef long _IN_A_ROW
 cdef double _OVER
@@ -13,18 +16,20 @@ cdef class Outage:
     cdef public double probe_at
     cdef public double _gap
     cdef public double _probed_at
-    cdef public long _lost
+    cdef public long lost_in_a_row
     cdef public double _lost_from
     cdef public double _tried_at
     cdef public double _since
     cdef public long _turned
     cdef public double _turned_at
 
+    @cython.locals(begins=bint)
+    cpdef bint lost(self, double now, double share, bint again=*, long of_path=*) except -1
     cpdef bint is_known(self, double now) except -1
     cpdef forget(self)
-    cpdef bint lost(self, double now, double share, bint again=*, long of_path=*) except -1
     cpdef begin(self, double now, double since, long row, double answered_at)
     cpdef probe_ended(self, double now, bint lost)
+    @cython.locals(was_on=bint)
     cpdef bint answered(self, double now) except -1
     cpdef bint is_due(self, double now) except -1
     cpdef probes(self, probe)

@@ -42,13 +42,13 @@ _TURNED_AWAY, _SHORTLY, _BUSY_GAP = 3, 1.0, 0.55
 
 class Outage:
     """The attempts of one lane that ended without an answer, and the lane's outage. `since`: when the first attempt of
-    the outage ended, infinity if there is no outage. `probe`: the probe under way, None for none. Times are seconds on
+    the outage ended, infinity if there is no outage. `lost_in_a_row`: the number of attempts, up to the latest, that
+    ended without an answer in a row. `probe`: the probe under way, None for none. Times are seconds on
     the callers' clock.
     """
 
     __slots__ = (
         "_gap",
-        "_lost",
         "_lost_from",
         "_probed_at",
         "_since",
@@ -57,6 +57,7 @@ class Outage:
         "_turned_at",
         "answered_at",
         "in_vain",
+        "lost_in_a_row",
         "probe",
         "probe_at",
         "since",
@@ -73,8 +74,8 @@ class Outage:
         self.probe_at = -_NEVER  # when the next probe may be sent
         self._gap = _FIRST
         self._probed_at = -_NEVER  # when the last probe ended
-        self._lost = 0  # attempts in a row that ended without an answer,
-        self._lost_from = _NEVER  # the first of them at this time
+        self.lost_in_a_row = 0
+        self._lost_from = _NEVER  # when the first of them ended
         self._tried_at = -_NEVER  # when an attempt ended last
 
     @property
@@ -85,12 +86,7 @@ class Outage:
     @property
     def is_suspected(self) -> bool:
         """Whether the latest attempt ended without an answer."""
-        return self._lost > 0
-
-    @property
-    def lost_in_a_row(self) -> int:
-        """The number of attempts, up to the latest, that ended without an answer in a row."""
-        return self._lost
+        return self.lost_in_a_row > 0
 
     def is_known(self, now: float) -> bool:
         """Whether a probe is under way, or an attempt was made within the last ten seconds. If not, it is not known
@@ -105,9 +101,9 @@ class Outage:
 
     def answered(self, now: float) -> bool:
         """Note that an attempt was answered. Returns whether that ends an outage."""
-        was_on, self.since = self.is_on, _NEVER
+        was_on, self.since = self.since < _NEVER, _NEVER
         self.answered_at, self.in_vain = now, False
-        self._lost, self.probe = 0, None
+        self.lost_in_a_row, self.probe = 0, None
         return was_on
 
     def lost(self, now: float, share: float, again: bool = False, of_path: int = 0) -> bool:
@@ -116,18 +112,18 @@ class Outage:
         without an answer on this attempt's path. If all such attempts in a row were of that one path, they begin no
         outage here, since the path may have one of its own. Returns whether an outage begins.
         """
-        if not self._lost or self.answered_at > self._lost_from:
-            self._lost, self._lost_from = 0, now
-        self._lost += 1
+        if not self.lost_in_a_row or self.answered_at > self._lost_from:
+            self.lost_in_a_row, self._lost_from = 0, now
+        self.lost_in_a_row += 1
         self._tried_at = now
-        if self.is_on or (now - self.answered_at > ANSWERED_WITHIN and not self.in_vain):
+        if self.since < _NEVER or (now - self.answered_at > ANSWERED_WITHIN and not self.in_vain):
             return False
-        if again and self._lost >= 2:
+        if again and self.lost_in_a_row >= 2:
             begins = True
         else:
-            begins = self._lost > of_path and is_row(self._lost, now - self._lost_from, share)
+            begins = self.lost_in_a_row > of_path and is_row(self.lost_in_a_row, now - self._lost_from, share)
         if begins:
-            self.begin(now, self._lost_from, self._lost, self.answered_at)
+            self.begin(now, self._lost_from, self.lost_in_a_row, self.answered_at)
         return begins
 
     def begin(self, now: float, since: float, row: int, answered_at: float) -> None:
@@ -138,7 +134,7 @@ class Outage:
         if not self.in_vain or self.answered_at > self._since:
             self._since, self.in_vain = since, False
         self.since = self._since
-        self._lost = row
+        self.lost_in_a_row = row
         self._gap = _FIRST
         self._tried_at = self._probed_at = now
         self.probe_at = now + _FIRST

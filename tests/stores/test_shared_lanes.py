@@ -239,7 +239,7 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}
     assert set(Lane.__slots__) == own | taken
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
-    assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost", "_lost_from", "probe"}
+    assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost_from", "lost_in_a_row", "probe"}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in (AnswerTimes, Spacing, Trial, Cohort))
 
 
