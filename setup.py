@@ -80,6 +80,7 @@ MODULES = [
     "proxy.retry.plans",
     "proxy.retry.pushback",
     "proxy.retry.queue_walk",
+    "proxy.retry.refusals",
     "proxy.retry.registry",
     "proxy.retry.route_index",
     "proxy.retry.rules",

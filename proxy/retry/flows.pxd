@@ -10,6 +10,9 @@ from proxy.retry.plans cimport Sequential, goes_on
 from proxy.retry.states cimport Flight, Next
 
 
+cdef double EPSILON
+
+
 cdef class SequentialFlow:
     cpdef bint is_disabled(self, CallState call) except -1
     cpdef bint cools(self, CallState call) except -1

@@ -15,6 +15,10 @@ from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
 
 
+cdef double EPSILON
+cdef double NEVER
+
+
 cdef class Call:
     cdef public CallState so_far
     cdef public object _first_byte

@@ -9,6 +9,9 @@ from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Next
 
 
+cdef double EPSILON
+
+
 cdef class NextAttempt:
     cdef public Request request
     cdef public object policy

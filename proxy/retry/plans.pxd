@@ -8,6 +8,10 @@ from proxy.retry.facts cimport Failure, Reply
 from proxy.retry.states cimport Next
 
 
+cdef double EPSILON
+cdef double NEVER
+
+
 cdef class Sequential(WaitSeries):
     cdef public double due
     cdef public object plugin

@@ -38,7 +38,8 @@ from proxy.retry.pushback import read_pushback
 from proxy.retry.states import Next
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
-_THROTTLING, _ATTEMPTS_EXHAUSTED, _NEVER_SENT = Class.THROTTLING, Outcome.ATTEMPTS_EXHAUSTED, Progress.NEVER_SENT
+_THROTTLING, _NEVER_SENT = Class.THROTTLING, Progress.NEVER_SENT
+_ATTEMPTS_EXHAUSTED, _BUCKET_EMPTY = Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY
 
 
 def goes_on(call: CallState, failure: Failure) -> bool:
@@ -177,7 +178,7 @@ class Sequential(WaitSeries):
         bucket = call.upcoming.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if bucket is not None and not bucket.affords(price, now):
-            return Outcome.BUCKET_EMPTY
+            return _BUCKET_EMPTY
         wait: float | None = None
         if self.plugin is not None:
             asked = self.plugin.next_delay(failure)
@@ -254,7 +255,7 @@ class Hedged:
         bucket = call.upcoming.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if no is None and bucket is not None and not bucket.affords(price, now):
-            no = Outcome.BUCKET_EMPTY
+            no = _BUCKET_EMPTY
         if no is None and too_long(delay, call.policy):
             no = Outcome.PUSHBACK_TOO_LONG
         if no is None and call.deadline is not None and self.due > call.deadline + EPSILON:

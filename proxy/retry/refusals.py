@@ -6,6 +6,9 @@ with the figures that it rests on. None of it is secret: methods, names of the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import Class, Failure, FaultKind, Outcome
@@ -21,6 +24,9 @@ from proxy.retry.reasons import (
     seconds,
 )
 
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
+_ATTEMPTS_EXHAUSTED, _BUCKET_EMPTY = Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY
+_NOT_RETRYABLE, _COMMITTED, _DEADLINE = Outcome.NOT_RETRYABLE, Outcome.COMMITTED, Outcome.DEADLINE
 #: Statuses that a repeated attempt may get because an earlier one was carried out.
 _AFTER_SUCCESS = frozenset({404, 409, 410, 412})
 
@@ -76,37 +82,51 @@ def _may_have_been_carried_out(record: AttemptRecord) -> bool:
 def _why_not(
     no: Outcome, failure: Failure, call: CallState, now: float, due: float, goes_on: bool, delivered: bool
 ) -> str:
-    policy = call.policy
-    match no:
-        case Outcome.PUSHBACK_STOP:
-            return f"the upstream said not to retry ({failure.pushback.source})"
-        case Outcome.NOT_RETRYABLE:
-            return _not_retryable(failure, call, goes_on=goes_on)
-        case Outcome.COMMITTED:
-            return "its answer had begun to go to the app" if delivered else OUTGREW
-        case Outcome.DISABLED:
-            return "X-Retry-Disable" if call.hints.disabled else f"the mode is {policy.mode}"
-        case Outcome.ATTEMPTS_EXHAUSTED:
-            most = policy.strategy.max_attempts
-            if policy.strategy.custom is not None and failure.attempt - call.earlier < most:
-                return "the strategy itself failed: what it raised is not a RetryError, or its delay is not valid"
-            return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
-        case Outcome.BUCKET_EMPTY:
-            return _unaffordable(failure.price_class, call, now)
-        case Outcome.PUSHBACK_TOO_LONG:
-            named = f"{failure.pushback.source} names {seconds(failure.pushback.delay or 0.0)}"
-            return f"{named}, more than pushback.max_delay, {seconds(policy.pushback.max_delay)}"
-        case Outcome.DEADLINE:
-            left = None if call.deadline is None else call.deadline - now
-            return f"the next attempt would begin in {about(due - now)}, {past_deadline(left)}"
-        case Outcome.OVERLOADED:
-            return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
-        case Outcome.RATE_LIMITED:
-            return NO_TOKEN
-        case Outcome.CIRCUIT_OPEN:
-            return CIRCUIT_OPEN
-        case _:
-            return ""
+    if no is _ATTEMPTS_EXHAUSTED:
+        return _exhausted(failure, call)
+    if no is _BUCKET_EMPTY:
+        return _unaffordable(failure.price_class, call, now)
+    if no is _NOT_RETRYABLE:
+        return _not_retryable(failure, call, goes_on=goes_on)
+    if no is _COMMITTED:
+        return "its answer had begun to go to the app" if delivered else OUTGREW
+    if no is _DEADLINE:
+        left = None if call.deadline is None else call.deadline - now
+        return f"the next attempt would begin in {about(due - now)}, {past_deadline(left)}"
+    why = _CLAUSES.get(no)
+    return "" if why is None else why(failure, call)
+
+
+def _exhausted(failure: Failure, call: CallState) -> str:
+    strategy = call.policy.strategy
+    most = strategy.max_attempts
+    if strategy.custom is not None and failure.attempt - call.earlier < most:
+        return "the strategy itself failed: what it raised is not a RetryError, or its delay is not valid"
+    return "the strategy makes one attempt" if most == 1 else f"that was the last of {most} attempts"
+
+
+def _disabled(failure: Failure, call: CallState) -> str:
+    return "X-Retry-Disable" if call.hints.disabled else f"the mode is {call.policy.mode}"
+
+
+def _named_too_long(failure: Failure, call: CallState) -> str:
+    named = f"{failure.pushback.source} names {seconds(failure.pushback.delay or 0.0)}"
+    return f"{named}, more than pushback.max_delay, {seconds(call.policy.pushback.max_delay)}"
+
+
+def _no_room(failure: Failure, call: CallState) -> str:
+    return NO_PLACE if call.found_no_place else "limits.waiting has no place for the wait"
+
+
+#: The clauses of the outcomes that need no more than the failure and its call.
+_CLAUSES: dict[Outcome, Callable[[Failure, CallState], str]] = {
+    Outcome.PUSHBACK_STOP: lambda failure, call: f"the upstream said not to retry ({failure.pushback.source})",
+    Outcome.DISABLED: _disabled,
+    Outcome.PUSHBACK_TOO_LONG: _named_too_long,
+    Outcome.OVERLOADED: _no_room,
+    Outcome.RATE_LIMITED: lambda failure, call: NO_TOKEN,
+    Outcome.CIRCUIT_OPEN: lambda failure, call: CIRCUIT_OPEN,
+}
 
 
 def _not_retryable(failure: Failure, call: CallState, *, goes_on: bool) -> str:
@@ -127,13 +147,20 @@ def _unaffordable(cls: Class, call: CallState, now: float) -> str:
     bucket = call.upcoming.bucket
     if bucket is not None and (why := bucket.withheld()):
         return why
-    if bucket is None or bucket.affords(bucket.price(cls), now):
+    price = 0.0 if bucket is None else bucket.price(cls)
+    if bucket is None or bucket.affords(price, now):
         return "the bucket refused it" if call.policy.strategy.custom is None else "the strategy refuses it"
-    spec, level = bucket.spec, round(bucket.level(now), 1)
+    spec, level = bucket.spec, bucket.level(now)
     if spec.kind == "throttle":
-        return f"the bucket has {level:g}, and retries need more than {spec.max_tokens / 2:g}"
+        return f"the bucket has {round(level, 1):g}, and retries need more than {spec.max_tokens / 2:g}"
     if spec.kind == "budget":
-        return "the budget has no retry left" if not level else "the app has no retry left of the budget"
-    may = round(bucket.spendable(now), 1)
+        return "the budget has no retry left" if not round(level, 1) else "the app has no retry left of the budget"
+    return _too_low(level, bucket.spendable(now), price)
+
+
+@lru_cache(maxsize=256)
+def _too_low(level: float, may: float, price: float) -> str:
+    """The clause for a bucket with `level` tokens, of which the app may spend `may`, where a retry costs `price`."""
+    level, may = round(level, 1), round(may, 1)
     part = f", of which the app may spend {may:g}" if may < level else ""
-    return f"the bucket has {level:g}{part}, and a retry costs {bucket.price(cls):g}"
+    return f"the bucket has {level:g}{part}, and a retry costs {price:g}"
