@@ -10,7 +10,6 @@ under load does not fill a disk with lines that say the same, and no count is lo
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
@@ -49,7 +48,7 @@ class AccessLog:
     def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info", later: Later | None = None) -> None:
         self._sink = sink
         self._later = later
-        self._repeated: Counter[tuple[str, str, Outcome, int]] = Counter()
+        self._repeated: dict[tuple[str, str, Outcome, int], int] = {}
         self._last = 0.0  # when the latest failure began
         self.also: ClosingSink | None = None  # takes each line too, as JSON whatever the log's form
         self.catch_up: Callable[[], None] = lambda: None  # logs what is gathered (`proxy.observe.observers`)
@@ -85,9 +84,10 @@ class AccessLog:
             return True
         if not self._repeated:
             self._later(WINDOW, self._report_repeated)
-        kind = call.policy.upstream, call.policy.route, call.outcome, call.status
-        self._repeated[kind] += 1
-        return self._repeated[kind] <= MOST
+        policy = call.policy
+        kind = policy.upstream, policy.route, call.outcome, call.status
+        count = self._repeated[kind] = self._repeated.get(kind, 0) + 1
+        return count <= MOST
 
     def close(self) -> None:
         """Write how many lines have been left out so far, then all lines that wait to be written."""
@@ -96,7 +96,7 @@ class AccessLog:
 
     def _report_repeated(self) -> None:
         """Write, at the end of a second, how many lines were left out in it."""
-        counts, self._repeated = self._repeated, Counter()
+        counts, self._repeated = self._repeated, {}
         for (upstream, route, outcome, status), count in counts.items():
             lines = count - MOST
             if lines <= 0:

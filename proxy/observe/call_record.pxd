@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.no_gc  # a policy, and records: there is no cycle
 cdef class CallRecord:
     cdef public double wall_started
     cdef public double started

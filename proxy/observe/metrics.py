@@ -385,7 +385,8 @@ def _count_retry(
 
 def _count(series: Series, record: AttemptRecord, reason: str) -> None:
     series.reasons[reason] += 1
-    series.ge[ge_class(record.attempt - 1)] += 1
+    retry = record.attempt - 1
+    series.ge[_GE_OF[retry] if retry < len(_GE_OF) else ge_class(retry)] += 1
     if record.cls is not _SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1
 
@@ -405,3 +406,7 @@ def ge_class(retry: int) -> int:
     """
     index = bisect_left(GE, retry)
     return index if index < len(GE) and GE[index] == retry else index - 1
+
+
+#: The same for the first retries, made ready: nearly all retries are these.
+_GE_OF = tuple(ge_class(retry) if retry else 0 for retry in range(17))

@@ -1,6 +1,9 @@
+cimport cython
+
 from proxy.retry.facts cimport Failure, Reply
 
 
+@cython.no_gc  # texts and numbers: there is no cycle
 cdef class AttemptRecord:
     cdef public long attempt
     cdef public double started
