@@ -51,7 +51,6 @@ cdef class Attempt(Listener):
     cpdef on_data(self, bytes data)
     cpdef on_chunks(self, bytes chunks, Py_ssize_t size, long long owed)
     cpdef on_end(self, trailers)
-    cdef _take_head(self, Answer head, bytes data, bint end, trailers)
     cdef _take_data(self, bytes data)
     cdef _take_end(self, trailers)
     cpdef bytes take(self)

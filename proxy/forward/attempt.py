@@ -217,29 +217,26 @@ class Attempt(Listener):
         """Report the final head of the answer. `data`: the part of the body that came with it, all of it if `end`, with
         its `trailers`.
         """
+        owner = self.owner
         try:
-            self._take_head(head, data, end, trailers)
+            if trailers is None and owner.forward_success(self, head, data, end, None):
+                return
+            self.head = head
+            self.arrived = owner.moved = monotonic()
+            stream = self.stream
+            if end:
+                self.stream, self.sent_on = None, stream
+                self.ended = True
+                self.trailers = None if trailers is None else head.trailers_to_forward(trailers)
+            if data:
+                self.kept = [data]
+                self.kept_size = len(data)
+            says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
+            reply = Reply(head.status, head, end and not data, trailers, says_nothing, None, self.sent_at is None)
+            reply.whole = end
+            owner.answered(self, reply, stream)
         except Exception as error:
             self._break_down(error)
-
-    def _take_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        owner = self.owner
-        if trailers is None and owner.forward_success(self, head, data, end, None):
-            return
-        self.head = head
-        self.arrived = owner.moved = monotonic()
-        stream = self.stream
-        if end:
-            self.stream, self.sent_on = None, stream
-            self.ended = True
-            self.trailers = None if trailers is None else head.trailers_to_forward(trailers)
-        if data:
-            self.kept = [data]
-            self.kept_size = len(data)
-        says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
-        reply = Reply(head.status, head, end and not data, trailers, says_nothing, None, self.sent_at is None)
-        reply.whole = end
-        owner.answered(self, reply, stream)
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
         """Forward an answer that came in one piece, head, body and trailers, and return True; False if something has to

@@ -631,10 +631,11 @@ class Exchange(AttemptOwner):
             delivery.detail = f"{GATES[call.so_far.held_by]} held it"
         record = report_of(self.plan, delivery, self.started, now)
         bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
-        add_call(record, call.so_far, self.plan.head, outcome, bytes_in, self.sender.endpoint)
+        agent = self.plan.head.get(b"user-agent")
+        add_call(record, call.so_far, agent, outcome, bytes_in, self.sender.endpoint)
         if given_up or context.app_repeats:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
-            look_for_repeat(delivery, self.plan, record, body, given_up)
+            look_for_repeat(delivery, self.plan, record, body, given_up, agent)
         if upload is not None:
             upload.replay.close()
         context.observer.call_ended(record)

@@ -44,7 +44,7 @@ class Alarm:
         if self._handle is not None:
             self._handle.cancel()
         self.at = at
-        self._handle = self._loop.call_at(at, self._due)
+        self._handle = self._loop.call_later(max(0.0, at - monotonic()), self._due)
 
     def stop(self) -> None:
         """Cancel the alarm."""

@@ -51,8 +51,6 @@ cdef class AppConnection(ConnectionStream):
     cdef bytes _render_framed(self, Answer head, frozenset drop, bytes add, bint end)
     cpdef write(self, bytes data)
     cpdef done(self)
-    @cython.locals(exchange=Exchange)
-    cdef _take(self, bytes data)
     @cython.locals(done=bint, size="long long")
     cdef _begin(self, bytes data)
     @cython.locals(exchange=Exchange, context=Context)

@@ -145,30 +145,27 @@ class AppConnection(ConnectionStream):
         """Take bytes of a request, of its body, of the next request, of a tunnel; or bytes to drop after the last
         answer.
         """
+        exchange = self.exchange
         try:
-            self._take(data)
+            if exchange is None:
+                if self._lingered >= 0:
+                    self._linger_on(len(data))
+                elif self._body is None:
+                    self._begin(data)
+                else:
+                    self._drop(data)
+            elif self._tunnel:
+                exchange.app_data(data)
+            elif self._body is not None:
+                self._read_body(data, exchange)
+            else:
+                self._buffer += data
+                if len(self._buffer) > HIGH_WATER:
+                    self._hold(_AHEAD)
         except Exception as error:
             if self.exchange is None:
                 raise
             self.exchange.break_down(error, monotonic())
-
-    def _take(self, data: bytes) -> None:
-        exchange = self.exchange
-        if exchange is None:
-            if self._lingered >= 0:
-                self._linger_on(len(data))
-            elif self._body is None:
-                self._begin(data)
-            else:
-                self._drop(data)
-        elif self._tunnel:
-            exchange.app_data(data)
-        elif self._body is not None:
-            self._read_body(data, exchange)
-        else:
-            self._buffer += data
-            if len(self._buffer) > HIGH_WATER:
-                self._hold(_AHEAD)
 
     def eof_received(self) -> bool:
         """Note that the app sends no more. Returns True, on which asyncio keeps our own direction open."""
