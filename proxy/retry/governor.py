@@ -351,18 +351,16 @@ class Governor:
         """
         if self._lost_paths:
             self._lost_paths.answered(_path_at(caller), now)
-        self._group_answered(caller, caller.lost_route(), now)
+        lane = self._find((caller.endpoint, caller.lost_route()))
+        of_path: Lane | None = None
         if self._tells_paths_apart() and caller.has_path():
-            self._group_answered(caller, caller.lost_path(), now)
+            of_path = self._find((caller.endpoint, caller.lost_path()))
+        for each in (lane, of_path):
+            if each is not None and (each.outage.lost_in_a_row or each.outage.since < _NEVER):
+                self.suspects -= each.outage.lost_in_a_row > 0
+                if each.answered(now):
+                    self._look((each,), now)
         self._watch()
-
-    def _group_answered(self, caller: Caller, group: bytes, now: float) -> None:
-        """Note the same for one group of callers at the caller's endpoint: those of its route, or of its path."""
-        lane = self._find((caller.endpoint, group))
-        if lane is not None and (lane.outage.lost_in_a_row or lane.outage.since < _NEVER):
-            self.suspects -= lane.outage.lost_in_a_row > 0
-            if lane.answered(now):
-                self._look((lane,), now)
 
     def _refused(
         self, attempt: object, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool
