@@ -101,3 +101,10 @@ APPS = [
 def proxied(url: str) -> dict[str, str]:
     """What the contract tells people to set."""
     return {"HTTP_PROXY": url, "http_proxy": url}
+
+
+async def status_and_attempts(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    """The status of a call, and how many attempts it took, as its answer says."""
+    async with session.get(url) as answered:
+        await answered.read()
+        return answered.status, answered.headers.get("x-attempt-count", "")

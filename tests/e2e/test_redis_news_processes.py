@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import redis.asyncio
+from clients import status_and_attempts
 from support.ports import free_port
 from support.process import Redrive
 from support.redis_server import RedisServer, needs_redis
@@ -49,10 +50,7 @@ async def fleet_of(
 
 
 async def call(session: aiohttp.ClientSession, sidecar: Redrive) -> tuple[int, str]:
-    """The status of a call, and how many attempts it took."""
-    async with session.get(f"{sidecar.url}/u/x") as answered:
-        await answered.read()
-        return answered.status, answered.headers.get("x-attempt-count", "")
+    return await status_and_attempts(session, f"{sidecar.url}/u/x")
 
 
 async def aside(session: aiohttp.ClientSession, sidecar: Redrive) -> list[int]:

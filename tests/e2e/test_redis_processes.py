@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import redis.asyncio
+from clients import status_and_attempts
 from support.process import Redrive
 from support.redis_server import FOUND, RedisServer, needs_redis
 from support.scripted import Turn, Upstream, answer
@@ -43,9 +44,7 @@ async def sidecar(
 
 
 async def get(session: aiohttp.ClientSession, process: Redrive) -> tuple[int, str]:
-    async with session.get(f"{process.url}/u/x") as answered:
-        await answered.read()
-        return answered.status, answered.headers.get("x-attempt-count", "")
+    return await status_and_attempts(session, f"{process.url}/u/x")
 
 
 async def page(session: aiohttp.ClientSession, process: Redrive, path: str) -> str:

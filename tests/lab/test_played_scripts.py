@@ -8,12 +8,12 @@ ask for much and for little.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from redis import Redis
-from support.redis_server import RedisServer, needs_redis
+from support.redis_server import client_of_own, needs_redis
 from support.timed_scripts import timed
 
 from proxy.lab.fleet.budget import BudgetKey
@@ -26,12 +26,7 @@ pytestmark = needs_redis
 DEAD, FORGET = 10.0, 60_000
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    server = RedisServer()
-    with Redis.from_url(server.url) as client:
-        yield client
-    server.close()
+redis = pytest.fixture(scope="module")(client_of_own)
 
 
 class Said:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from redis import Redis
-from support.redis_server import RedisServer, needs_redis
+from support.redis_server import client_of_own, needs_redis
 from support.timed_scripts import timed
 
 pytestmark = needs_redis
@@ -41,12 +39,7 @@ class Line:
         return round(at + first + (reserved - 1) / free, 6) if reserved else at
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    server = RedisServer()
-    with Redis.from_url(server.url) as client:
-        yield client
-    server.close()
+redis = pytest.fixture(scope="module")(client_of_own)
 
 
 @pytest.mark.parametrize("names", ["abcd", "dcba", "bdac"])

@@ -6,9 +6,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
 from support.ports import free_port
 
 FOUND = shutil.which("redis-server") or shutil.which("valkey-server")
@@ -84,3 +86,11 @@ class RedisServer:
     def close(self) -> None:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def client_of_own() -> Iterator[Redis]:
+    """A client of a server of its own, as a fixture yields it."""
+    server = RedisServer()
+    with Redis.from_url(server.url) as client:
+        yield client
+    server.close()
