@@ -110,7 +110,7 @@ class Fleet(Factory):
                     observes=self._observes,
                 )
                 self._redis = RedisFactory(self._inner, store, says.prefix, monotonic)
-                self._redis.heard = self._heard
+                self._redis.scopes.heard = self._heard
         if self._redis is not None and not self._observes:
             self._redis.upstreams = settings.redis_upstreams
             if self._redis.store.client is not None:

@@ -18,8 +18,10 @@ from support.timed_scripts import timed
 
 from proxy.lab.fleet.budget import BudgetKey
 from proxy.lab.fleet.members import MembersKey
+from proxy.lab.fleet.places import PlacesKey
 from proxy.lab.fleet.rate import RateKey
 from proxy.lab.fleet.tokens import TokensKey
+from proxy.lab.fleet.weather import WeatherKey
 
 pytestmark = needs_redis
 
@@ -174,3 +176,37 @@ def test_budget(redis: Redis, seed: int) -> None:
 def test_members(redis: Redis, seed: int) -> None:
     fleet = Fleet(redis, "members", MembersKey, seed)
     play(fleet, lambda said: [float(fleet.rng.random() < 0.03)], lambda said, reply: None)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_places(redis: Redis, seed: int) -> None:
+    fleet = Fleet(redis, "places", PlacesKey, seed)
+    rng, place_seconds = fleet.rng, 2.0
+
+    def report(said: Said) -> list[object]:
+        said.sums[0] += rng.choice([0.0, 0.0, 1.0, 4.0])
+        age, delay = rng.choice(["", "", "", 0.0, 0.05, 1.0]), rng.choice([0.0, 0.5, 4.0])
+        wanted = float(rng.choice([0, 0, 1, 3, 20]))
+        queued = float(rng.choice([0, 1])) if wanted else 0.0
+        return [age, delay, said.sums[0], wanted, rng.choice([1.0, 7.5]), place_seconds, queued]
+
+    play(fleet, report, lambda said, reply: None)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_weather(redis: Redis, seed: int) -> None:
+    fleet = Fleet(redis, "weather", WeatherKey, seed)
+    rng = fleet.rng
+    eventful = rng.choice([0.02, 0.1, 0.3])
+
+    def report(said: Said) -> list[object]:
+        said.sums[0] += rng.choice([0.0, 0.0, 1.0, 4.0])
+        events = [float(rng.random() < eventful) for _ in range(4)]
+        cut = rng.choice([1.0, 1.0, 1.0, 0.5, 0.7])
+        wanted = float(rng.choice([0, 1, 1, 3, 20]))
+        queued = float(rng.choice([0, 1, 5])) if wanted else 0.0
+        ages = [rng.choice([0.0, 0.3, 5.0]), rng.choice([0.0, 0.2, 1e9])]
+        own = [rng.choice([0.0, 0.5, 3.0]), cut, rng.choice([0.0, 0.1, 2.0]), said.sums[0]]
+        return [*events, *own, wanted, queued, *ages, float(rng.random() < 0.02)]
+
+    play(fleet, report, lambda said, reply: None)

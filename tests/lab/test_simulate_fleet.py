@@ -92,3 +92,25 @@ def test_columns_are_only_of_policies_that_use_redis(tmp_path: Path) -> None:
     text = "duration: 5s\nredis: {on_outage: [deny, share]}\ncompare: {fleet: {bucket: {kind: quota, store: redis}}}\n"
     names = [each.name for each in run_scenario(None, scenario(tmp_path, text + "policy: {}"), {})]
     assert names == ["policy: standard", "fleet", "fleet, share", "without holding", "none", "naive: 3 at once"]
+
+
+def requests_of(folder: Path, outage: str, store: str) -> list[int]:
+    """The requests of each second, if ten sidecars keep their quota in this store and have this outage from 20 s on."""
+    policy = f"policy: {{bucket: {{kind: quota, capacity: 500, store: {store}}}}}"
+    text = f"duration: 40s\nsidecars: 10\ncalls: 50/s\noutages: [{outage}]\n{policy}\n"
+    return [second[2] for second in played(folder, text)["policy: standard"].series]
+
+
+def test_an_outage_that_one_sidecar_finds_is_probed_by_one(tmp_path: Path) -> None:
+    outage = "{at: 20s, lasts: 15s, kinds: connect_failure}"
+    alone, shared = (requests_of(tmp_path, outage, store) for store in ("memory", "redis"))
+    assert sum(alone[24:34]) >= 10 * 9  # each has its own probes
+    assert sum(shared[24:34]) <= 12
+    assert sum(shared[20:24]) < sum(alone[20:24])
+
+
+def test_a_cooldown_that_one_sidecar_is_told_holds_all(tmp_path: Path) -> None:
+    outage = "{at: 20s, lasts: 2s, kinds: 429, retry_after: 5s}"
+    alone, shared = (requests_of(tmp_path, outage, store) for store in ("memory", "redis"))
+    assert (alone[20], shared[20]) == (10, 1)  # each asks once
+    assert sum(shared[21:25]) == 0

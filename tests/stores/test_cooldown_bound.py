@@ -15,7 +15,7 @@ from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS, credential_of
 from proxy.retry.factory import Factory
 from proxy.retry.facts import MappingFields
 from proxy.retry.governor import Governor
-from proxy.stores.redis.factory import Heard
+from proxy.stores.redis.scopes import Heard
 from proxy.stores.shared_memory import records
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 

@@ -114,7 +114,7 @@ async def test_the_first_place_is_given_once(redis_server: RedisServer, sidecars
     machines = await fleet_of(3, redis_server, sidecars)
     cooldowns: list[list[CooldownBegan]] = [[], [], []]
     for machine, its in zip(machines, cooldowns, strict=True):
-        machine.sidecar.factory.heard = its.append
+        machine.sidecar.factory.scopes.heard = its.append
     machines[0].meets()
     machines[1].meets(sent=machines[1].now - 1)  # to an attempt sent before the first word: it is the same cooldown
     for machine in machines[:2]:

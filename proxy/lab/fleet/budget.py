@@ -78,6 +78,8 @@ class BudgetReport:
 class BudgetKey:
     """The state of one budget's key in the played Redis, and the script that works on it."""
 
+    expires = math.inf  # longer than a simulation
+
     def __init__(self) -> None:
         self.made = ""
         self.born = self.scanned = 0.0

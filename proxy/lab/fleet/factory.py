@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import random
 
+from proxy.lab.clock import UPSTREAM
 from proxy.lab.fleet.played_redis import PlayedRedis
 from proxy.lab.fleet.played_store import PlayedStore
 from proxy.retry.bucket_specs import BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
+from proxy.retry.credentials import Roster
+from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.factory import Factory, Key
+from proxy.retry.governor import Governor
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.making import is_shared, make_bucket, make_rate
 from proxy.stores.redis.members import RedisMembers
+from proxy.stores.redis.news import FleetNews
+from proxy.stores.redis.scopes import FleetScopes
 
 #: The beginning of all keys.
 _PREFIX = ""
@@ -19,11 +25,19 @@ _PREFIX = ""
 
 class PlayedFleet:
     """The sidecars of a simulation that keep buckets in one Redis. `timeout` and `on_outage` are the configuration's;
-    `seed` seeds what the sidecars draw.
+    `seed` seeds what the sidecars draw. `upstreams`: those of which they share what they find out.
     """
 
-    def __init__(self, redis: PlayedRedis, *, timeout: float, on_outage: OnOutage, seed: str) -> None:
-        self.redis = redis
+    def __init__(
+        self,
+        redis: PlayedRedis,
+        *,
+        timeout: float,
+        on_outage: OnOutage,
+        seed: str,
+        upstreams: frozenset[str] = frozenset(),
+    ) -> None:
+        self.redis, self.upstreams = redis, upstreams
         self.stores: list[PlayedStore] = []
         self._timeout, self._on_outage = timeout, on_outage
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the sidecars' part
@@ -52,6 +66,8 @@ class _SidecarFactory(Factory):
     def __init__(self, fleet: PlayedFleet) -> None:
         self._fleet = fleet
         self._store: PlayedStore | None = None
+        self._news: FleetNews | None = None
+        self._scopes: FleetScopes | None = None
 
     @property
     def store(self) -> PlayedStore:
@@ -59,6 +75,60 @@ class _SidecarFactory(Factory):
         if self._store is None:
             self._store = self._fleet.make_store()
         return self._store
+
+    @property
+    def news(self) -> FleetNews:
+        """What the fleet tells this sidecar, and it tells the fleet."""
+        if self._news is None:
+            self._news = FleetNews(self.store, _PREFIX, self._now)
+            self.store.hear = self._hear
+            self.store.returned.append(self._listen)
+        return self._news
+
+    @property
+    def scopes(self) -> FleetScopes:
+        """What this sidecar shares of its upstreams."""
+        if self._scopes is None:
+            self._scopes = FleetScopes(self.store, _PREFIX, self.news, self._now)
+        return self._scopes
+
+    def _now(self) -> float:
+        return self._fleet.redis.clock.now
+
+    def _hear(self, channel: str, message: bytes) -> None:
+        """Take in a message of a channel."""
+        if channel == self.news.channel:
+            self.news.hear(message)
+        else:
+            self.scopes.hear(message)
+
+    def _listen(self) -> None:
+        """Hear what is in force once Redis is back, a round trip later."""
+        redis = self._fleet.redis
+        redis.clock.at(self._now() + redis.latency, UPSTREAM, self._hear_all)
+
+    def _hear_all(self) -> None:
+        if self.store.hears:
+            told, now = self._fleet.redis.told, self._now()
+            self.scopes.hear_all(told(self.scopes.in_force), now)
+            self.news.hear_all(told(self.news.key), now)
+
+    def governor(self, upstream: str, value: str) -> Governor:
+        governor = super().governor(upstream, value)
+        if upstream in self._fleet.upstreams:
+            self.scopes.share(governor, upstream, value)
+        return governor
+
+    def roster(self, upstream: str) -> Roster:
+        roster = super().roster(upstream)
+        if upstream in self._fleet.upstreams:
+            self.news.share_roster(upstream, roster)
+        return roster
+
+    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
+        super().share_endpoints(upstream, group)
+        if upstream in self._fleet.upstreams:
+            self.news.share_endpoints(upstream, group)
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         if not is_shared(spec):

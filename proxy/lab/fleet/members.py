@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ class MembersKey:
     """The key of a fleet's members in the played Redis. Its attributes are the fields of the hash that the script
     describes.
     """
+
+    expires = math.inf  # longer than a simulation
 
     def __init__(self) -> None:
         self.made = ""

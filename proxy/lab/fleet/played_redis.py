@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from proxy.lab.clock import UPSTREAM, Clock
 from proxy.lab.fleet.budget import BudgetKey
 from proxy.lab.fleet.members import MembersKey
+from proxy.lab.fleet.places import PlacesKey
 from proxy.lab.fleet.rate import RateKey
 from proxy.lab.fleet.tokens import TokensKey
+from proxy.lab.fleet.weather import WeatherKey
 from proxy.lab.simulate.weather import RedisOutage, SimulatedRedis
+from proxy.stores.redis.bucket import Command
 
-_KINDS: dict[str, type[TokensKey | RateKey | BudgetKey | MembersKey]] = {
+_AnyKey = TokensKey | RateKey | BudgetKey | MembersKey | PlacesKey | WeatherKey
+
+_KINDS: dict[str, type[_AnyKey]] = {
     "tokens": TokensKey,
     "rate": RateKey,
     "budget": BudgetKey,
     "members": MembersKey,
+    "places": PlacesKey,
+    "weather": WeatherKey,
 }
+
+
+#: The part of a fact's time for which it has to be known already, so that it is not told again.
+_ALIKE = 0.9
+
+
+class Connected(Protocol):
+    """A sidecar's connection to the played Redis."""
+
+    def called(self, key: str) -> None:
+        """Report on the rate of this key soon, because another sidecar needs some of this one's part."""
+
+    def cut(self) -> None:
+        """Note that the connection has ended."""
+
+    def heard(self, channel: str, message: bytes) -> None:
+        """Take in a message of a channel."""
 
 
 class PlayedRedis:
@@ -31,16 +55,14 @@ class PlayedRedis:
         self.scripts = 0
         self._outages = weather.outages
         self._sidecars = sidecars
-        self._keys: dict[str, TokensKey | RateKey | BudgetKey | MembersKey] = {}
-        self._called: dict[str, Callable[[str], None]] = {}
-        self._cut: list[Callable[[], None]] = []
+        self._keys: dict[str, _AnyKey] = {}
+        #: What is told to all sidecars, by the names of its hash and field: the ends, and what else is said of it.
+        self._told: dict[str, dict[bytes, tuple[float, str]]] = {}
+        self._connected: dict[str, Connected] = {}
 
-    def connect(self, holder: str, called: Callable[[str], None], cut: Callable[[], None]) -> None:
-        """Connect a sidecar, which the scripts know by the name `holder`; the first to connect is number 0. `called` is
-        given the key of a rate that the sidecar is to report on, and `cut` is called when the connection ends.
-        """
-        self._called[holder] = called
-        self._cut.append(cut)
+    def connect(self, holder: str, sidecar: Connected) -> None:
+        """Connect a sidecar, which the scripts know by the name `holder`; the first to connect is number 0."""
+        self._connected[holder] = sidecar
 
     def begin(self) -> None:
         """Schedule the outages."""
@@ -49,6 +71,7 @@ class PlayedRedis:
                 self.clock.at(each.at, UPSTREAM, self._end_connections, each)
             if each.empty:
                 self.clock.at(each.until, UPSTREAM, self._keys.clear)
+                self.clock.at(each.until, UPSTREAM, self._told.clear)
 
     def outage(self, sidecar: int, now: float) -> RedisOutage | None:
         """The outage that the sidecar of this number has at the time `now`; None for none."""
@@ -61,19 +84,49 @@ class PlayedRedis:
         """Run a script now for this key, with the arguments `words`, and return its reply."""
         self.scripts += 1
         found = self._keys.get(key)
-        if found is None:
+        if found is None or found.expires < self.clock.now:
             found = self._keys[key] = _KINDS[script]()
         return found.run(words, self.clock.now, lambda holder: self._call(holder, key))
+
+    def tell(self, command: Command) -> None:
+        """Run `cooldown.lua` or `news.lua` now: keep what is told while it lasts, and publish it to all sidecars."""
+        self.scripts += 1
+        now, told = self.clock.now, self._told.setdefault(command.key, {})
+        words = [str(each) for each in command.arguments]
+        if command.script == "cooldown":
+            place, group, channel, status, delay = words
+            field, until = f"{place} {group}".encode(), now + float(delay)
+            if field in told and told[field][0] >= until:
+                return
+            told[field] = until, f" {status}"
+            message = f"{place} {group} {status} {float(delay):.6f}"
+        else:
+            name, channel, delay = words
+            field, seconds = name.encode(), float(delay)
+            if seconds > 0:
+                if field in told and told[field][0] >= now + seconds * _ALIKE:
+                    return
+                told[field] = now + seconds, ""
+            elif told.pop(field, None) is None:
+                return
+            message = f"{name} {seconds:.6f}"
+        for each in self._connected.values():
+            self.clock.at(now + self.latency, UPSTREAM, each.heard, channel, message.encode())
+
+    def told(self, key: str) -> dict[bytes, bytes]:
+        """The fields of the hash of what is told that are in force, as Redis would return them."""
+        known = self._told.get(key, {}).items()
+        return {field: f"{until:.6f}{more}".encode() for field, (until, more) in known if until > self.clock.now}
 
     def _has(self, outage: RedisOutage, sidecar: int) -> bool:
         return sidecar < round(outage.share * self._sidecars)
 
     def _end_connections(self, outage: RedisOutage) -> None:
-        for number, cut in enumerate(self._cut):
+        for number, each in enumerate(self._connected.values()):
             if self._has(outage, number):
-                cut()
+                each.cut()
 
     def _call(self, holder: str, key: str) -> None:
-        called = self._called.get(holder)
-        if called is not None:
-            self.clock.at(self.clock.now + self.latency, UPSTREAM, called, key)
+        sidecar = self._connected.get(holder)
+        if sidecar is not None:
+            self.clock.at(self.clock.now + self.latency, UPSTREAM, sidecar.called, key)

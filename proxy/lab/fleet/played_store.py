@@ -13,7 +13,7 @@ from proxy.lab.fleet.played_redis import PlayedRedis
 from proxy.retry.backoff import Chance
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.batches import Batches
-from proxy.stores.redis.bucket import RedisBucket
+from proxy.stores.redis.bucket import Command, RedisBucket
 from proxy.stores.redis.rate import RedisRate
 
 #: Seconds after `timeout` in which a reply counts that has come, but was not read yet.
@@ -36,13 +36,26 @@ class PlayedStore(Batches):
             draw_name=lambda: f"{int(rng.random() * 2**48):012x}",
         )
         self.rates: dict[str, RedisRate] = {}
+        #: Called with each message of a channel, and with its channel.
+        self.hear: Callable[[str, bytes], None] = lambda channel, message: None
+        self._beside: list[Command] = []
         self._redis = redis
         self._clock = redis.clock
         self._number = number
         self._in_flight = self._was_late = False
         self._running = self._connected = False
-        redis.connect(self.holder, self._called, self._lose_connection)
+        redis.connect(self.holder, self)
         self._clock.at(self._clock.now + rng.random() * _BEGIN, UPSTREAM, self._begin)
+
+    @property
+    def hears(self) -> bool:
+        """Whether messages of Redis reach the sidecar now."""
+        return self._running and self._redis.outage(self._number, self._clock.now) is None
+
+    def send(self, command: Command) -> None:
+        """Send a command that belongs to no bucket with the next batch."""
+        self._beside.append(command)
+        self._plan()
 
     def end(self) -> None:
         """Send nothing more, since the simulation is over."""
@@ -59,7 +72,7 @@ class PlayedStore(Batches):
     def _plan(self) -> None:
         if not self._running or self._in_flight:
             return
-        at = self._next
+        at = self._clock.now if self._beside and not self.out else self._next
         if at < self._timer_at:
             self._timer_at = at
             self._clock.at(at, ALARM, self._ring, at)
@@ -75,13 +88,13 @@ class PlayedStore(Batches):
     def _send(self) -> None:
         """Send the messages that are due, and schedule the reply, or the time at which it is given up."""
         now = self._clock.now
-        buckets = self._take_due(now)
-        if not buckets and self._connected and not self.out:
+        buckets, beside, self._beside = self._take_due(now), self._beside, []
+        if not buckets and not beside and self._connected and not self.out:
             return
         self._in_flight = True
         outage = self._redis.outage(self._number, now)
         if outage is None:
-            self._exchange(buckets)
+            self._exchange(buckets, beside)
         elif outage.kind == "gone":
             self._clock.at(now + self._redis.latency, UPSTREAM, self._give_up, buckets)
         else:
@@ -89,15 +102,17 @@ class PlayedStore(Batches):
             patience = _CONNECTING if self.out else self.timeout + _READ + (self.timeout if late else 0.0)
             if outage.until < now + patience:
                 self._was_late = late and outage.until > now + self.timeout
-                self._clock.at(outage.until, UPSTREAM, self._exchange, buckets)
+                self._clock.at(outage.until, UPSTREAM, self._exchange, buckets, beside)
             else:
                 self._clock.at(now + patience, UPSTREAM, self._give_up, buckets)
 
-    def _exchange(self, buckets: Sequence[RedisBucket]) -> None:
-        """Have Redis run the scripts of these buckets now, and schedule the reply."""
+    def _exchange(self, buckets: Sequence[RedisBucket], beside: Sequence[Command]) -> None:
+        """Have Redis run the scripts of these buckets and the commands `beside` now, and schedule the reply."""
         now = self._clock.now
         self.round_trips += 1
         replies = [self._redis.run(each.script, each.key, each.message(now)) for each in buckets]
+        for command in beside:
+            self._redis.tell(command)
         self._clock.at(now + self._redis.latency, UPSTREAM, self._receive, buckets, replies)
 
     def _receive(self, buckets: Sequence[RedisBucket], replies: Sequence[Any]) -> None:
@@ -115,14 +130,20 @@ class PlayedStore(Batches):
         self._failed(buckets, self._clock.now, "played")
         self._plan()
 
-    def _lose_connection(self) -> None:
+    def cut(self) -> None:
         """Connect again soon, since the connection has ended: so an outage is noticed before the next message."""
         if self._running and not self._in_flight and not self.out:
             self._connected = False
             self._absence.cut(self._clock.now, self.crowd)
             self._plan()
 
-    def _called(self, key: str) -> None:
+    def called(self, key: str) -> None:
+        """Report on the rate of this key soon, because another sidecar needs some of this one's part."""
         rate = self.rates.get(key)
-        if rate is not None and self._redis.outage(self._number, self._clock.now) is None:
+        if rate is not None and self.hears:
             rate.called(self._clock.now)
+
+    def heard(self, channel: str, message: bytes) -> None:
+        """Take in a message of a channel."""
+        if self.hears:
+            self.hear(channel, message)

@@ -52,6 +52,8 @@ class RateKey:
     tokens are owed.
     """
 
+    expires = math.inf  # longer than a simulation
+
     def __init__(self) -> None:
         self.made = ""
         self.born = self.net = self.leased = self.rooms = self.parts = self.promised = 0.0

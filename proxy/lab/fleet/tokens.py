@@ -50,6 +50,8 @@ class TokensReport:
 class TokensKey:
     """The key of one bucket in the played Redis. Its attributes are the fields of the hash that the script writes."""
 
+    expires = math.inf  # longer than a simulation
+
     def __init__(self) -> None:
         self.made = ""
         self.born = self.pool = self.leased = self.at = self.scanned = 0.0

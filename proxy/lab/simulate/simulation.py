@@ -36,6 +36,7 @@ from proxy.retry.states import Flying
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.waiting_room import WaitingRoom
+from proxy.stores.redis.making import is_shared
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.
 _SWEEP = 2.0
@@ -228,8 +229,13 @@ class _Run:
         }
         jitter = random.Random(f"{scenario.seed}/jitter")  # noqa: S311, TID251 - a driver makes its source
         redis = PlayedRedis(self.clock, scenario.redis, scenario.sidecars)
+        terms, policies = column.redis, (column.policy, *(policy for _, policy in column.others.values()))
         self._fleet = PlayedFleet(
-            redis, timeout=column.redis.timeout, on_outage=column.redis.on_outage, seed=f"{scenario.seed}/redis"
+            redis,
+            timeout=terms.timeout,
+            on_outage=terms.on_outage,
+            seed=f"{scenario.seed}/redis",
+            upstreams=frozenset(each.upstream for each in policies if _is_shared(each)),
         )
         self._open, self._all_begun = 0, False
         self._sidecars = [
@@ -367,3 +373,9 @@ def play(
     call and sending is noted in the `ledger`, if there is one.
     """
     return _Run(scenario, column, report, ledger).play()
+
+
+def _is_shared(policy: Policy) -> bool:
+    """Whether the policy keeps a bucket in Redis, so that a fleet shares what it finds out about the upstream."""
+    refs = (*((policy.bucket,) if policy.bucket is not None else ()), *policy.rates)
+    return any(is_shared(ref.spec) for ref in refs)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from proxy.retry.bucket_specs import BucketSpec
 from proxy.retry.factory import Key
@@ -68,6 +68,26 @@ class Store(Protocol):
 
     def withholds_alone(self, now: float) -> str:
         """The reason why nothing is granted to a call that Redis does not answer in time; "" if something is."""
+
+
+class Command(NamedTuple):
+    """A script to run for a key, with its arguments."""
+
+    script: str
+    key: str
+    arguments: Sequence[object]
+
+
+class Link(Store, Protocol):
+    """The interface of the store that what the fleet knows of its upstreams uses."""
+
+    returned: list[Callable[[], None]]  # called when Redis is available again
+
+    def add(self, bucket: RedisBucket) -> None:
+        """Add a bucket to this store."""
+
+    def send(self, command: Command) -> None:
+        """Send a command that belongs to no bucket with the next batch; its reply is ignored."""
 
 
 class Asking:

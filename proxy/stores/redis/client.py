@@ -20,7 +20,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis.asyncio as client_library
@@ -31,6 +31,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
+from proxy.stores.redis.bucket import Command
 from proxy.stores.redis.line import Line
 
 #: Seconds of silence on the subscription after which a PING is sent.
@@ -43,14 +44,6 @@ SCRIPTS = {
     for name in ("tokens", "rate", "budget", "cooldown", "places", "weather", "concurrency", "news", "members")
 }
 SHAS = {name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for name, text in SCRIPTS.items()}
-
-
-class Command(NamedTuple):
-    """A script to run for a key, with its arguments."""
-
-    script: str
-    key: str
-    arguments: Sequence[object]
 
 
 class BadUrlError(ValueError):

@@ -18,9 +18,7 @@ from functools import partial
 from proxy.retry.caller import Name, is_fleets
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
-from proxy.stores.redis.bucket import FRESH, HOLD_LEAST, PAUSE_EACH, PROMPT, RedisBucket, hold_pause
-from proxy.stores.redis.client import Command
-from proxy.stores.redis.store import RedisStore
+from proxy.stores.redis.bucket import FRESH, HOLD_LEAST, PAUSE_EACH, PROMPT, Command, Link, RedisBucket, hold_pause
 from proxy.stores.redis.weather import RedisWeather
 
 #: The end of the name of a lane that is about one path (`proxy.retry.caller`): a method, and the path. No other machine
@@ -58,7 +56,7 @@ class RedisCooldown:
         self,
         governor: Governor,
         place: str,
-        store: RedisStore,
+        store: Link,
         key: str,
         channel: str,
         tell: Callable[[str, float], None],
@@ -112,7 +110,7 @@ class RedisPlaces(RedisBucket):
 
     script = "places"
 
-    def __init__(self, lane: Lane, governor: Governor, store: RedisStore, key: str) -> None:
+    def __init__(self, lane: Lane, governor: Governor, store: Link, key: str) -> None:
         self._lane = lane
         self._governor = governor
         # A pushback that is to be reported: when its attempt was sent, and its delay.

@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import math
-from collections import OrderedDict
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from proxy.retry.bucket_specs import BucketSpec, RateSpec
 from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import MOST_GROUPS, CooldownBegan, Ends
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.endpoints import EndpointGroup
@@ -29,48 +24,19 @@ from proxy.retry.factory import Factory, Key
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec
-from proxy.retry.registry import MOST_SCOPES
 from proxy.retry.seen_keys import SeenKeys
 from proxy.stores.redis.bucket import space
 from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.concurrency import PlaceLease
-from proxy.stores.redis.cooldown import RedisCooldown, read
 from proxy.stores.redis.making import is_shared, make_bucket, make_rate
 from proxy.stores.redis.members import RedisMembers
 from proxy.stores.redis.news import FleetNews
 from proxy.stores.redis.rate import RedisRate
+from proxy.stores.redis.scopes import FleetScopes, name_of
 from proxy.stores.redis.store import RedisStore
 
 #: Seconds between attempts to subscribe.
 _LISTEN_AGAIN = 1.0
-
-
-class Heard:
-    """Cooldowns that began on other machines, for a scope that no call of this process has used: by lane, their ends
-    and statuses. If there are too many lanes, the one whose cooldown ends first is dropped, as in a governor.
-    """
-
-    __slots__ = ("_ends", "lanes")
-
-    def __init__(self) -> None:
-        self.lanes: dict[Name, tuple[float, int]] = {}
-        self._ends: Ends[Name] = Ends()
-
-    def note(self, name: Name, until: float, status: int) -> None:
-        """Note that a cooldown of this lane began after an answer with this status, and holds calls until `until`. Of
-        two cooldowns of a lane, the one that ends later is kept.
-        """
-        known = self.lanes.get(name)
-        if known is None:
-            if len(self.lanes) >= MOST_GROUPS and (first := self._ends.pop(self._until_of)) is not None:
-                del self.lanes[first[1]]
-            self._ends.add(name, until)
-        if known is None or until > known[0]:
-            self.lanes[name] = until, status
-
-    def _until_of(self, name: Name) -> float | None:
-        known = self.lanes.get(name)
-        return None if known is None else known[0]
 
 
 class RedisFactory(Factory):
@@ -83,19 +49,13 @@ class RedisFactory(Factory):
         self.store = store
         self.upstreams: frozenset[str] = frozenset()
         self._prefix = prefix
-        self._in_force, self._channel = f"{space(prefix)}{{cooldowns}}", f"{space(prefix)}cooldowns"
         self._clock = clock
         self._channel_to = f"{space(prefix)}to:"  # what the names of the processes' own channels begin with
         self._leases: WeakValueDictionary[str, PlaceLease] = WeakValueDictionary()  # by their keys
         self._rates: WeakValueDictionary[str, RedisRate] = WeakValueDictionary()  # by their keys
         self._news = FleetNews(store, prefix, clock)
-        self._governors: OrderedDict[str, tuple[str, Governor]] = OrderedDict()  # by the scope's name in the fleet
-        self._tells: dict[str, Callable[[str, float], None]] = {}  # by upstream: tells the fleet of its weather
-        self._fleets: WeakValueDictionary[str, RedisCooldown] = WeakValueDictionary()  # by the scope's name, too
-        self._heard: OrderedDict[str, Heard] = OrderedDict()  # for scopes that are not used here yet
+        self.scopes = FleetScopes(store, prefix, self._news, clock)
         self._listener: asyncio.Task[None] | None = None
-        #: Called with each cooldown that began on another machine and holds calls here.
-        self.heard: Callable[[CooldownBegan], None] = lambda began: None
         #: Set while the subscription is open and the cooldowns in force are known.
         self.listening = asyncio.Event()
         store.returned.append(self._listen_anew)
@@ -135,7 +95,7 @@ class RedisFactory(Factory):
         """
         places = self.inner.places(key, most)
         if str(key[0]) in self.upstreams and not self.store.observes:
-            where = f"{space(self._prefix)}{{places:{_name_of(*key)}}}"
+            where = f"{space(self._prefix)}{{places:{name_of(*key)}}}"
             lease = PlaceLease(places, self.store, where, self._channel_to)
             self.store.add(lease)
             self._leases[where] = lease
@@ -148,9 +108,7 @@ class RedisFactory(Factory):
         """The credentials of this upstream: one that is put aside is put aside in the whole fleet."""
         roster = self.inner.roster(upstream)
         if upstream in self.upstreams:
-            roster.report = self._news.join(
-                "aside", upstream, lambda digest, seconds: roster.put_aside_for(digest, self._clock() + seconds)
-            )
+            self._news.share_roster(upstream, roster)
         return roster
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
@@ -159,11 +117,7 @@ class RedisFactory(Factory):
         """
         self.inner.share_endpoints(upstream, group)
         if upstream in self.upstreams:
-            group.share(
-                self._news.join(
-                    "refused", upstream, lambda label, seconds: group.refused_elsewhere(label, seconds, self._clock())
-                )
-            )
+            self._news.share_endpoints(upstream, group)
 
     def governor(self, upstream: str, value: str) -> Governor:
         """The governor of this scope. If the fleet has a cooldown in force for the scope, a new governor holds calls by
@@ -171,22 +125,7 @@ class RedisFactory(Factory):
         """
         governor = self.inner.governor(upstream, value)
         if upstream in self.upstreams:
-            place = _place_of(upstream, value)
-            self._governors[place] = upstream, governor
-            if len(self._governors) > MOST_SCOPES:
-                self._governors.popitem(last=False)
-            tell = self._tells.get(upstream)
-            if tell is None:
-                tell = self._tells[upstream] = self._news.join("weather", upstream, self._hear_weather)
-            fleet = RedisCooldown(governor, place, self.store, self._in_force, self._channel, tell)
-            governor.join(fleet)
-            self._fleets[place] = fleet
-            for item in self._news.known("weather", upstream):
-                if item.startswith(f"{place}."):
-                    self._hear_weather(item, 0.0)
-            heard = self._heard.pop(place, None)
-            for name, (until, status) in heard.lanes.items() if heard is not None else ():
-                self._hold(upstream, governor, name, until, status)
+            self.scopes.share(governor, upstream, value)
         return governor
 
     def announce(self, upstream: str, value: str) -> None:
@@ -196,7 +135,7 @@ class RedisFactory(Factory):
         """Forget the governor of this scope. Cooldowns of the scope that begin elsewhere from now on are kept as
         those of a scope that no call has used.
         """
-        self._governors.pop(_place_of(upstream, value), None)
+        self.scopes.forget(upstream, value)
 
     # -- cooldowns of others ----------------------------------------------------------------------------------------
 
@@ -230,35 +169,21 @@ class RedisFactory(Factory):
 
     async def _hear(self, client: RedisClient) -> None:
         own = self._channel_to + self.store.holder
-        async for heard in client.listen(self._channel, self._news.channel, own):
+        async for heard in client.listen(self.scopes.channel, self._news.channel, own):
             if heard is not None:
                 channel, message = heard
                 if channel == self._news.channel:
                     self._news.hear(message)
-                    continue
-                if channel == own:
+                elif channel == own:
                     self._hear_own(message)
-                    continue
-                place, group, status, delay, *_ = message.decode().split()  # a later release may add words
-                self._begin(place, group, status, float(delay))
+                else:
+                    self.scopes.hear(message)
                 continue
-            server, known = await client.fields(self._in_force)
-            for field, value in known.items():
-                place, group, *_ = field.decode().split()
-                until, status, *_ = value.decode().split()
-                self._begin(place, group, status, float(until) - server)
+            server, known = await client.fields(self.scopes.in_force)
+            self.scopes.hear_all(known, server)
             server, facts = await client.fields(self._news.key)
             self._news.hear_all(facts, server)
             self.listening.set()
-
-    def _hear_weather(self, what: str, seconds: float) -> None:
-        """Ask Redis about a lane, because another process has found that a limit or an outage begins or is over. `what`
-        is the name of the scope in the fleet, a dot, and the lane's name as `written`; `seconds` is not used.
-        """
-        place, _, name = what.partition(".")
-        fleet = self._fleets.get(place)
-        if fleet is not None:
-            fleet.look(read(name), self._clock())
 
     def _hear_own(self, message: bytes) -> None:
         """Handle a message for this process alone: that it is to report what it uses of a rate, or how many places
@@ -274,33 +199,3 @@ class RedisFactory(Factory):
         found = self._leases.get(key)
         if found is not None:
             found.published(int(lease), float(share), float(version), self._clock())
-
-    def _begin(self, place: str, group: str, status: str, delay: float) -> None:
-        """Take over a cooldown that began on another machine. `place` is the name of its scope in the fleet, `group`
-        its lane's name as `written`, `status` that of the answer that began it, and `delay` the seconds that are left.
-        """
-        if delay <= 0 or not math.isfinite(delay):
-            return
-        known, name, until = self._governors.get(place), read(group), self._clock() + delay
-        if known is not None:
-            self._hold(*known, name, until, int(status))
-            return
-        self._heard.setdefault(place, Heard()).note(name, until, int(status))
-        if len(self._heard) > MOST_SCOPES:
-            self._heard.popitem(last=False)
-
-    def _hold(self, upstream: str, governor: Governor, name: Name, until: float, status: int) -> None:
-        now = self._clock()
-        if until > now and governor.started_elsewhere(name, status, until - now, now):
-            # No call of this process caused it.
-            self.heard(CooldownBegan(upstream, "", name[1], status, "", until - now, now, "", "", 0, name[0], 0))
-
-
-def _place_of(upstream: str, value: str) -> str:
-    """The name by which the fleet knows the cooldown of an upstream and a scope value."""
-    return _name_of(upstream, value)
-
-
-def _name_of(*key: object) -> str:
-    """The name by which the fleet knows what is kept under a key of the registry."""
-    return hashlib.blake2b(repr(key).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()

@@ -11,9 +11,9 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 
-from proxy.stores.redis.bucket import space
-from proxy.stores.redis.client import Command
-from proxy.stores.redis.store import RedisStore
+from proxy.retry.credentials import Roster
+from proxy.retry.endpoints import EndpointGroup
+from proxy.stores.redis.bucket import Command, Link, space
 
 #: Takes a fact that another process found out: its item, and for how many seconds it lasts (0: it is over).
 Take = Callable[[str, float], None]
@@ -28,7 +28,7 @@ class FleetNews:
     its item what it is about (an endpoint, say).
     """
 
-    def __init__(self, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Link, prefix: str, clock: Callable[[], float]) -> None:
         self.key, self.channel = f"{space(prefix)}{{news}}", f"{space(prefix)}news"
         self._store = store
         self._clock = clock
@@ -56,6 +56,22 @@ class FleetNews:
             self._send(field, seconds)
 
         return tell
+
+    def share_roster(self, upstream: str, roster: Roster) -> None:
+        """Share which of an upstream's credentials are put aside: one that is put aside is so in the whole fleet."""
+
+        def put_aside(digest: str, seconds: float) -> None:
+            roster.put_aside_for(digest, self._clock() + seconds)
+
+        roster.report = self.join("aside", upstream, put_aside)
+
+    def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
+        """Share which endpoints of an upstream refuse connections."""
+
+        def refused(label: str, seconds: float) -> None:
+            group.refused_elsewhere(label, seconds, self._clock())
+
+        group.share(self.join("refused", upstream, refused))
 
     def known(self, topic: str, upstream: str) -> list[str]:
         """The items of the facts in force of this topic and upstream that other processes have reported."""

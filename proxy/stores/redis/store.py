@@ -25,8 +25,8 @@ from redis.exceptions import ResponseError
 
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.batches import ALONG, BATCH, Batches, Notify
-from proxy.stores.redis.bucket import RedisBucket
-from proxy.stores.redis.client import BadUrlError, Command, RedisClient
+from proxy.stores.redis.bucket import Command, RedisBucket
+from proxy.stores.redis.client import BadUrlError, RedisClient
 
 #: Seconds that a new connection may take when no call waits for it: TLS and a look-up take more than a round trip.
 CONNECTING = 2.0
