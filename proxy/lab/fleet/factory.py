@@ -78,7 +78,7 @@ class _SidecarFactory(Factory):
 
     @property
     def news(self) -> FleetNews:
-        """What the fleet tells this sidecar, and it tells the fleet."""
+        """The facts that the fleet tells this sidecar, and that this sidecar tells the fleet."""
         if self._news is None:
             self._news = FleetNews(self.store, _PREFIX, self._now)
             self.store.hear = self._hear
@@ -87,7 +87,7 @@ class _SidecarFactory(Factory):
 
     @property
     def scopes(self) -> FleetScopes:
-        """What this sidecar shares of its upstreams."""
+        """The scopes of its upstreams, as this sidecar shares them with its fleet."""
         if self._scopes is None:
             self._scopes = FleetScopes(self.store, _PREFIX, self.news, self._now)
         return self._scopes

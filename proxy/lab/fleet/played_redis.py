@@ -56,7 +56,7 @@ class PlayedRedis:
         self._outages = weather.outages
         self._sidecars = sidecars
         self._keys: dict[str, _AnyKey] = {}
-        #: What is told to all sidecars, by the names of its hash and field: the ends, and what else is said of it.
+        #: The facts told to all sidecars, by the names of their hash and field: when each ends, and its further words.
         self._told: dict[str, dict[bytes, tuple[float, str]]] = {}
         self._connected: dict[str, Connected] = {}
 

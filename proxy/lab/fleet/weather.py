@@ -151,8 +151,8 @@ class WeatherKey:
             self.prober, self.until = said.holder, now + PROBING
 
     def _count(self, its: Wanting, dead: float, now: float) -> None:
-        """Count all holders, and set the part of each. As in the script, only a holder whose part changes is recorded
-        anew.
+        """Count all holders, and set the part of each. As in the script, the new record of a holder is kept only if its
+        part changes.
         """
         found = [its]
         for name, record in list(self.records.items()):

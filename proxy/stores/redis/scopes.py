@@ -1,4 +1,4 @@
-"""What a fleet knows of its upstreams: cooldowns, limits and outages, each of one scope of one upstream.
+"""The cooldowns, limits and outages that a fleet shares, each of one scope of one upstream.
 
 A cooldown that a call of this process starts is published; a published one holds the calls of this process too, and
 never shortens one that it has. No I/O, and time is an argument: the store carries the messages, a real one or one that
