@@ -210,10 +210,13 @@ class TokenGate:
             self._total, self._is_late = 0.0, False
 
     def _retime_first(self, now: float) -> None:
-        """Move the alarm of the first waiter to the time at which its tokens are due."""
+        """Move the alarm of the first waiter to the time at which its tokens are due. If there will be none, it asks
+        now, and is refused.
+        """
         first = next(iter(self.queue), None)
         if first is not None:
-            first.retime(now + self.bucket.wait(now, min(self.queue[first], self.bucket.capacity)))
+            at = now + self.bucket.wait(now, min(self.queue[first], self.bucket.capacity))
+            first.retime(at if at < REJECTED else now)
 
     def retime(self, now: float) -> None:
         """Move the alarms of all waiters, because tokens now accrue faster or slower, or one call has overtaken
