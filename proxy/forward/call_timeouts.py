@@ -60,8 +60,9 @@ class CallTimeouts:
 
     @property
     def silence_due(self) -> float:
-        """The time at which the idle timeout ends if no byte moves before; infinite if no body or tunnel is in
-        progress. It bounds a body in either direction, a tunnel, and a call whose request's body outgrew its buffer.
+        """The time at which the timeout `idle` ends the call if no byte moves before; infinite while it does not apply.
+        It applies while a body is in progress in either direction, in a tunnel, and to a call whose request's body
+        outgrew its buffer.
         """
         idle = self._timeouts.idle
         receiving = self._upload is not None and not self._upload.replay.done

@@ -123,7 +123,9 @@ class Cancel(_Value):
 
 
 class Deliver(_Value):
-    """Forward this attempt's answer to the app as it comes. Report its `ended` or `failed`, which leads to Finish."""
+    """Forward this attempt's answer to the app as it comes. At the answer's end the driver reports `ended` or `failed`
+    to the call, which answers with Finish.
+    """
 
     __slots__ = ("attempt", "outcome")
 

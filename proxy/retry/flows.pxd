@@ -41,7 +41,7 @@ cdef class SequentialFlow:
     @cython.locals(upcoming=NextAttempt, kept=Failure)
     cpdef tuple admit(self, CallState call, Next planned, double now)
     @cython.locals(payment=Payment)
-    cpdef tuple wait(self, CallState call, Next planned, double now, place=*)
+    cpdef tuple wait(self, CallState call, Next planned, double now, reason=*)
     cpdef tuple withdraw(self, CallState call, no, double now, why=*)
     cpdef tuple end(self, CallState call, no, double now, why=*)
     cpdef tuple break_off(self, CallState call, no, because, double now)

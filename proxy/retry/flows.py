@@ -270,13 +270,13 @@ class SequentialFlow:
             return (Hold(kept.attempt), WakeAt(at))
         return (WakeAt(at),)
 
-    def wait(self, call: CallState, planned: Next, now: float, place: str = "backoff") -> Actions:
+    def wait(self, call: CallState, planned: Next, now: float, reason: str = "backoff") -> Actions:
         """Wait for the attempt `planned`, which is due later. If no attempt is in flight, the call takes a place in the
-        waiting room; `place` is the reason, "backoff" or "held".
+        waiting room; `reason` says what it waits for: "backoff", or "held" if a gate holds it.
         """
         if not call.flies():
             call.state = planned
-            if not call.upcoming.payable().wait(place, call.upcoming.admission):
+            if not call.upcoming.payable().wait(reason, call.upcoming.admission):
                 return self.withdraw(call, Outcome.OVERLOADED, now)
         payment = call.upcoming.payment
         return (WakeAt(planned.due if payment is None or payment.owed is None else payment.limit),)

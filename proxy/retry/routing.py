@@ -297,7 +297,7 @@ class Router:
 
     @cached_property
     def by_name(self) -> dict[str, Upstream]:
-        """The named upstreams by their names."""
+        """The configured upstreams by their names."""
         return {upstream.name: upstream for upstream in self.upstreams}
 
     @cached_property

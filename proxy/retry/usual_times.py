@@ -78,7 +78,9 @@ class UsualTimes:
             known.learn(seconds, now)
 
     def _learn_first(self, route: str, seconds: float, now: float) -> None:
-        """Take in the time of the first answer of this route, in seconds."""
+        """Take in the time, in seconds, of the first answer that was measured of this route. It counts for the time
+        that is expected of routes of which no answer was measured.
+        """
         first = self._first
         for key in (_REST, _method_of(route)):
             known = first.get(key)

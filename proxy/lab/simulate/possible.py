@@ -124,7 +124,9 @@ class _Spell:
         self._recovering = self._scenario.recovering_at(at)
 
     def about(self, key: int, endpoint: int, route: int) -> ScenarioOutage | None:
-        """The outage that calls of this key and route meet at this endpoint; None for none."""
+        """The outage, of those in force in this time, that an attempt to this endpoint meets if its call has this key
+        and route; None for none.
+        """
         return next((each for each in self._outages if each.is_about(key, endpoint, route)), None)
 
     def capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
