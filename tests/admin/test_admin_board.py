@@ -170,6 +170,10 @@ def counted(
     return Live(name, calls, calls - failed, 0, attempts, NONE, retries=retries, arrived=arrived, **more)
 
 
+#: A limit in force at all endpoints.
+LIMITED = {"endpoint": "", "outage": None, "limit": {"seconds": 3.0, "places": 1}}
+
+
 def bucket(level: float, kind: str = "quota", label: str = "a/x") -> dict[str, Any]:
     return {"bucket": label, "kind": kind, "level": level, "capacity": 500}
 
@@ -209,6 +213,9 @@ async def shown(row: Live, *buckets: dict[str, Any], **given: Any) -> dict[str, 
         (counted(10, 1, aside=[(2, 60.0)]), (), "aside"),
         (counted(10, aside=[(2, 60.0)], open=[("http://b", 2.0)]), (), "open"),
         (counted(10, 10, cooldown=3.0), (), "cooling"),
+        (counted(10, weather=[LIMITED]), (), "limited"),
+        (counted(held=1, weather=[LIMITED]), (), "limited"),
+        (counted(weather=[LIMITED], open=[("http://b", 2.0)]), (), "quiet"),
         (counted(arrived=3), (), "taking_over"),
         (counted(10, name=""), (), "refused"),
         (counted(name=""), (), "quiet"),
