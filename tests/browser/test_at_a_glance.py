@@ -68,3 +68,18 @@ async def test_a_path_keeps_its_end_on_a_phone(tmp_path: Path, open_page: Open) 
         box = await tail.bounding_box()
         assert box is not None and box["x"] + box["width"] <= 390 - 60, "it stands left of the time that the call took"
         assert await tail.evaluate("element => element.scrollWidth <= element.clientWidth + 1")
+
+
+async def test_four_hundred_upstreams_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+    async with Moody(503) as down, Moody() as fine:
+        named = [f"  service-{n:03d}-with-a-name: {{url: {down.url if n == 234 else fine.url}}}" for n in range(400)]
+        async with Redrive(tmp_path, f"{FAST}upstreams:\n" + "\n".join(named) + "\n") as running:
+            for n in (0, 234, 399):
+                await call(running, f"/service-{n:03d}-with-a-name/v1/items", 2)
+            page = await open_page(running.admin, viewport={"width": 390, "height": 844}, is_mobile=True)
+            rows = page.locator("#upstream-grid .sheet .row")
+            await expect(rows.first.locator(".badge")).to_have_text("failing")
+            await expect(rows.first.locator("b").first).to_contain_text("service-234")
+            assert 5 < await rows.count() < 40, "those in sight, and a few more"
+            assert await page.evaluate("document.documentElement.scrollWidth") == 390
+            assert len(await page.screenshot()) > 10_000
