@@ -63,7 +63,11 @@ class _Parser(argparse.ArgumentParser):
         """Parse what the verb takes, and refuse the rest here, so that the message names the verb's own --help."""
         taken, rest = super().parse_known_args(args, namespace)
         if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
+            is_file = (
+                len(rest) == 1 and rest[0].endswith((".yaml", ".yml")) and "--config" in self._option_string_actions
+            )
+            hint = f" (did you mean -c {rest[0]}?)" if is_file else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
         return taken, rest
 
     def error(self, message: str) -> NoReturn:

@@ -80,7 +80,7 @@ def states_of(row: Live, recent: Mapping[str, int], *, drained: bool, keys: int)
     if not row.name:  # the row of requests that no policy applied to
         return ["refused" if calls else "quiet"]
     first = recent["attempts"] - recent["retries"]
-    used = calls or recent["attempts"] or row.held or row.queued or row.under_way  # what nobody uses is no trouble
+    used = calls or recent["attempts"] or row.held or row.queued or row.under_way  # without calls there is no trouble
     rules = (
         ("outage", any(each["outage"] for each in row.weather)),
         ("cooling", row.cooldown > 0 and not only_keys_cool(row, keys)),

@@ -60,6 +60,10 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
             "--shell takes one of sh, fish, powershell, dotenv, not bash; redrive env --help says more",
         ),
         (["run", "--prot", "1"], "unrecognized arguments: --prot 1; redrive run --help says more"),
+        (
+            ["run", "my.yaml"],
+            "unrecognized arguments: my.yaml (did you mean -c my.yaml?); redrive run --help says more",
+        ),
         (["why", "abc"], "ID takes a number, not abc; redrive why --help says more"),
         (["ca", "show", "all"], "unrecognized arguments: all; redrive ca show --help says more"),
         (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),
