@@ -198,13 +198,14 @@ class Ahead:
         for each in reports:
             if account.is_old(each.name, spent[0], now):
                 continue
-            if well and not account.trust.takes(each, spent[UNIT_INDEX[each.counts]], since, now):
-                account.forget(each.name)
+            believed = not well or account.trust.takes(
+                each, spent[UNIT_INDEX[each.counts]], since, now, explained=account.explains(each, spent)
+            )
+            account.heard(each, spent, now, took=now - since, tested=not believed)
+            if not believed:
                 lane.return_slowly(now)
-            else:
-                account.heard(each, spent, now)
-                self._known[whose, each.name] = None
-                self._known.move_to_end((whose, each.name))
+            self._known[whose, each.name] = None
+            self._known.move_to_end((whose, each.name))
         for name in account.assumed(spent[0]) if well else ():
             account.forget(name)
         while len(self._known) > MOST_LIMITS:
@@ -220,8 +221,7 @@ class Ahead:
         """
         account = self._accounts.get(whose)
         if account is not None:
-            account.trust.refused(since, now)
-            account.reports.clear()
+            account.refused(since, now)
         lane = self._lanes.get(whose)
         if lane is not None:
             lane.release(now)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from proxy.retry.apps import NamedApp
-from proxy.retry.fair_order import FairOrder, app_of, leave_first, newest_below, take_place
+from proxy.retry.fair_lines import FairLines, first_of, turns
+from proxy.retry.fair_order import app_of, newest_below
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED, STEP
 from proxy.retry.waiter import Waiter
@@ -57,7 +57,9 @@ class Places:
     use, infinity if no other machine shares them.
     """
 
-    __slots__ = ("_fleet", "_gives", "_order", "_ousted", "_share_until", "in_use", "most", "queue", "share")
+    #: Whether places may become free in other processes, for which the first call in the queue looks now and then.
+    _polls = False
+    __slots__ = ("_fleet", "_gives", "_lines", "_ousted", "_share_until", "in_use", "most", "queue", "share")
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -65,7 +67,7 @@ class Places:
         self.queue: dict[Waiter, float] = {}
         self.share = self._share_until = _NEVER
         self._fleet: FleetPlaces | None = None
-        self._order: FairOrder | None = None  # of the calls of several apps
+        self._lines: FairLines | None = None  # the queue by app, once a call has one
         self._ousted: set[Waiter] = set()  # calls that gave their place in a full queue to one of a better priority
         self._gives = False  # there may have been more places for this process
 
@@ -93,25 +95,60 @@ class Places:
             return REJECTED
         came = queue.get(waiter)
         others = self._elsewhere(now if came is None else came, now)
-        is_first = not queue or waiter is next(iter(queue))
-        if is_first and not others.earlier and self.in_use + others.in_use < self.most and self._has_share(now):
-            leave_first(self._order, waiter, queue)
-            queue.pop(waiter, None)
-            self.in_use += 1
-            self._changed(now)
-            self._offer(now)
-            return now
+        if self._has_turn(waiter, others, now):
+            return self._enter(waiter, now)
+        asks_again = came is not None
         if came is None:
             if len(queue) + others.waiting >= self._room(rules) and not self._oust(waiter, now):
                 return REJECTED
-            came = queue[waiter] = now
-            self._order = take_place(self._order, queue)
+            came = now
+            self._line_up(waiter, now)
+            if self._lines is not None and self._has_turn(waiter, others, now):
+                return self._enter(waiter, now)
         until = came + rules.wait
         if now + STEP > until or (self._fleet is not None and not self._is_in_room(waiter, rules)):
             self.leave(waiter, now)
             return REJECTED
         self._changed(now)
-        return min(until, self._next_look(others, now)) if is_first else until
+        first = first_of(self._lines, queue)
+        if first is waiter:
+            return min(until, self._next_look(others, now))
+        if asks_again and self._polls and first is not None:
+            first.retime(now)  # it is first since other processes' calls went, and has to look from now on
+        return until
+
+    def _has_turn(self, waiter: Waiter, others: Elsewhere, now: float) -> bool:
+        """Whether a place is free, and it is this call's turn. `others`: how other processes use the places."""
+        if self.in_use + others.in_use >= self.most or not self._has_share(now):
+            return False
+        queue = self.queue
+        if self._lines is not None and waiter in queue:
+            return self._lines.is_next(waiter, now)
+        return (not queue or waiter is next(iter(queue))) and not others.earlier
+
+    def _enter(self, waiter: Waiter, now: float) -> float:
+        """Take a place for a call whose turn it is. Returns `now`."""
+        if self._lines is not None:
+            self._lines.went(waiter, 1.0, now)
+        self.queue.pop(waiter, None)
+        self.in_use += 1
+        self._changed(now)
+        self._offer(now)
+        return now
+
+    def _line_up(self, waiter: Waiter, now: float) -> None:
+        """Put a call that comes into the queue."""
+        self.queue[waiter] = now
+        if self._lines is not None:
+            self._lines.add(waiter, 1.0, now)
+        elif app_of(waiter) is not None:
+            self._lines = self._make_lines()
+            for each, came in self.queue.items():
+                self._lines.add(each, 1.0, came)
+
+    def _make_lines(self) -> FairLines:
+        """Make the lines that decide the turns of the calls of apps."""
+        return FairLines()
 
     def _oust(self, waiter: Waiter, now: float) -> bool:
         """Make room in the full queue for this call: remove and refuse the newest waiting call of the lowest priority,
@@ -123,20 +160,18 @@ class Places:
         newest = newest_below(self.queue, app.rank)
         if newest is None:
             return False
-        del self.queue[newest]
+        self._drop(newest, now)
         self._ousted.add(newest)
         newest.retime(now)
         return True
 
-    def enter_at_once(self, app: NamedApp | None, now: float) -> bool:
-        """Take a place for a call of this app that has not waited; False if others wait, or none is free."""
+    def enter_at_once(self, now: float) -> bool:
+        """Take a place for a call that has not waited; False if others wait, or none is free."""
         if self.queue:
             return False
         others = self._elsewhere(now, now)
         if others.earlier or self.in_use + others.in_use >= self.most or not self._has_share(now):
             return False
-        if self._order is not None and app is not None:
-            self._order.went(app, 1.0, others=False)
         self.in_use += 1
         self._changed(now)
         return True
@@ -149,9 +184,15 @@ class Places:
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from the queue, if it is in it."""
         self._ousted.discard(waiter)
-        if self.queue.pop(waiter, None) is not None:
+        if self._drop(waiter, now):
             self._changed(now)
             self._offer(now)
+
+    def _drop(self, waiter: Waiter, now: float) -> bool:
+        """Remove the waiter from the queue. Returns whether it was in it."""
+        if self._lines is not None:
+            self._lines.remove(waiter, now)
+        return self.queue.pop(waiter, None) is not None
 
     def give_back(self, now: float) -> None:
         """Free a place that was taken."""
@@ -184,7 +225,9 @@ class Places:
     def _offer(self, now: float) -> None:
         """Have the first call in the queue ask again now, if there may be a free place for it."""
         if self.queue and self.in_use < self.most and self._has_share(now):
-            next(iter(self.queue)).retime(now)
+            first = first_of(self._lines, self.queue)
+            if first is not None:
+                first.retime(now)
 
     def _has_share(self, now: float) -> bool:
         """Whether this process may use another of the places that machines share."""
@@ -203,7 +246,7 @@ class Places:
         give no more places; then the last in the queue may not.
         """
         room = self._room(rules)
-        return len(self.queue) <= room or waiter in list(self.queue)[:room]
+        return len(self.queue) <= room or waiter in list(turns(self._lines, self.queue))[:room]
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
         """How other processes use these places. `came`: the time at which the call that asks came, since a call that

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from copy import deepcopy
 from typing import Any, TypeVar
 
 from proxy.retry.apps import RANKS, NamedApp
@@ -26,6 +25,8 @@ W = TypeVar("W", bound=Waiter)
 
 #: A waiting call: the call, its app, and what it costs.
 Waiting = tuple[Waiter, NamedApp, float]
+#: The first waiting call of each app, by rank and by the app's name: its app, its price, and when it came.
+Heads = dict[int, dict[str, tuple[NamedApp, float, float]]]
 
 
 class FairOrder:
@@ -33,22 +34,39 @@ class FairOrder:
     over time.
     """
 
-    __slots__ = ("_given", "_tags", "_time", "_turn")
+    __slots__ = ("_tags", "_time", "given", "turn")
 
     def __init__(self) -> None:
-        self._given = 0  # the places that the best priority had in a row, while others waited
-        self._turn = 0  # the turns that lower priorities had
+        self.given = 0  # the places that the best priority had in a row, while others waited
+        self.turn = 0  # the turns that lower priorities had
         self._time: dict[int, float] = {}  # by priority: the virtual time at which its last call began
         self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
 
+    def copied(self) -> FairOrder:
+        """A copy, to see how calls would go."""
+        copy = FairOrder()
+        copy.given, copy.turn = self.given, self.turn
+        copy._time, copy._tags = self._time.copy(), self._tags.copy()
+        return copy
+
+    def restore(self, given: int, turn: int, time: dict[int, float], tags: dict[tuple[int, str], float]) -> None:
+        """Take over the numbers that `state` returned for another order."""
+        self.given, self.turn, self._time, self._tags = given, turn, time, tags
+
+    def state(self) -> tuple[int, int, dict[int, float], dict[tuple[int, str], float]]:
+        """The numbers of the order: `given`, `turn`, the virtual time of each rank, the tag of each rank and app."""
+        return self.given, self.turn, self._time, self._tags
+
     def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
         """The waiting calls, given in order of arrival, in the order in which they are to go."""
-        ahead, lines = deepcopy(self), _lines(waiting)
+        ahead, lines = self.copied(), _lines(waiting)
         found: list[Waiter] = []
         while lines:
-            rank, name = ahead._choose(lines)
+            rank, name = ahead.choose(
+                {rank: {name: (*line[0][1:], 0.0) for name, line in each.items()} for rank, each in lines.items()}
+            )
             waiter, app, price = lines[rank][name].popleft()
-            ahead._note(rank, app, price)
+            ahead.went(app, price, others=len(lines) > 1)
             found.append(waiter)
             if not lines[rank][name]:
                 del lines[rank][name]
@@ -60,28 +78,18 @@ class FairOrder:
         """Note that a call of this app leaves the queue and is sent now. `price`: what it costs at the gate (one, or
         tokens); `others`: calls of another priority wait.
         """
-        self._give(others=others)
+        is_lower = others and self.given >= ONE_OF - 1  # one of eight is for the lower priorities
+        self.given = self.given + 1 if others and not is_lower else 0
+        self.turn += is_lower
         self._note(app.rank, app, price)
 
-    def _give(self, *, others: bool) -> bool:
-        """Count a call that leaves the queue. Returns whether this turn, one in eight, belongs to the lower priorities.
-        `others`: calls of another priority wait; if none do, turns are not counted.
-        """
-        is_lower = others and self._given >= ONE_OF - 1
-        self._given = self._given + 1 if others and not is_lower else 0
-        self._turn += is_lower
-        return is_lower
-
-    def _choose(self, lines: dict[int, dict[str, deque[Waiting]]]) -> tuple[int, str]:
-        """The rank and the app of the call that goes next. `lines`: the waiting calls by rank, then by app, in order of
-        arrival.
-        """
-        rank, *lower = sorted(lines)
-        turn = self._turn
-        if self._give(others=bool(lower)):
-            rank = lower[turn % len(lower)]
-        line = lines[rank]
-        return rank, min(line, key=lambda name: self._tag(rank, line[name][0][1], line[name][0][2]))
+    def choose(self, heads: Heads) -> tuple[int, str]:
+        """The rank and the name of the app whose call goes next. `heads`: the first waiting call of each app."""
+        rank, *lower = sorted(heads)
+        if lower and self.given >= ONE_OF - 1:
+            rank = lower[self.turn % len(lower)]
+        line = heads[rank]
+        return rank, min(line, key=lambda name: (self.tag(line[name][0], max(line[name][1], 1.0)), line[name][2]))
 
     def came(self, app: NamedApp) -> None:
         """Note that a call of this app comes while no other call of the app waits, so that the app does not save up
@@ -90,13 +98,14 @@ class FairOrder:
         at = app.rank, app.name
         self._tags[at] = max(self._tags.get(at, 0.0), self._time.get(app.rank, 0.0))
 
-    def _tag(self, rank: int, app: NamedApp, price: float) -> float:
-        return self._tags.get((rank, app.name), 0.0) + max(price, 1.0) / app.weight
+    def tag(self, app: NamedApp, price: float) -> float:
+        """The tag that an app gets by calls that cost `price` in all."""
+        return self._tags.get((app.rank, app.name), 0.0) + price / app.weight
 
     def _note(self, rank: int, app: NamedApp, price: float) -> None:
         begun = self._tags.get((rank, app.name), 0.0)
         self._time[rank] = max(self._time.get(rank, 0.0), begun)
-        self._tags[rank, app.name] = self._tag(rank, app, price)
+        self._tags[rank, app.name] = self.tag(app, max(price, 1.0))
 
 
 def _lines(waiting: Iterable[Waiting]) -> dict[int, dict[str, deque[Waiting]]]:

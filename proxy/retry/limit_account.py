@@ -19,6 +19,7 @@ Law: an attempt's price is taken off every report of an attempt that was sent be
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 from proxy.retry.limit_fields import ReportedLimit
@@ -38,6 +39,11 @@ ONE: Price = (1.0, 0.0, 0.0, 0.0)
 _MORE_USED, _ALIKE = 1.5, 1.1
 #: A limit that is whole again at its reset has at least this part of what is expected.
 _PART = 0.5
+#: The part of a limit below which little is left of it; the part of it that is back, at least, when all came back; and
+#: the part of its use that this process has to have made, so that the use is explained.
+_LOW, _MOST, _EXPLAINED = 0.25, 0.9, 0.75
+#: The parts of a period for which sendings are remembered together.
+_SLICES = 64
 #: A shortfall that is only the rounding of sums counts as none.
 _ROUNDING = 1e-6
 
@@ -54,16 +60,25 @@ class _Report:
     the limit in all when the attempt that this report answers had been sent; `order`: the number of that attempt; `at`:
     when the report came; `until`: when the limit is full again; `rate`: what is added each second, 0 if that is not
     known. `is_assumed`: no answer made this report: it was made up at the limit's reset, and says that the limit is
-    full.
+    full. `is_tested`: one attempt finds out whether the report is right.
     """
 
-    __slots__ = ("at", "is_assumed", "order", "rate", "reported", "spent", "until")
+    __slots__ = ("at", "is_assumed", "is_tested", "order", "rate", "reported", "spent", "until")
 
     def __init__(
-        self, reported: ReportedLimit, spent: float, order: float, at: float, rate: float, *, assumed: bool = False
+        self,
+        reported: ReportedLimit,
+        spent: float,
+        order: float,
+        at: float,
+        rate: float,
+        *,
+        assumed: bool = False,
+        tested: bool = False,
     ) -> None:
         self.reported = reported
         self.is_assumed = assumed
+        self.is_tested = tested
         self.spent = spent
         self.order = order
         self.at = at
@@ -92,15 +107,31 @@ class _Refill:
     """Finds out how one limit refills if its reports do not name a window. `rate`: what is added each second; 0 until
     it is known. `period`: the longest time (seconds) that a report named until the limit is full. `in_part`: after a
     reset only a part of the limit had come back, as with a sliding window that names the time at which its next part
-    comes back.
+    comes back. `took`: the longest time (seconds) that an answer with a report took. `base`: what
+    had been spent of the limit in all when it was full last; `was_low`: little was left of it at the last reset.
+    `is_own`: at a reset all of the limit came back, and since then no report says that another process uses it.
     """
 
-    __slots__ = ("_used", "_whole_in", "in_part", "period", "rate")
+    __slots__ = ("_used", "_whole_in", "base", "base_before", "in_part", "is_own", "period", "rate", "took", "was_low")
 
     def __init__(self) -> None:
-        self.rate = self.period = 0.0
-        self.in_part = False
+        self.rate = self.period = self.took = 0.0
+        self.base = self.base_before = 1.0
+        self.in_part = self.is_own = self.was_low = False
         self._used = self._whole_in = 0.0  # of the report that others are compared with
+
+    def renewed(self, left: float, limit: float, spent: float) -> None:
+        """Note that the reset has come, when `left` was left of the limit, and `spent` had been spent in all."""
+        self.was_low = left < _LOW * limit
+        if not self.in_part:
+            self.base_before, self.base = self.base, spent
+
+    def came_back(self, remaining: float, expected: float) -> None:
+        """Note what an answer says is left after a reset, where `expected` would be left if all had come back."""
+        if remaining < _PART * expected:
+            self.in_part, self.is_own, self.base = True, False, self.base_before
+        elif self.was_low and remaining >= _MOST * expected:
+            self.is_own = True
 
     def learn(self, reported: ReportedLimit) -> None:
         """Learn how fast the limit refills from another report of it, `reported`, which does not name a window. If this
@@ -120,10 +151,13 @@ class _Refill:
 class Account:
     """The attempts of one endpoint and credential, and the limits that their answers report."""
 
-    __slots__ = ("_refills", "_spent", "reports", "succeeded", "trust")
+    __slots__ = ("_refills", "_sent", "_spent", "reports", "succeeded", "trust")
 
     def __init__(self) -> None:
         self._spent = list(ONE)
+        self._sent: deque[tuple[float, float, Price]] = deque(
+            [(-_NEVER, -_NEVER, ONE)]
+        )  # slices: first, last, sum so far
         self._refills: dict[str, _Refill] = {}
         self.reports: dict[str, _Report] = {}
         self.trust = ReportTrust()
@@ -135,31 +169,57 @@ class Account:
         for place, each in enumerate(price):
             self._spent[place] += each
         attempts, tokens, prompt, output = self._spent
-        return attempts, tokens, prompt, output
+        spent = attempts, tokens, prompt, output
+        self._remember(spent, now)
+        return spent
+
+    def _remember(self, spent: Price, now: float) -> None:
+        """Remember what had been spent in all by now, for as long as the longest period of a limit."""
+        longest = max((each.period + each.took for each in self._refills.values()), default=0.0)
+        slices, begun = self._sent, now
+        if longest and now - slices[-1][0] < longest / _SLICES:
+            begun = slices.pop()[0]
+        slices.append((begun, now, spent))
+        while len(slices) > 1 and (not longest or slices[1][1] <= now - longest):
+            slices.popleft()
 
     def is_old(self, name: str, order: float, now: float) -> bool:
         """Whether a report of the limit `name`, in the answer to the `order`th attempt, is outdated: an attempt that
         was sent later has already been answered with a report of this limit.
         """
         before = self.reports.get(name)
-        return before is not None and now < before.until and order < before.order + before.is_assumed
+        return (
+            before is not None and now < before.until and order < before.order + (before.is_assumed or before.is_tested)
+        )
 
-    def heard(self, reported: ReportedLimit, sent: Price, now: float) -> None:
+    def heard(
+        self, reported: ReportedLimit, sent: Price, now: float, *, took: float = 0.0, tested: bool = False
+    ) -> None:
         """Take in the report that an answer made of a limit (`reported`). `sent`: the sum of the prices of all attempts
-        up to and with the answer's, as `Account.sent` returned it.
+        up to and with the answer's, as `Account.sent` returned it; `took`: how long the answer took, in seconds.
+        `tested`: one attempt, sent as if the report had not come, is to find out whether it is right.
         """
+        if tested:
+            attempts, tokens, prompt, output = self._spent
+            sent = attempts, tokens, prompt, output
         before = self.reports.get(reported.name)
         refill = self._refills.setdefault(reported.name, _Refill())
-        refill.period = max(refill.period, reported.reset)
+        refill.period, refill.took = max(refill.period, reported.reset), max(refill.took, took)
         if before is not None and before.is_assumed and not refill.in_part and reported.limit is not None:
-            expected = reported.limit - (sent[UNIT_INDEX[reported.counts]] - before.spent)
-            refill.in_part = reported.remaining < _PART * expected
+            refill.came_back(reported.remaining, reported.limit - (sent[UNIT_INDEX[reported.counts]] - before.spent))
+        if (
+            reported.limit is not None
+            and reported.remaining < self._not_used(reported, refill, now) - (1 - _MOST) * reported.limit
+        ):
+            refill.is_own = False
         if reported.window and reported.limit is not None:
             rate = reported.limit / reported.window
         else:
             refill.learn(reported)
             rate = refill.rate
-        self.reports[reported.name] = _Report(reported, sent[UNIT_INDEX[reported.counts]], sent[0], now, rate)
+        self.reports[reported.name] = _Report(
+            reported, sent[UNIT_INDEX[reported.counts]], sent[0], now, rate, tested=tested
+        )
 
     def renew(self, now: float) -> None:
         """Count each limit whose reset has passed as full from its reset on, if its size is known."""
@@ -167,9 +227,50 @@ class Account:
             refill, spent = self._refills[name], self._spent[each.unit_index]
             if each.until > now or each.is_assumed or each.reported.limit is None:
                 continue
-            left = max(0.0, each.left(spent, each.until)) if refill.in_part else each.reported.limit
+            rest = max(0.0, each.left(spent, each.until))
+            refill.renewed(rest, each.reported.limit, spent)
+            left = rest if refill.in_part else each.reported.limit
             reported = replace(each.reported, remaining=left, reset=refill.period)
             self.reports[name] = _Report(reported, spent, self._spent[0], each.until, each.rate, assumed=True)
+
+    def explains(self, reported: ReportedLimit, sent: Price) -> bool:
+        """Whether attempts of this process have used most of what is used of a limit, as an answer reports it
+        (`reported`), since the limit was full. `sent`: the sum of the prices of all attempts up to and with that whose
+        answer it is.
+        """
+        refill = self._refills.get(reported.name)
+        base = 1.0 if refill is None else refill.base
+        return reported.limit is not None and sent[UNIT_INDEX[reported.counts]] - base >= _EXPLAINED * (
+            reported.limit - reported.remaining
+        )
+
+    def refused(self, since: float, now: float) -> None:
+        """Note that an attempt sent at `since` was refused for want of a limit: forget what is left of all."""
+        self.trust.refused(since, now)
+        self.reports.clear()
+        for each in self._refills.values():
+            each.is_own = False
+
+    def _not_used(self, reported: ReportedLimit, refill: _Refill, now: float) -> float:
+        """The part of a limit that this process has not sent within its longest period, up to now."""
+        if reported.limit is None:
+            return 0.0
+        place, since = UNIT_INDEX[reported.counts], now - refill.period - refill.took
+        before = next((each[2] for each in reversed(self._sent) if each[1] <= since), self._sent[0][2])
+        return reported.limit - (self._spent[place] - before[place])
+
+    def _comes_back(self, report: _Report, needed: float, now: float) -> float:
+        """The seconds until this process has sent so little of a limit of its own within the longest period that
+        `needed` is left of it; infinity if that can't be known.
+        """
+        refill, place = self._refills[report.reported.name], report.unit_index
+        if not refill.is_own or report.reported.limit is None:
+            return _NEVER
+        gone = self._spent[place] + needed - report.reported.limit
+        for _, last, spent in self._sent:
+            if spent[place] >= gone - _ROUNDING:
+                return max(0.0, last + refill.period + refill.took - now)
+        return _NEVER
 
     def assumed(self, order: float) -> list[str]:
         """The names of the limits that count as full since before the `order`th attempt was sent, because their reset
@@ -210,9 +311,10 @@ class Account:
         short = report.needs(price) - (report.left(self._spent[place], now) - promised[place])
         if short <= _ROUNDING:
             return 0.0
-        if report.is_assumed and report.order == self._spent[0] and not promised[0]:
-            return 0.0  # something came back, and only an answer says how much
-        return min(report.until - now, short / report.rate if report.rate else _NEVER)
+        if (report.is_assumed or report.is_tested) and report.order == self._spent[0] and not promised[0]:
+            return 0.0  # something came back, or is left, and only an answer says how much
+        by_rate = short / report.rate if report.rate else _NEVER
+        return min(report.until - now, by_rate, self._comes_back(report, report.needs(price) + promised[place], now))
 
     def _in_force(self, now: float) -> list[_Report]:
         """The reports that count now: those whose limit's reset is still ahead and which are not known to be wrong."""

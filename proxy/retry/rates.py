@@ -26,10 +26,12 @@ class Rates:
     whether its bucket counts tokens.
     """
 
-    __slots__ = ("gates",)
+    __slots__ = ("_lead", "gates")
 
     def __init__(self, gates: tuple[tuple[TokenGate, bool], ...]) -> None:
         self.gates = gates
+        waits = [each for each in gates if not each[0].rejects] or gates
+        self._lead = max(waits, key=lambda each: each[1])[0]  # decides the turns of apps
         for gate, _ in gates:
             gate.bucket.paid_with(other.bucket for other, _ in gates if other is not gate)
 
@@ -38,6 +40,8 @@ class Rates:
         again, or REJECTED if the waiter may not wait.
         """
         prices = [(gate, waiter.tokens if counts else 1.0) for gate, counts in self.gates]
+        if self._lead.may_stand and self._lead.lines_for(waiter, now) is not None:
+            self._stand(waiter, prices, now)
         if all(_has(gate, waiter, price, now) for gate, price in prices) and self._take(waiter, prices, now):
             return now
         latest = now + STEP
@@ -56,6 +60,16 @@ class Rates:
             if not gate.rejects and not _has(gate, waiter, price, now):
                 gate.bucket.lacks(now)
         return latest
+
+    def _stand(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> None:
+        """Put a call that has an app, or that comes where others have one, into all queues, before it is asked whether
+        it is its turn: the lines of one gate decide that for all.
+        """
+        lead = self._lead
+        lead.stand(waiter, next(price for gate, price in prices if gate is lead), now)
+        for gate, price in prices:
+            if gate is not lead:
+                gate.stand(waiter, price, now, lead.lines)
 
     def _take(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> bool:
         """Take every price, or none: another process may take the tokens of a shared bucket first."""
@@ -83,7 +97,7 @@ class Rates:
             if counts and unused:
                 gate.bucket.give_back(now, unused)
                 if gate.queue:
-                    gate.retime(now)
+                    gate.moved(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from all queues; those after it move up."""
@@ -103,4 +117,4 @@ def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:
     """Whether the waiter is first in the queue, and the bucket has the tokens that an attempt with this price needs to
     begin (a full bucket, if the price is higher).
     """
-    return gate.is_first(waiter) and gate.bucket.wait(now, min(price, gate.bucket.capacity)) <= 0
+    return gate.is_first(waiter, now) and gate.bucket.wait(now, min(price, gate.bucket.capacity)) <= 0

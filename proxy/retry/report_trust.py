@@ -5,9 +5,11 @@ Calls that waited for it would wait in vain. A report that nothing is left is di
 the same, if the attempt was sent after the report had come and before the limit's reset. If the limit refills
 continuously, such a success disproves nothing: the report in that attempt's answer shows it.
 
-Calls that wait for the reset test nothing. So after three reports in a row that nothing is left, each of which came
-after the reset that the one before named, the next such report is ignored, and a call is sent as if it had not come. If
-that call succeeds, the reports are wrong; if it is refused, they are believed from then on.
+Calls that wait for the reset test nothing. So a report that nothing is left is ignored, and one call is sent as if it
+had not come, in two cases: three such reports came in a row before it, each after the reset that the one before named;
+or such a report came at least once before, and this process has not used most of the limit itself, so that others use
+it too, or the report is wrong. If the call succeeds, the reports are wrong; if it is refused, they are believed for ten
+minutes.
 
 A limit whose reports were found to be wrong is not believed for ten minutes.
 """
@@ -20,7 +22,7 @@ from proxy.retry.limit_fields import ReportedLimit
 
 #: Seconds for which a limit is not believed, or is believed without further tests.
 LASTS = 600.0
-#: After so many reports in a row that nothing is left, after the reset, the next one is trust.
+#: After so many reports in a row that nothing is left, after the reset, the next one is tested.
 _IN_A_ROW = 3
 #: A limit that fills up all the time has at least this part of what is expected; and clocks differ by this part of the
 #: time to the reset.
@@ -31,14 +33,16 @@ _PART, _CLOCKS = 0.25, 0.1
 class _Trust:
     """How far the reports of one limit have been tested. `empty`: the first report since the last reset that nothing is
     left, which came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such reports
-    came in a row, each after the reset of the one before. `tested`: the latest one is being ignored, to see whether it
-    is right. `doubted_until`, `proven_until`: the times until which the reports count as wrong, or as right.
+    came in a row, each after the reset of the one before; `times`: how often nothing was left. `tested`: the latest one
+    is being ignored, to see whether it is right. `doubted_until`, `proven_until`: the times until which the reports
+    count as wrong, or as right.
     """
 
     empty: ReportedLimit | None = None
     came: float = 0.0
     spent: float = 0.0
     row: int = 0
+    times: int = 0
     tested: bool = False
     doubted_until: float = -1.0
     proven_until: float = -1.0
@@ -71,9 +75,10 @@ class ReportTrust:
                 trust.proven_until = now + LASTS
                 trust.tested, trust.row = False, 0
 
-    def takes(self, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:
-        """Whether to believe the report `reported`, which is in the answer to an attempt that succeeded and was sent at
-        `since`. `spent`: what had been spent of the limit in all when that attempt was sent.
+    def takes(self, reported: ReportedLimit, spent: float, since: float, now: float, *, explained: bool = True) -> bool:
+        """Whether to believe `reported`, which is in the answer to an attempt that succeeded and was sent at `since`.
+        `spent`: what had been spent of the limit in all when that attempt was sent; `explained`: this process has used
+        the most of what the report says is used.
         """
         trust = self._limits.get(reported.name)
         if trust is None:
@@ -92,7 +97,10 @@ class ReportTrust:
             return True
         if before is None or is_late:
             trust.empty, trust.came, trust.spent = reported, now, spent
-        if trust.row >= _IN_A_ROW and now >= max(trust.proven_until, trust.doubted_until):
+            trust.times += 1
+        if (trust.row >= _IN_A_ROW or (trust.times > 1 and not explained)) and now >= max(
+            trust.proven_until, trust.doubted_until
+        ):
             trust.tested, trust.row = True, 0
         return not trust.tested
 

@@ -13,11 +13,14 @@ Queues are in order of arrival.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.fair_order import FairOrder, app_of, latest_of, leave_first, take_place
+from proxy.retry.fair_lines import FairLines, Spare
+from proxy.retry.fair_order import app_of, latest_of
 from proxy.retry.waiter import Waiter
 
 #: The result of a gate at which no call may wait: the call is refused at once.
@@ -99,93 +102,169 @@ class TokenBucket:
 
 @dataclass(slots=True, eq=False)
 class TokenGate:
-    """The queue for a rate bucket or an adaptive limiter, in order of arrival. `queue`: each waiter with the tokens
-    that its attempt costs (one, unless the bucket counts a language model's tokens).
+    """The queue for a rate bucket or an adaptive limiter. `queue`: each waiter, in order of arrival, with the tokens
+    that its attempt costs (one, unless the bucket counts a language model's tokens). `lines`: the same calls by app,
+    which decides whose turn it is; None as long as no call has an app. `make_lines` makes them.
 
     `asking`: the bucket is kept outside this process and has been asked; until it answers, no call is rejected.
 
     Theory. Each waiter's alarm rings when its tokens are due if no waiter before it leaves. When one does, only the
     alarm of the first is moved; from then on, until the queue is empty, so is that of each waiter that becomes the
-    first. So an app that goes away costs the same however many calls wait.
+    first. So an app that goes away costs the same however many calls wait. A call that was overtaken asks again at the
+    time that it was first given, and is given another one; it asks at once if it may have too little time left.
+
+    Theory of several gates that one attempt pays (`proxy.retry.rates`). Where calls have apps, one of the gates leads:
+    its lines alone decide whose turn it is. At the others only the first of those lines counts; of such first calls,
+    and the first in a gate's own lines, the one that came first goes first. So no two of them wait for each other.
     """
 
     bucket: TokenBucket
     rejects: bool = False
     asking: bool = False
     queue: dict[Waiter, float] = field(default_factory=dict)
-    order: FairOrder | None = None  # of the calls of several apps
+    lines: FairLines | None = None
+    make_lines: Callable[[], FairLines] = FairLines
     _total: float = 0.0  # the tokens of all that wait
     _is_late: bool = False  # a waiter has left, so that alarms of those after it ring later than they might
+    _spare: Spare = field(default_factory=Spare)
+    _led: dict[Waiter, FairLines] = field(default_factory=dict)  # the lines of other gates, for calls that those lead
+    _leads: Counter[FairLines] = field(default_factory=Counter)  # the same lines, each with its number of these calls
 
     def ask(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
         """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED if the waiter
         may not wait.
         """
-        if self.is_first(waiter) and self.take(waiter, now, price):
+        if self.may_stand and self.lines_for(waiter, now) is not None:
+            self.stand(waiter, price, now)
+        if self.is_first(waiter, now) and self.take(waiter, now, price):
             return now
         return self.join(waiter, now, price)
 
+    @property
+    def may_stand(self) -> bool:
+        """Whether a call may wait here now."""
+        return self.asking or not self.rejects
+
     def pass_at_once(self, app: NamedApp | None, now: float) -> bool:
         """Take one token for a call of this app that has not waited; False if others wait, or there is no token."""
-        if self.queue or not self.bucket.take(now):
+        if self.queue:
             return False
-        if self.order is not None and app is not None:
-            self.order.went(app, 1.0, others=False)
-        return True
+        if app is not None and self.make_lines is not FairLines and self._made_lines(now).waits_elsewhere(now):
+            return False
+        return self.bucket.take(now)
 
-    def is_first(self, waiter: Waiter) -> bool:
-        """Whether no other waiter is before this one."""
-        queue = self.queue
-        return not queue or waiter is next(iter(queue))
+    def lines_for(self, waiter: Waiter, now: float) -> FairLines | None:
+        """The lines that decide this call's turn, if this gate leads; None if neither it nor another call that was here
+        has an app.
+        """
+        if self.lines is None and app_of(waiter) is not None:
+            return self._made_lines(now)
+        return self.lines
+
+    def _made_lines(self, now: float) -> FairLines:
+        if self.lines is None:
+            self.lines = self.make_lines()
+            for other, price in self.queue.items():
+                if other not in self._led:
+                    self.lines.add(other, price, now)
+        return self.lines
+
+    def is_first(self, waiter: Waiter, now: float) -> bool:
+        """Whether it is this waiter's turn: no other is before it."""
+        lines = self._led.get(waiter, self.lines)
+        if lines is None or waiter not in lines:
+            return not self.queue or waiter is next(iter(self.queue))
+        if not lines.is_next(waiter, now):
+            return False
+        if not self._leads:
+            return True
+        came = lines.came(waiter)
+        return all(
+            first not in self.queue or each.came(first) >= came for each, first in self._firsts() if each is not lines
+        )
+
+    def _firsts(self) -> Iterator[tuple[FairLines, Waiter]]:
+        """All lines whose calls wait here, each with the call whose turn it is."""
+        for lines in self._leads if self.lines is None else chain((self.lines,), self._leads):
+            first = lines.first()
+            if first is not None:
+                yield lines, first
 
     def take(self, waiter: Waiter, now: float, price: float) -> bool:
-        """Take the price for the first waiter, which leaves the queue; False if there are too few tokens."""
+        """Take the price for the waiter whose turn it is, which leaves the queue; False if there are too few tokens."""
         if not self.bucket.take(now, price):
             return False
         self.passed(waiter, price, now)
         return True
 
     def passed(self, waiter: Waiter, price: float, now: float) -> None:
-        """Remove the first waiter from the queue: it has paid."""
-        if self.order is not None:
-            leave_first(self.order, waiter, self.queue, price)
-        if self.queue:
-            self._remove(waiter)
-            if self._is_late:
-                self._retime_first(now)
+        """Remove the waiter whose turn it was from the queue: it has paid."""
+        if not self.queue:
+            return
+        if self.lines is not None:
+            self.lines.went(waiter, price, now)
+        self._remove(waiter, now)
+        if self._is_late or self.lines is not None or self._leads:
+            self._retime_first(now)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
         """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED if
         it may not wait.
         """
-        queue = self.queue
-        if self.rejects and not self.asking:
-            self._remove(waiter, late=True)
+        if not self.may_stand:
+            self._remove(waiter, now, late=True)
             return REJECTED
         self.stand(waiter, price, now)
-        before = 0.0
-        if waiter is next(reversed(queue)):
-            before = self._total - price
+        needs = min(price, self.bucket.capacity)
+        lines = self._led.get(waiter, self.lines)
+        if lines is None:
+            at = now + self.bucket.wait(now, self._before(waiter, price) + needs)
         else:
-            for other, others in queue.items():
-                if other is waiter:
-                    break
-                before += others
-        return max(now + self.bucket.wait(now, before + min(price, self.bucket.capacity)), now + STEP)
+            number, before = lines.before(waiter)
+            if lines is not self.lines:
+                before = number * self._total / len(self.queue)
+            at = now + self.bucket.wait(now, before + needs)
+            self._spare.note(waiter, at)
+            if waiter is lines.first():
+                at = lines.next_look(now, at)
+        return max(at, now + STEP)
 
-    def stand(self, waiter: Waiter, price: float, now: float) -> None:
-        """Put the waiter into the queue, at the place that its app's priority and weight give it, unless it waits there
-        already.
+    def _before(self, waiter: Waiter, price: float) -> float:
+        """The tokens that the waiters before this one need, in order of arrival."""
+        if waiter is next(reversed(self.queue)):
+            return self._total - price
+        before = 0.0
+        for other, others in self.queue.items():
+            if other is waiter:
+                break
+            before += others
+        return before
+
+    def stand(self, waiter: Waiter, price: float, now: float, lead: FairLines | None = None) -> None:
+        """Put the waiter into the queue, unless it waits there already. `lead`: the lines of another gate, which decide
+        its turn.
         """
         queue = self.queue
         before = queue.get(waiter)
-        comes = before is None
         queue[waiter] = price
         self._total += price - (before or 0.0)
-        if comes and app_of(waiter) is not None:
-            self.order = take_place(self.order, queue, priced=True)
-            if waiter is not next(reversed(queue)):
-                self.retime(now)  # those that it overtakes wait longer
+        if before is not None:
+            return
+        if lead is not None:
+            self._led[waiter] = lead
+            self._leads[lead] += 1
+        elif self.lines is not None:
+            self.lines.add(waiter, price, now)
+        if self.bucket.rate > 0:
+            for other in self._spare.overtaken(price / self.bucket.rate):
+                other.retime(now)
+
+    def turns(self) -> list[Waiter]:
+        """All waiters in the order in which they will go, if no other comes."""
+        if self.lines is None and not self._leads:
+            return list(self.queue)
+        known = [self.lines] if self.lines is not None else []
+        return [waiter for lines in (*known, *self._leads) for waiter in lines if waiter in self.queue]
 
     def give_back(self, now: float, price: float = 1.0) -> None:
         """Put back the price of an attempt that is not sent."""
@@ -195,12 +274,12 @@ class TokenGate:
         """Remove the waiter from the queue; those after it move up."""
         if waiter not in self.queue:
             return
-        was_first = waiter is next(iter(self.queue))
-        self._remove(waiter, late=True)
+        was_first = self.lines is not None or self._leads or waiter is next(iter(self.queue))
+        self._remove(waiter, now, late=True)
         if was_first:
             self._retime_first(now)
 
-    def _remove(self, waiter: Waiter, late: bool = False) -> None:
+    def _remove(self, waiter: Waiter, now: float, late: bool = False) -> None:
         """Remove the waiter from the queue, if it is in it. `late`: it has not paid, so that those after it wait for
         less than their alarms say.
         """
@@ -208,22 +287,45 @@ class TokenGate:
         self._is_late = self._is_late or late
         if not self.queue:
             self._total, self._is_late = 0.0, False
+        if self.lines is not None:
+            self.lines.remove(waiter, now)
+        self._spare.forget(waiter)
+        lead = self._led.pop(waiter, None)
+        if lead is not None:
+            self._leads[lead] -= 1
+            if not self._leads[lead]:
+                del self._leads[lead]
 
     def _retime_first(self, now: float) -> None:
         """Move the alarm of the first waiter to the time at which its tokens are due. If there will be none, it asks
         now, and is refused.
         """
-        first = next(iter(self.queue), None)
-        if first is not None:
-            at = now + self.bucket.wait(now, min(self.queue[first], self.bucket.capacity))
-            first.retime(at if at < REJECTED else now)
+        most = self.bucket.capacity
+        if self.lines is None and not self._leads:
+            first = next(iter(self.queue), None)
+            if first is not None:
+                at = now + self.bucket.wait(now, min(self.queue[first], most))
+                first.retime(at if at < REJECTED else now)
+            return
+        for lines, first in self._firsts():
+            if first in self.queue:
+                at = now + self.bucket.wait(now, min(self.queue[first], most))
+                first.retime(lines.next_look(now, at) if now < at < REJECTED else now)
+
+    def moved(self, now: float) -> None:
+        """Note that tokens came back, or that more of them were taken: the first waiter's alarm is moved, and from now
+        on that of each waiter that becomes the first.
+        """
+        self._is_late = True
+        self._retime_first(now)
 
     def retime(self, now: float) -> None:
-        """Move the alarms of all waiters, because tokens now accrue faster or slower, or one call has overtaken
-        another. Those that would wait for longer than they may ask again at once.
+        """Move the alarms of all waiters, because tokens now accrue faster or slower. Those that would wait for longer
+        than they may ask again at once.
         """
         before, most = 0.0, self.bucket.capacity
-        for other, price in list(self.queue.items()):
+        for other in self.turns():
+            price = self.queue[other]
             at = now + self.bucket.wait(now, before + min(price, most))
             other.retime(at if at <= latest_of(other) + STEP else now)
             before += price

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,22 @@ class Ask extends Authenticator {
     }
 }
 """
+#: .NET names itself once the proxy has refused a request. The compiler is Mono's, with the libraries of the runtime.
+NET = """\
+using System;
+using System.Net.Http;
+
+class Ask {
+    static void Main(string[] asked) {
+        using (var client = new HttpClient())
+            Console.WriteLine((int) client.GetAsync(asked[0]).Result.StatusCode);
+    }
+}
+"""
+NET_LIBRARIES = (
+    "System.Private.CoreLib", "System.Runtime", "System.Console", "System.Net.Http", "System.Net.Primitives",
+    "System.Private.Uri", "netstandard",
+)  # fmt: skip
 
 
 def node() -> list[str]:
@@ -95,6 +113,27 @@ def compiled(command: str, needs: str, name: str, source: str, folder: Path) -> 
     return [*command.split(), str(folder / name)]
 
 
+def net(folder: Path) -> list[str]:
+    """The command that runs .NET's client, with the runtime of the package dotnetcore2 (PyPI), or an installed one."""
+    compiler, package = shutil.which("mcs"), find_spec("dotnetcore2")
+    if compiler is None:
+        pytest.skip("mcs (Debian's mono-mcs) is not installed")
+    found = Path(package.origin).parent / "bin/dotnet" if package and package.origin else shutil.which("dotnet")
+    if found is None:
+        pytest.skip("no .NET runtime is installed: pip install dotnetcore2")
+    dotnet = Path(found).resolve()
+    dotnet.chmod(0o755)
+    library = max((dotnet.parent / "shared/Microsoft.NETCore.App").iterdir())
+    (folder / "ask.cs").write_text(NET)
+    libraries = [f"-r:{library / name}.dll" for name in NET_LIBRARIES]
+    out = ["-noconfig", "-nostdlib", "-nowarn:1702", f"-out:{folder / 'ask.dll'}", *libraries]
+    subprocess.run([compiler, *out, str(folder / "ask.cs")], check=True, capture_output=True)
+    framework = {"name": "Microsoft.NETCore.App", "version": library.name}
+    options = {"framework": framework, "configProperties": {"System.Globalization.Invariant": True}}
+    (folder / "ask.runtimeconfig.json").write_text(json.dumps({"runtimeOptions": options}))
+    return [str(dotnet), str(folder / "ask.dll")]
+
+
 def client_of(name: str, folder: Path) -> list[str]:
     """The command of a client that asks for the URL which is its last argument, and prints the answer's status."""
     if name == "curl":
@@ -108,11 +147,13 @@ def client_of(name: str, folder: Path) -> list[str]:
         return compiled("go run", "go", "ask.go", GO, folder)
     if name == "java":
         return compiled("java", "javac", "Ask.java", JAVA, folder)
+    if name == "net":
+        return net(folder)
     pytest.importorskip("urllib.request" if name == "urllib" else name)
     return [sys.executable, "-c", PYTHON[name]]
 
 
-@pytest.mark.parametrize("client", ["curl", "node", "go", "java", *PYTHON])
+@pytest.mark.parametrize("client", ["curl", "node", "go", "java", "net", *PYTHON])
 async def test_a_client_names_its_app(client: str, tmp_path: Path) -> None:
     command = client_of(client, tmp_path)
     async with Upstream(answer(200, b"ok")) as upstream:

@@ -35,6 +35,13 @@ def note(ahead: Ahead, number: int = 0, now: float = 0.0) -> SentNote:
     return SentNote(whose(number), ahead.account(whose(number)), ONE, now)
 
 
+def used_up(ahead: Ahead, number: int = 0) -> Ahead:
+    """Nine attempts were sent, so that ten are used with the next one."""
+    for _ in range(9):
+        note(ahead, number)
+    return ahead
+
+
 def heard(
     ahead: Ahead,
     *reports: ReportedLimit,
@@ -87,7 +94,7 @@ def test_a_call_that_may_be_sent_counts_until_it_is() -> None:
 
 
 def test_every_reset_begins_the_slow_start_anew() -> None:
-    ahead = Ahead(Traffic())
+    ahead = used_up(Ahead(Traffic()))
     heard(ahead, said(0))
     lane, calls = lane_of(ahead), [Call() for _ in range(9)]
     for call in calls:
@@ -110,13 +117,61 @@ def test_every_reset_begins_the_slow_start_anew() -> None:
 def test_a_report_that_is_put_aside_lets_one_call_go_as_a_test() -> None:
     ahead = Ahead(Traffic())
     for number in range(3):
-        heard(ahead, said(0, 1), at=2 * number)
+        heard(ahead, said(0, 1, limit=1), at=2 * number)
     lane = lane_of(ahead)
     calls = [Call() for _ in range(3)]
     for call in calls:
         lane.ask(call, 4)
-    heard(ahead, said(0, 1), at=6)
+    heard(ahead, said(0, 1, limit=1), at=6)
     assert [lane.admits(call) for call in calls] == [True, False, False]
+
+
+def unexplained(ahead: Ahead) -> AheadLane:
+    """Nothing is left for the second time, though only two attempts were sent; the answers came at 0 and at 12."""
+    heard(ahead, said(0))
+    heard(ahead, said(0), at=12)
+    return lane_of(ahead)
+
+
+def test_one_call_tests_a_report_that_this_process_has_not_used_the_limit_up_for() -> None:
+    """If it succeeds, the report was wrong; what was sent before says nothing of it."""
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), [Call() for _ in range(3)]
+    assert lane.ask(calls[0], 1) == 10, "the first time it is waited for"
+    lane.leave(calls[0], 1)
+    before = note(ahead, now=11)
+    heard(ahead, said(0), at=12)
+    assert lane.ask(calls[0], 12) == 12
+    tests = note(ahead, now=12)
+    assert lane.ask(calls[1], 12) == 22
+    heard(ahead, said(0), of=before, at=12.5, since=11)
+    assert not lane.admits(calls[1])
+    heard(ahead, said(0, 9), of=tests, at=13, since=12)
+    assert lane.admits(calls[1])
+    assert ahead.wait(whose(), calls[2], 13) == 0, "it is not believed any more"
+
+
+def test_the_answers_of_attempts_from_before_a_test_begin_no_other() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    one, two = note(ahead, now=11), note(ahead, now=11)
+    heard(ahead, said(0), of=one, at=12, since=11)
+    lane = lane_of(ahead)
+    assert lane.ask(Call(), 12) == 12
+    note(ahead, now=12)
+    heard(ahead, said(0), of=two, at=12.5, since=11)
+    assert lane.ask(Call(), 12.5) == 22
+
+
+def test_a_report_whose_test_is_refused_is_believed() -> None:
+    ahead = Ahead(Traffic())
+    lane = unexplained(ahead)
+    assert lane.ask(Call(), 12) == 12
+    note(ahead, now=12)
+    ahead.forget(whose(), 12, 13)
+    heard(ahead, said(0), at=14)
+    assert lane.ask(Call(), 14) == 24
 
 
 def test_of_a_credential_that_never_succeeded_nothing_is_kept() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +12,10 @@ from proxy.retry.apps import RANKS, NamedApp
 from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.concurrency import Places
-from proxy.retry.fair_order import FairOrder
+from proxy.retry.fair_lines import FairLines
+from proxy.retry.fair_order import FairOrder, app_of
 from proxy.retry.policy import Concurrency
+from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
 
 WEB = NamedApp("web", 4, RANKS["high"])
@@ -24,19 +27,26 @@ BATCH = NamedApp("batch", 1, RANKS["low"])
 class Call:
     """A waiter of an app."""
 
-    def __init__(self, app: NamedApp | None) -> None:
+    def __init__(self, app: NamedApp | None, price: float = 1.0, latest: float = float("inf")) -> None:
         self.app = app
+        self.tokens = price
+        self.latest = latest
         self.at: float | None = None
 
     def retime(self, at: float) -> None:
         self.at = at
 
 
+def lines_of(calls: Iterable[Call], order: FairOrder | None = None) -> FairLines:
+    lines = FairLines()
+    lines.order = order or lines.order
+    for number, call in enumerate(calls):
+        lines.add(call, call.tokens, float(number))
+    return lines
+
+
 def order_of(*apps: NamedApp, order: FairOrder | None = None) -> list[str]:
-    calls = [Call(app) for app in apps]
-    arranged = (order or FairOrder()).arranged([(call, app, 1.0) for call, app in zip(calls, apps, strict=True)])
-    names = {call: app.name for call, app in zip(calls, apps, strict=True)}
-    return [names[call] for call in arranged]  # type: ignore[index]
+    return [app_of(call).name for call in lines_of([Call(app) for app in apps], order)]  # type: ignore[union-attr]
 
 
 def test_one_place_in_eight_goes_to_the_lower_ones_by_turns() -> None:
@@ -51,11 +61,14 @@ def test_apps_of_one_priority_share_by_weight() -> None:
 
 
 def test_shares_hold_over_time() -> None:
-    order, served = FairOrder(), Counter[str]()
-    for _ in range(400):  # a call of each waits at any time
-        name = order_of(JOBS, MORE, order=order)[0]
-        served[name] += 1
-        order.went({"jobs": JOBS, "more": MORE}[name], 1.0, others=False)
+    lines, served = lines_of([Call(JOBS), Call(MORE), Call(JOBS), Call(MORE)]), Counter[str]()
+    for _ in range(400):  # two calls of each wait at any time
+        call = lines.first()
+        app = app_of(call)  # type: ignore[arg-type]
+        assert call is not None and app is not None
+        served[app.name] += 1
+        lines.went(call, 1.0, 0.0)
+        lines.add(Call(app), 1.0, 0.0)
     assert abs(served["more"] - 300) <= 2
 
 
@@ -66,9 +79,35 @@ def test_a_call_of_a_better_priority_goes_before_those_that_wait_for_tokens() ->
     assert [gate.ask(call, 0.0) for call in batch] == [1.0, 2.0, 3.0]
     web = Call(WEB)
     assert gate.ask(web, 0.0) == 1.0
-    assert [call.at for call in batch] == [2.0, 3.0, 4.0]
+    assert [gate.ask(call, 0.5) for call in batch] == [2.0, 3.0, 4.0]
     assert gate.ask(batch[0], 1.0) > 1.0
     assert gate.ask(web, 1.0) == 1.0
+    assert batch[0].at == 2.0, "it is the first now"
+
+
+def test_a_call_that_is_overtaken_asks_at_once_if_it_may_be_too_late_now() -> None:
+    gate = RateBucket(RateSpec(1.0, 1.0)).gate
+    assert gate.ask(Call(BATCH), 0.0) == 0.0
+    batch = [Call(BATCH, latest=latest) for latest in (9.0, 2.5, 3.5)]
+    assert [gate.ask(call, 0.0) for call in batch] == [1.0, 2.0, 3.0]
+    assert gate.ask(Call(WEB), 0.0) == 1.0
+    assert [call.at for call in batch] == [None, 0.0, 0.0]
+    assert [gate.ask(call, 0.0) for call in batch[1:]] == [3.0, 4.0]
+    gate.leave(batch[1], 0.0)
+    assert gate.ask(batch[2], 0.0) == 3.0
+    batch[2].at = None
+    assert gate.ask(Call(WEB), 0.0) == 2.0
+    assert batch[2].at == 0.0, "what it has to spare is counted from when it asked last"
+
+
+def test_tokens_that_accrue_faster_or_slower_move_all_alarms_in_the_order_of_turns() -> None:
+    gate = RateBucket(RateSpec(1.0, 1.0)).gate
+    assert gate.ask(Call(BATCH), 0.0) == 0.0
+    batch, web = [Call(BATCH), Call(BATCH, latest=2.5)], Call(WEB)
+    for call in (*batch, web):
+        gate.ask(call, 0.0)
+    gate.retime(0.0)
+    assert [call.at for call in (web, *batch)] == [1.0, 2.0, 0.0]
 
 
 def test_a_full_queue_gives_up_the_newest_of_the_lowest_priority() -> None:
@@ -89,13 +128,13 @@ def test_without_names_calls_go_as_they_came() -> None:
     gate = RateBucket(RateSpec(1.0, 1.0)).gate
     calls = [Call(None) for _ in range(4)]
     assert [gate.ask(call, 0.0) for call in calls] == [0.0, 1.0, 2.0, 3.0]
-    assert gate.order is None
+    assert gate.lines is None
 
 
 @given(st.lists(st.sampled_from([WEB, JOBS, MORE, BATCH]), max_size=60))
 def test_no_call_is_lost_and_none_overtakes_its_own_app(apps: list[NamedApp]) -> None:
     calls = [Call(app) for app in apps]
-    arranged = FairOrder().arranged([(call, app, 1.0) for call, app in zip(calls, apps, strict=True)])
+    arranged = list(lines_of(calls))
     assert sorted(map(id, arranged)) == sorted(map(id, calls))
     for app in (WEB, JOBS, MORE, BATCH):
         assert [call for call in arranged if call.app is app] == [call for call in calls if call.app is app]  # type: ignore[attr-defined]
@@ -106,3 +145,55 @@ def test_no_app_waits_for_ever(apps: list[NamedApp]) -> None:
     """A call of the lowest priority goes after at most sixteen of others for each call of its own before it."""
     order = order_of(*[WEB] * 400, *apps)
     assert min(order.index(app.name) for app in set(apps)) <= 16
+
+
+callers = st.lists(st.tuples(st.sampled_from([WEB, JOBS, MORE, BATCH]), st.sampled_from([1.0, 1.0, 5.0])), max_size=60)
+
+
+@given(callers, st.lists(st.integers(0, 59), max_size=30))
+def test_the_first_is_that_of_the_order_and_the_places_are_estimated_well(
+    apps: list[tuple[NamedApp, float]], gone: list[int]
+) -> None:
+    calls = [Call(app, price) for app, price in apps]
+    lines = lines_of(calls)
+    for each in gone[: len(calls)]:
+        if calls and (leaving := calls[each % len(calls)]) in lines:
+            lines.remove(leaving, 0.0)
+            calls.remove(leaving)
+    while len(lines):
+        arranged = list(lines)
+        assert lines.first() is arranged[0]
+        assert sorted(map(id, arranged)) == sorted(map(id, calls))
+        for place, call in enumerate(arranged):
+            number, price = lines.before(call)
+            assert abs(number - place) <= 8, "one turn of each priority, at most"
+            assert 0 <= price <= sum(each.tokens for each in calls)
+        lines.went(arranged[0], arranged[0].tokens, 0.0)  # type: ignore[attr-defined]
+        calls.remove(arranged[0])  # type: ignore[arg-type]
+
+
+@given(st.lists(st.sampled_from([JOBS, BATCH]), min_size=1, max_size=40))
+def test_the_places_of_two_priorities_are_known_exactly(apps: list[NamedApp]) -> None:
+    calls = [Call(app) for app in apps]
+    lines = lines_of(calls)
+    for place, call in enumerate(lines):
+        assert lines.before(call) == (place, place)
+
+
+@given(callers.filter(bool))
+def test_calls_of_apps_that_pay_several_rates_never_wait_for_each_other(apps: list[tuple[NamedApp, float]]) -> None:
+    """The buckets would serve the apps in different orders: one counts calls, and the other what they cost."""
+    requests, tokens = RateBucket(RateSpec(1.0, 1.0)), RateBucket(RateSpec(4.0, 4.0, unit="tokens"))
+    both = Rates(((requests.gate, False), (tokens.gate, True)))
+    other = Rates(((tokens.gate, True), (requests.gate, False)))
+    alone = requests.gate
+    now, waiting = 0.0, []
+    for number, (app, price) in enumerate(apps):
+        call, gate = Call(app, price), (both, other, alone)[number % 3]
+        if gate.ask(call, now) > now:
+            waiting.append((call, gate))
+    while waiting:
+        now += 1.25 if max(call.tokens for call, _ in waiting) > 1 else 1.0  # a call's price is there by then
+        before = len(waiting)
+        waiting = [(call, gate) for call, gate in waiting if gate.ask(call, now) > now]
+        assert len(waiting) < before

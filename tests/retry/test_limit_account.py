@@ -187,3 +187,55 @@ def test_of_several_limits_the_longest_wait_counts() -> None:
     account.heard(ReportedLimit("other", "attempts", 0, 10, 20), account.sent(ONE, 0), 0)
     assert account.wait(ONE, 0) == 20
     assert [name for name, _ in account.left(0)] == ["l", "other"]
+
+
+def whole_again(account: Account, limit: float = 10) -> None:
+    """All of a limit was used, and all of it was back at the reset that answers named, ten seconds later."""
+    for number in range(10):
+        account.heard(said(limit - 1 - number, limit), account.sent(ONE, number / 100), number / 100)
+    account.heard(said(limit - 1, limit), account.sent(ONE, 11), 11)
+
+
+def test_a_limit_that_only_this_process_uses_comes_back_as_what_was_sent_is_older_than_the_longest_period() -> None:
+    """The fields of a sliding window name the time at which all of it is back."""
+    account = Account()
+    whole_again(account)
+    for number in range(9):
+        account.heard(said(8 - number), account.sent(ONE, 12 + number), 12 + number)
+    assert account.wait(ONE, 20) == 1  # what was sent at 11 counts until 21
+    assert account.wait(ONE, 20, promised=ONE) == 2
+    account.heard(said(0), account.sent(ONE, 21), 21)
+    assert account.wait(ONE, 21) == 1
+
+
+def test_a_limit_that_was_never_seen_to_come_back_whole_is_waited_for() -> None:
+    account = Account()
+    for number in range(10):
+        account.heard(said(9 - number), account.sent(ONE, number), number)
+    assert account.wait(ONE, 9) == 10
+
+
+def test_a_limit_that_others_use_too_is_waited_for() -> None:
+    account = Account()
+    whole_again(account)
+    account.heard(said(3), account.sent(ONE, 12), 12)
+    account.heard(said(0), account.sent(ONE, 13), 13)
+    assert account.wait(ONE, 20) == 3
+
+
+def test_a_refusal_ends_what_is_thought_of_a_limits_use() -> None:
+    account = Account()
+    whole_again(account)
+    account.refused(11, 12)
+    for number in range(9):
+        account.heard(said(8 - number), account.sent(ONE, 12 + number), 12 + number)
+    assert account.wait(ONE, 20) == 10
+
+
+def test_how_long_answers_take_is_added_to_the_period() -> None:
+    account = Account()
+    whole_again(account)
+    account.heard(said(8), account.sent(ONE, 12), 14, took=2)
+    for number in range(8):
+        account.heard(said(7 - number), account.sent(ONE, 15 + number / 8), 15 + number / 8)
+    assert account.wait(ONE, 20) == 11 + 10 + 2 - 20

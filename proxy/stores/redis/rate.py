@@ -232,11 +232,11 @@ class RedisRate(LeasedBucket, RateBucket):
         if not self._beside:
             return sum(queue.values())
         others = [(each.key < self.key, each.gate.queue, each.served()) for each in self._beside if each.gate.queue]
-        for waiter, price in queue.items():
+        for waiter in self.gate.turns():
             lacking = [earlier for earlier, line, served in others if waiter in line and waiter not in served]
             if any(lacking):
                 break
-            total += price
+            total += queue[waiter]
             if lacking:
                 break
         return total
@@ -244,7 +244,8 @@ class RedisRate(LeasedBucket, RateBucket):
     def served(self) -> set[Waiter]:
         """The waiting calls for which there are tokens."""
         left, found = self.lease.left + 1e-9, set()
-        for waiter, price in self.gate.queue.items():
+        for waiter in self.gate.turns():
+            price = self.gate.queue[waiter]
             if min(price, self.capacity) > left:
                 break
             left -= price
@@ -273,7 +274,7 @@ class RedisRate(LeasedBucket, RateBucket):
         keep = min(awaited, lease.held)
         spent, changed, keep = lease.send(keep if waits else max(self._keeps(now), keep), now)
         waiting = max(0.0, math.ceil(awaited - keep - 1e-9))
-        first = next(iter(queue.values()), 0.0)  # as a whole, even if less is enough to begin
+        first = next((queue[each] for each in self.gate.turns()), 0.0)  # as a whole, even if less is enough to begin
         next_needs = max(0.0, math.ceil(first - keep - 1e-9))
         more = 0.0 if waits else max(0.0, min(self._need(now), self._part) - max(keep - awaited, 0.0))
         return (
@@ -303,7 +304,8 @@ class RedisRate(LeasedBucket, RateBucket):
             gate.retime(now)
         else:
             before, most, held = 0.0, self.capacity, self.lease.held
-            for waiter, price in list(gate.queue.items()):
+            for waiter in gate.turns():
+                price = gate.queue[waiter]
                 waiter.retime(now + self.wait(now, before + min(price, most)))
                 before += price
                 if before > held:

@@ -5,7 +5,8 @@ take the same place. The page of a worker that was killed is wiped by the parent
 
 Theory. One directory gives a key a slot, which is the same in every page. There a worker writes how many of its
 attempts are under way, how many of its calls wait, when the first of those arrived, and when that one last checked. A
-free place belongs to the call that arrived earliest, over all workers. A call waits in its own worker. The first call
+free place belongs to the call that arrived earliest, over all workers; if apps have names, to the one whose turn it is
+(`fair_lines`). A call waits in its own worker. The first call
 in line there is notified of places that become free in the same worker, and checks every POLL seconds for those that
 become free elsewhere. A worker whose first call has not checked for STALE seconds (the worker hangs, or was killed)
 keeps the places it has, and delays no other worker.
@@ -14,6 +15,8 @@ keeps the places it has, and delays no other worker.
 from __future__ import annotations
 
 from proxy.retry.concurrency import NONE_ELSEWHERE, UNLIMITED, Elsewhere, Places
+from proxy.retry.fair_lines import FairLines
+from proxy.stores.shared_memory.fair_lines import SharedLines
 from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory, exclusive
 
 #: Seconds between two checks for places that other workers may have given back.
@@ -57,6 +60,7 @@ class SharedPlaces(Places):
     `row` is the worker's row of the memory; a process with row 0 only reads.
     """
 
+    _polls = True
     __slots__ = ("_key", "_row", "_slot", "memory", "record")
 
     def __init__(self, memory: Memory, row: int, key: int, most: int) -> None:
@@ -134,7 +138,13 @@ class SharedPlaces(Places):
             memory.doubles[at + _CAME] = next(iter(self.queue.values()))
             memory.doubles[at + _LOOKED] = now
 
+    def _make_lines(self) -> FairLines:
+        if self._fleet is not None:
+            return super()._make_lines()  # each worker has places of its own
+        return SharedLines(self.memory, self._row, ("places", self._key))
+
     def _next_look(self, others: Elsewhere, now: float) -> float:
         if self.in_use >= self.share:
             return super()._next_look(others, now)
-        return now + (POLL if others.in_use or others.waiting else STALE / 2)
+        at = now + (POLL if others.in_use or others.waiting else STALE / 2)
+        return at if self._lines is None else self._lines.next_look(now, at)

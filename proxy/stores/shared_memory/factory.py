@@ -30,6 +30,7 @@ from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import buckets, circuit_breaker, lane, ring, scope
 from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.credentials import SharedRoster
+from proxy.stores.shared_memory.fair_lines import SharedLines
 from proxy.stores.shared_memory.governor import SharedGovernor
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import (
@@ -111,7 +112,9 @@ class SharedFactory(Factory):
             self._write(at, RateBucket(spec, instead_of=instead, started=now).state())
 
         wanted = self._definition("rate", key, spec, spec.burst)
-        return buckets.SharedRate(spec, Record(self.memory.small, wanted, begin, 2))
+        rate = buckets.SharedRate(spec, Record(self.memory.small, wanted, begin, 2))
+        rate.gate.make_lines = partial(SharedLines, self.memory, self.row, ("rate", key, spec), self.generation)
+        return rate
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
         self.made.append(("limiter", key, None))

@@ -45,6 +45,8 @@ QUOTA_NUMBERS = 4
 PARTS_COPY = QUOTA_NUMBERS + 3 * MOST_PARTS
 PARTED = 4096
 _PARTED = STATE + 2 * PARTS_COPY
+#: The number of gates whose turns of apps the workers share, and the room of each, in words (`fair_lines`).
+TURNS, TURN_WORDS = 1024, 8 + 2 * 160 + 8 * 512
 
 #: The number of small records, of one value or a few, and of places that are probed for a key. Contract, section 3: at
 #: most 10,000 scopes of each kind are kept.
@@ -103,7 +105,7 @@ class Memory:
 
     def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
         self.descriptor = descriptor
-        tables = RECORDS * RECORD + larges * large + LANES * _LANE + PARTED * _PARTED
+        tables = RECORDS * RECORD + larges * large + LANES * _LANE + PARTED * _PARTED + TURNS * (STATE + TURN_WORDS)
         words = _HEADER + tables + 2 * seen + WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
@@ -120,7 +122,8 @@ class Memory:
         self.large = Table(self, self.small.end, larges, large)
         self.lanes = Table(self, self.large.end, LANES, _LANE, LANE_COPY)
         self.parted = Table(self, self.lanes.end, PARTED, _PARTED, PARTS_COPY)
-        self.seen = self.parted.end
+        self.turns = Table(self, self.parted.end, TURNS, STATE + TURN_WORDS)
+        self.seen = self.turns.end
         self._pages = self.seen + 2 * seen
         self.slots = self._pages + WORKERS * _PAGE
 

@@ -1,0 +1,266 @@
+"""The calls that wait at one gate, in a line for each app: which of them goes next (contract, section 17, "Queues").
+
+A call joins the end of its app's line, and the lines are compared only when a call is to go (`proxy.retry.fair_order`).
+So a call that comes costs the same however many wait. Calls without an app count as calls of `others`.
+
+Law: the calls of one app never overtake each other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+
+from proxy.retry.apps import NamedApp
+from proxy.retry.fair_order import ONE_OF, FairOrder, Heads, app_of, latest_of
+from proxy.retry.waiter import Waiter
+
+#: How many calls of an app wait, and what they cost in all.
+Sum = tuple[float, float]
+
+
+class AppLine:
+    """The waiting calls of one app that have one priority, in order of arrival. `app`: that of the call that came
+    last; `calls`: each call's price and the time at which it came; `total`: the sum of the prices.
+    """
+
+    __slots__ = ("app", "calls", "total")
+
+    def __init__(self, app: NamedApp) -> None:
+        self.app = app
+        self.calls: dict[Waiter, tuple[float, float]] = {}
+        self.total = 0.0
+
+    def head(self) -> tuple[NamedApp, float, float]:
+        """The app of the first call, its price, and the time at which it came."""
+        price, came = next(iter(self.calls.values()))
+        return self.app, price, came
+
+    def before(self, waiter: Waiter) -> Sum:
+        """How many calls of the line are before this one, and the sum of their prices."""
+        if waiter is next(reversed(self.calls)):
+            return len(self.calls) - 1.0, self.total - self.calls[waiter][0]
+        number = price = 0.0
+        for other, (cost, _) in self.calls.items():
+            if other is waiter:
+                break
+            number, price = number + 1, price + cost
+        return number, price
+
+
+class FairLines:
+    """The calls that wait at one gate, by app. `order` remembers whose turn it is, and which apps have had theirs."""
+
+    __slots__ = ("_lines", "_of", "order")
+
+    def __init__(self) -> None:
+        self.order = FairOrder()
+        self._lines: dict[int, dict[str, AppLine]] = {}  # by the rank of the priority, and by the app's name
+        self._of: dict[Waiter, AppLine] = {}
+
+    def __contains__(self, waiter: object) -> bool:
+        return waiter in self._of
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def add(self, waiter: Waiter, price: float, now: float) -> None:
+        """Put a call that comes at `now` at the end of its app's line."""
+        app = app_of(waiter) or NamedApp()
+        lines = self._lines.setdefault(app.rank, {})
+        line = lines.get(app.name)
+        if line is None:
+            line = lines[app.name] = AppLine(app)
+            self._begins(app, now)
+        line.app = app
+        line.calls[waiter] = price, now
+        line.total += price
+        self._of[waiter] = line
+
+    def remove(self, waiter: Waiter, now: float) -> None:
+        """Remove a call that goes elsewhere, or nowhere, if it waits here."""
+        line = self._of.pop(waiter, None)
+        if line is None:
+            return
+        line.total -= line.calls.pop(waiter)[0]
+        if not line.calls:
+            lines = self._lines[line.app.rank]
+            del lines[line.app.name]
+            if not lines:
+                del self._lines[line.app.rank]
+
+    def went(self, waiter: Waiter, price: float, now: float) -> None:
+        """Remove a call that goes now, and note its app's turn. `price`: what it costs at the gate."""
+        line = self._of.get(waiter)
+        if line is not None:
+            app = line.app
+            self.remove(waiter, now)
+            self.order.went(app, price, others=any(rank != app.rank for rank in self._lines))
+
+    def waits_elsewhere(self, now: float) -> bool:
+        """Whether calls wait at this gate in other processes."""
+        return False
+
+    def is_next(self, waiter: Waiter, now: float) -> bool:
+        """Whether it is this call's turn."""
+        return waiter is self.first()
+
+    def next_look(self, now: float, due: float) -> float:
+        """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`."""
+        return due
+
+    def first(self) -> Waiter | None:
+        """The call that goes next of those that wait in this process; None if none waits."""
+        lines = self._lines
+        if not lines:
+            return None
+        if len(lines) == 1 and len(self._of) == len(line := next(iter(next(iter(lines.values())).values())).calls):
+            return next(iter(line))
+        rank, name = self.order.choose(self._heads())
+        return next(iter(lines[rank][name].calls))
+
+    def came(self, waiter: Waiter) -> float:
+        """The time at which this call came, which waits here."""
+        return self._of[waiter].calls[waiter][1]
+
+    def __iter__(self) -> Iterator[Waiter]:
+        """The calls in the order in which they will go, if no other comes."""
+        ahead, lines = self.order.copied(), self._heads()
+        left = {
+            rank: {name: iter(each.calls.items()) for name, each in found.items()}
+            for rank, found in self._lines.items()
+        }
+        upcoming = {rank: {name: next(calls) for name, calls in found.items()} for rank, found in left.items()}
+        while lines:
+            rank, name = ahead.choose(lines)
+            app, price, _ = lines[rank][name]
+            waiter, _ = upcoming[rank][name]
+            ahead.went(app, price, others=len(lines) > 1)
+            following = next(left[rank][name], None)
+            if following is not None:
+                upcoming[rank][name] = following
+                lines[rank][name] = app, *following[1]
+            else:
+                del lines[rank][name]
+                if not lines[rank]:
+                    del lines[rank]
+            yield waiter
+
+    def before(self, waiter: Waiter) -> Sum:
+        """How many calls will go before this one, which waits here, and what they cost in all, if no other comes: an
+        estimate, from the sums of the lines.
+        """
+        line = self._of[waiter]
+        app, order, sums = line.app, self.order, self._sums()
+        number, price = self._before_in_line(line, waiter)
+        done = order.tag(app, price + max(line.calls[waiter][0], 1.0))
+        for name, (each, (calls, total)) in sums[app.rank].items():
+            if name != app.name:
+                part = min(1.0, max(0.0, done - order.tag(each, 0.0)) * each.weight / max(total, 1e-9))
+                number, price = number + part * calls, price + part * total
+        alike = {rank: _sum(found) for rank, found in sums.items()}
+        for rank, calls in _of_other_ranks(order.given, order.turn, app.rank, number, alike).items():
+            number, price = number + calls, price + calls * alike[rank][1] / alike[rank][0]
+        return number, price
+
+    def _before_in_line(self, line: AppLine, waiter: Waiter) -> Sum:
+        return line.before(waiter)
+
+    def _begins(self, app: NamedApp, now: float) -> None:
+        """Note that a call of this app comes while no other call of the app waits."""
+        self.order.came(app)
+
+    def _heads(self) -> Heads:
+        return {rank: {name: line.head() for name, line in lines.items()} for rank, lines in self._lines.items()}
+
+    def _sums(self) -> dict[int, dict[str, tuple[NamedApp, Sum]]]:
+        """The sums of the lines, by rank and name, each with its app."""
+        return {
+            rank: {name: (line.app, (float(len(line.calls)), line.total)) for name, line in lines.items()}
+            for rank, lines in self._lines.items()
+        }
+
+
+class Spare:
+    """Finds the calls which being overtaken makes too late. Each has some seconds to spare when it joins or asks
+    again; `used` are those that all calls have lost since the beginning, at most.
+    """
+
+    __slots__ = ("_calls", "_number", "_until", "_used")
+
+    def __init__(self) -> None:
+        self._used = 0.0
+        self._calls: list[tuple[float, int, Waiter]] = []
+        self._until: dict[Waiter, float] = {}  # the calls that wait, with the use at which each has nothing to spare
+        self._number = count()
+
+    def note(self, waiter: Waiter, at: float) -> None:
+        """Note that the call will be sent at `at`, if no other overtakes it."""
+        latest = latest_of(waiter)
+        if latest == float("inf"):
+            return
+        until = self._until[waiter] = self._used + max(0.0, latest - at)
+        heapq.heappush(self._calls, (until, next(self._number), waiter))
+        if len(self._calls) > 64 + 4 * len(self._until):
+            self._calls = [each for each in self._calls if self._until.get(each[2]) == each[0]]
+            heapq.heapify(self._calls)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Forget a call that does not wait any more."""
+        self._until.pop(waiter, None)
+
+    def overtaken(self, seconds: float) -> list[Waiter]:
+        """Note that a call has come which may delay all others by so many seconds. Returns the calls that may have
+        nothing to spare now, which are forgotten.
+        """
+        self._used += seconds
+        found: list[Waiter] = []
+        while self._calls and self._calls[0][0] < self._used:
+            until, _, waiter = heapq.heappop(self._calls)
+            if self._until.get(waiter) == until:
+                del self._until[waiter]
+                found.append(waiter)
+        return found
+
+
+def _sum(lines: Mapping[str, tuple[NamedApp, Sum]]) -> Sum:
+    return sum(each[1][0] for each in lines.values()), sum(each[1][1] for each in lines.values())
+
+
+def _of_other_ranks(given: int, turn: int, rank: int, number: float, sums: Mapping[int, Sum]) -> dict[int, float]:
+    """How many calls of each other rank go before a call of `rank`, before which `number` of its own rank go. `sums`:
+    the waiting calls by rank; `given`, `turn`: see `FairOrder`.
+    """
+    left = {each: calls for each, (calls, _) in sums.items()}
+    found = dict.fromkeys((each for each in left if each != rank), 0.0)
+    while len(left) > 1:
+        best, *lower = sorted(left)
+        if rank == best:
+            turns = (given + number) // (ONE_OF - 1)
+            for each in lower:
+                found[each] += min(left[each], turns / len(lower))
+            break
+        needed = len(lower) * number + (lower.index(rank) - turn) % len(lower) + 1
+        turns = min(needed, (left[best] + given) // (ONE_OF - 1))
+        found[best] += left[best] if turns < needed else min(left[best], max(0.0, (ONE_OF - 1) * needed - given))
+        for each in lower:
+            if each != rank:
+                goes = min(left[each], turns / len(lower))
+                found[each] += goes
+                left[each] -= goes
+        if turns == needed:
+            break
+        number, given = max(0.0, number - turns / len(lower)), 0
+        left = {each: calls for each, calls in left.items() if each != best and (calls > 0 or each == rank)}
+    return found
+
+
+def turns(lines: FairLines | None, queue: Iterable[Waiter]) -> Iterable[Waiter]:
+    """The calls of a queue in the order in which they will go: by `lines`, or by arrival if it is None."""
+    return queue if lines is None else lines
+
+
+def first_of(lines: FairLines | None, queue: Iterable[Waiter]) -> Waiter | None:
+    """The call of a queue that goes next; None if none waits."""
+    return next(iter(queue), None) if lines is None else lines.first()
