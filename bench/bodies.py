@@ -1,8 +1,8 @@
 """What a GiB of answers' bodies costs: `python bench/bodies.py`, beside HAProxy if it is on the path.
 
 The upstream and the client are this process; what is read is the proxy's own CPU time and page faults, from /proc, over
-answers of 1 MiB on four connections, with a length and in chunks of 16 KiB. Page faults hardly depend on what else the
-machine does, times do.
+answers of 1 MiB on four connections, with a length and in chunks of 16 KiB. The proxies take turns, and each has one
+thread, as in run.py. Page faults hardly depend on what else the machine does, times do.
 """
 
 from __future__ import annotations
@@ -70,38 +70,34 @@ def begin(name: str, folder: Path, port: int, upstream: int) -> subprocess.Popen
         text = f"listen: 127.0.0.1:{port}\nadmin: off\nupstreams: {{a: {{url: 'http://127.0.0.1:{upstream}'}}}}\n"
         command = [sys.executable, "-m", "proxy", "run", "-c"]
     else:
-        text = "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n"
+        text = (
+            "global\n nbthread 1\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n"
+        )
         text += f"listen a\n bind 127.0.0.1:{port}\n server s 127.0.0.1:{upstream}\n"
-        command = ["haproxy", "-f"]
+        command = ["haproxy", "-db", "-f"]
     file = folder / name
     file.write_text(text)
     return subprocess.Popen([*command, str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-async def measure(name: str, folder: Path, upstream: int, mebibytes: int, rounds: int) -> None:
-    """Print the rows of one proxy."""
-    port = free_port()
-    process = begin(name, folder, port, upstream)
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await ask(port, "/a/l", 2)
-                    break
-                except OSError:
-                    await asyncio.sleep(0.1)
-        for kind in ("length", "chunked") * rounds:
-            cpu, faults = used(process.pid)
-            path = f"/a/{kind[0]}"
-            await asyncio.gather(*(ask(port, path, mebibytes // CONNECTIONS) for _ in range(CONNECTIONS)))
-            after = used(process.pid)
-            each = 1024 / mebibytes
-            print(
-                f"{name:8} {kind:8} {(after[0] - cpu) * each:7.0f} ms/GiB {(after[1] - faults) * each:8.0f} faults/GiB"
-            )
-    finally:
-        process.terminate()
-        process.wait()
+async def measure(name: str, pid: int, port: int, kind: str, mebibytes: int) -> None:
+    """Print one row of one proxy."""
+    cpu, faults = used(pid)
+    path = f"/a/{kind[0]}"
+    await asyncio.gather(*(ask(port, path, mebibytes // CONNECTIONS) for _ in range(CONNECTIONS)))
+    after = used(pid)
+    each = 1024 / mebibytes
+    print(f"{name:8} {kind:8} {(after[0] - cpu) * each:7.0f} ms/GiB {(after[1] - faults) * each:8.0f} faults/GiB")
+
+
+async def until_it_answers(port: int) -> None:
+    """Wait until a proxy answers, which has been started."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await ask(port, "/a/l", 2)
+            except OSError:
+                await asyncio.sleep(0.1)
 
 
 async def main() -> None:
@@ -111,11 +107,21 @@ async def main() -> None:
     options.add_argument("--rounds", type=int, default=1)
     chosen = options.parse_args()
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = server.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("redrive", "haproxy"):
-            if name == "redrive" or shutil.which(name):
-                port = server.sockets[0].getsockname()[1]
-                await measure(name, Path(folder), port, chosen.mebibytes, chosen.rounds)
+        names = [name for name in ("redrive", "haproxy") if name == "redrive" or shutil.which(name)]
+        ports = {name: free_port() for name in names}
+        started = {name: begin(name, Path(folder), port, upstream) for name, port in ports.items()}
+        try:
+            for port in ports.values():
+                await until_it_answers(port)
+            for kind in ("length", "chunked") * chosen.rounds:
+                for name, process in started.items():
+                    await measure(name, process.pid, ports[name], kind, chosen.mebibytes)
+        finally:
+            for process in started.values():
+                process.terminate()
+                process.wait()
     server.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 from support.process import Redrive
 from support.scripted import Upstream
 
+from proxy import freed_memory
 from proxy.wire.http1.compiled import CORE
 
 #: Frees 40 MB below a piece that stays, and says how much less the process holds once it has settled in: kB.
@@ -36,6 +37,18 @@ print(before - held())
 def test_a_process_that_has_begun_holds_nothing_that_it_freed() -> None:
     told = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True).stdout
     assert int(told) > 30_000
+
+
+def test_freed_memory_goes_back_once_the_process_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, trims = iter([5.0, 5.0, 7.0, 7.01, 7.02, 7.03, 9.0, 9.0]), []
+    monkeypatch.setattr(freed_memory, "process_time", lambda: next(computed))
+    monkeypatch.setattr(freed_memory, "trim", lambda: trims.append(1))
+    freed = freed_memory.FreedMemory()
+    seen = []
+    for busy in (False, True, True, False, False, False, False):
+        freed.look(busy=busy)
+        seen.append(len(trims))
+    assert seen == [0, 0, 0, 1, 1, 1, 2]
 
 
 def faults_of(pid: int) -> int:
