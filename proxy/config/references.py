@@ -69,7 +69,9 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
 
 
 def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems) -> tuple[Text, list[str]]:
-    """The text with its references replaced, and a message for each reference that can't be."""
+    """The text with each reference replaced by its value, or by nothing if it has none, and a message for each that has
+    none. `mark`: where the text stands; `problems`: is given the files that references name.
+    """
     wrong: list[str] = []
 
     def found(match: re.Match[str]) -> str:

@@ -17,8 +17,9 @@ from proxy.retry.resumption import would_resume
 
 
 class BrokenAnswer:
-    """An answer that broke while it was delivered. The exchange makes this object for one event, from the plan, sender,
-    delivery and `Call` of the call, and drops it afterwards.
+    """An answer that broke while it was delivered: how the call goes on with the rest of the answer, or ends. The
+    exchange makes this object for one event, from the plan, sender, delivery and `Call` of the call, and drops it
+    afterwards.
     """
 
     __slots__ = ("_call", "_delivery", "_plan", "_sender")

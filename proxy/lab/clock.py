@@ -48,7 +48,7 @@ class Clock:
 
 
 def _instant(when: float) -> float:
-    """The time as a whole number of nanoseconds."""
+    """The time `when` (seconds), converted to nanoseconds and rounded to a whole number of them."""
     nanoseconds = when * 1e9
     return int(nanoseconds + 0.5) if nanoseconds < _EXACT else nanoseconds
 

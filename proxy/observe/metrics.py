@@ -189,7 +189,9 @@ class Series:
                 setattr(self, name, mine + counted)
 
     def add_estimate(self, ratio: float) -> None:
-        """Count what an answer cost, as a multiple of what was expected."""
+        """Count an estimate of a call's tokens. `ratio`: the language model's tokens that the call cost, as a multiple
+        of those estimated.
+        """
         self.estimate_ratios[bisect_left(RATIOS, ratio)] += 1
         self.estimate_ratio_sum += ratio
 

@@ -107,8 +107,8 @@ class WeatherLog:
 
 
 class FirstAndLast:
-    """The workers that have noticed a limit or an outage: only the first that reports its beginning with evidence, and
-    the last that notices its end, are news for the log.
+    """The workers that have noticed each limit and each outage. The log gets only the report of the first worker that
+    saw it begin by attempts of its own (its evidence), and of the last that notices its end.
     """
 
     def __init__(self) -> None:

@@ -95,7 +95,9 @@ class Caller:
         return self._lost_path
 
     def has_path(self) -> bool:
-        """Whether `lost_path` is another group than `lost_route`, since the request has a path and is no gRPC call."""
+        """Whether an outage can concern the calls of this one's path alone (`lost_path`), rather than of its route and
+        method (`lost_route`): the request has a path, and is no gRPC call.
+        """
         request = self.request
         path = request.path
         return path.startswith("/") and not (request.method == "POST" and request.is_grpc)

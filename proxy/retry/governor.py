@@ -213,7 +213,7 @@ class Governor:
         return self.first if not endpoint else self.lane_of((endpoint, ALL_CALLERS))
 
     def traffic_of(self, endpoint: str) -> Traffic:
-        """The count of the attempts to this endpoint."""
+        """The object that counts the attempts under way to this endpoint, and their ends; made if there is none yet."""
         if not endpoint:
             return self.traffic
         traffic = self._traffics.get(endpoint)
@@ -523,9 +523,9 @@ class Governor:
         return -_NEVER if lane is None else lane.until
 
     def claim(self, waiter: Waiter, name: Name, due: float) -> bool:
-        """Reserve the first place after this lane's cooldown for the call whose answer began it, and whose next attempt
-        is due at `due` (seconds). Returns whether the call got the place: it does if it is due before the delay is
-        over.
+        """Reserve the first place after the cooldown of the lane `name` for the call whose answer began the cooldown,
+        and whose next attempt is due at `due` (seconds). Returns whether the call got the place: it does if its attempt
+        is due before the cooldown is over.
         """
         lane = self._lanes.get(name)
         if lane is None or not lane.claim(waiter, due):

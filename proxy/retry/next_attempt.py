@@ -268,7 +268,7 @@ class NextAttempt:
 
     def take(self, attempt: int, state: State, now: float) -> Flight:
         """Return the flight of the attempt with this number, which is sent now with everything that was taken for
-        it.
+        it. `state`: the call's state, from which the picker of endpoints reads which have been tried.
         """
         payment, admission, keys = self.payment, self.admission, self.keys
         if payment is not None:

@@ -20,10 +20,10 @@ _OVER = -(1 << 60)
 class QueueWalk:
     """The turns of the calls in `queue`, which maps each held call to the time since when it waits.
 
-    The turn of the first call is `start`, that of each call after it is `gap` later than the turn of the call before. A
-    call whose next turn is later than `patience` after it began to wait leaves before its turn, which the next call
-    takes. All are seconds, turns on the same clock as the times in the queue. With a start of 0, a gap of 1 and an
-    infinite patience, a call's turn is the number of calls before it.
+    A call's turn is the time at which it would be sent. The turn of the first call is `start`, that of each call after
+    it is `gap` later than the turn of the call before. A call whose next turn is later than `patience` after it began
+    to wait leaves before its turn, which the next call takes. All are seconds, turns on the same clock as the times in
+    the queue. With a start of 0, a gap of 1 and an infinite patience, a call's turn is the number of calls before it.
     """
 
     __slots__ = ("_at", "_calls", "_queue", "_size", "_turn", "_turns", "gap", "patience", "start")

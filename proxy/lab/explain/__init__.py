@@ -159,7 +159,9 @@ class Explanation:
 
 
 def explanation(settings: Settings, problems: Sequence[Problem], question: Question, wall: float) -> Explanation:
-    """The explanation of a question. `wall`: seconds since the epoch."""
+    """Explain what redrive would do with the request that a question describes, and why. `problems`: those of the
+    configuration, some of which concern the answer; `wall`: seconds since the epoch.
+    """
     ask = question.ask
     explained = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if ask.method == "CONNECT":

@@ -61,9 +61,9 @@ def result(scenario: Scenario, column: Column) -> Result:
 
 
 def trial(scenario: Scenario) -> Judge:
-    """Play the columns that the judge compares in this scenario, and return the judge. The defaults that are judged are
-    those without a configuration file; the scenario's `policy` sets only what belongs to its app, such as its
-    credentials.
+    """Play this scenario with the defaults, without retries (`none`) and with the best scheduler, and return the judge,
+    which has their figures and gives the verdicts. The defaults are those without a configuration file; the scenario's
+    `policy` sets only what belongs to its app, such as its credentials.
     """
     scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
     found, problems = columns(None, scenario, {})

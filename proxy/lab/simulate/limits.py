@@ -86,7 +86,9 @@ class SlidingWindow:
         return max(0.0, until - now)
 
     def take(self, now: float, size: int, most: int) -> None:
-        """Count the request, and forget what is older than the window."""
+        """Count a request that takes `size` of the limit, and forget those older than the window. `most` is of no use
+        to this kind of limit.
+        """
         taken = self._taken
         while taken and taken[0][0] + self._window <= now:
             self._total -= taken.popleft()[1]

@@ -139,8 +139,8 @@ class _Simulated(Driver):
         return call
 
     def expect(self, call: Call, policy: Policy, scope: ScopeState) -> None:
-        """Estimate what the call costs in tokens, as the proxy does from the request's body, where its policy counts
-        them.
+        """Tell the call how many tokens of the upstream's limit it is expected to cost, if its policy counts them, as
+        the proxy works it out from the request's body. `scope`: the state of its scope, which knows what answers cost.
         """
         rules = policy.tokens
         if rules is not None:

@@ -65,7 +65,7 @@ class Ending:
 
 def play_kept(settings: Settings, calls: Sequence[Kept], *, empty: bool = False) -> list[Ending | str]:
     """Play calls, in order of their beginning. A call that can't be played gets the reason in a clause. `empty`:
-    buckets begin empty. Raises TooMuchError.
+    buckets begin empty. Raises TooMuchError if playing takes more than MOST_STEPS steps.
     """
     stage = _CountedStage(settings, empty)
     players: list[_KeptPlayer | str] = []

@@ -194,7 +194,9 @@ class SharedLines(FairLines):
     # -- the record -------------------------------------------------------------------------------------------------
 
     def _key_of(self, rank: int, name: str) -> int:
-        """The number by which records know an app with this rank; its last bits are the rank."""
+        """The number by which records know the app `name` of the priority `rank` (0 is served first): a hash of the
+        name whose last bits are replaced by the rank.
+        """
         key = self._keys.get((rank, name))
         if key is None:
             key = self._keys[rank, name] = digest("app", name) & ~_RANK | rank

@@ -246,8 +246,8 @@ class Table:
 
     def _choose(self, places: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
         """Choose the place for a new record among `places`: a free one, else that of a record of the same key (one of
-        `alike`) that two later definitions have replaced, else that of a record not used lately. `newest`: the newest
-        of `alike`, None for none.
+        `alike`) that two later definitions have replaced, else that of a record not used since this search
+        last met it, else any but that of `newest`, the newest of `alike` (None for none).
         """
         words = self.memory.words
         for at in places:
@@ -468,7 +468,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def exclusive(method: M) -> M:
-    """Decorate a method of a pure class to run on the state in `self.record`, under its lock, and publish the change.
+    """Decorate a method of a class whose objects keep their state in shared memory, so that it runs on the state in
+    `self.record`, under the record's lock, and publishes the change.
 
     A decorated method that another one calls runs under the caller's lock. If a method raises, nothing is published.
     """
@@ -491,7 +492,9 @@ def exclusive(method: M) -> M:
 
 
 def reading(method: M) -> M:
-    """Decorate a method of a pure class to run on the current state in `self.record`, without publishing a change."""
+    """Decorate a method, as `exclusive` does, to run on the current state in `self.record`, without publishing a
+    change.
+    """
 
     def run(self: Any, *arguments: Any) -> Any:
         if not self.record.is_open:

@@ -118,8 +118,8 @@ class HeadParser:
         return rest
 
     def _go_on(self, data: bytes) -> Any:
-        """Read on with `data` when the head is not whole in one packet, or not well-formed; None if it is still not
-        whole.
+        """Read on with `data` when the fast path found no whole, well-formed head in the first packet. Returns the
+        head, as `_taken` does, or None if it is still not whole; a head that is not well-formed raises.
         """
         held = self._partial
         checked = len(held)

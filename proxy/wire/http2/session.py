@@ -343,7 +343,9 @@ class Session(StreamSession):
             self._partial_since = now
 
     def _read(self, data: bytes, now: float, turn: int) -> int:
-        """Read whole frames until the turn is over; return the offset of the first that was not read."""
+        """Read whole frames until their costs exceed `turn`, the budget of one turn (see `_LIGHT`). Returns the offset
+        of the first frame that was not read.
+        """
         at, size, heads = 0, len(data), self._heads
         length: int
         if self._preface:
