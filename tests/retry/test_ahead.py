@@ -114,6 +114,24 @@ def test_every_reset_begins_the_slow_start_anew() -> None:
     assert [lane.admits(call) for call in calls].count(True) == 1  # not the four places that there were
 
 
+def test_before_the_reset_the_slow_start_goes_on() -> None:
+    ahead = used_up(Ahead(Traffic()))
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), [Call() for _ in range(9)]
+    for call in calls:
+        lane.ask(call, 1)
+    lane.release(10)
+    first = sent(lane, ahead, calls[0], 10)
+    heard(ahead, said(2), of=first, at=11, since=10)
+    lane.landed(calls[0], 10, 11, True)
+    notes = [sent(lane, ahead, call, 11) for call in calls[1:3]]
+    for call, each in zip(calls[1:3], notes, strict=True):
+        lane.landed(call, 11, 12, True)
+    lane.release(13)
+    heard(ahead, said(5), of=notes[1], at=14, since=11)
+    assert [lane.admits(call) for call in calls].count(True) > 1
+
+
 def test_a_report_that_is_put_aside_lets_one_call_go_as_a_test() -> None:
     ahead = Ahead(Traffic())
     for number in range(3):
