@@ -125,7 +125,7 @@ def test_before_the_reset_the_slow_start_goes_on() -> None:
     heard(ahead, said(2), of=first, at=11, since=10)
     lane.landed(calls[0], 10, 11, True)
     notes = [sent(lane, ahead, call, 11) for call in calls[1:3]]
-    for call, each in zip(calls[1:3], notes, strict=True):
+    for call in calls[1:3]:
         lane.landed(call, 11, 12, True)
     lane.release(13)
     heard(ahead, said(5), of=notes[1], at=14, since=11)

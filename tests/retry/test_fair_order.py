@@ -13,7 +13,7 @@ from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.concurrency import Places
 from proxy.retry.fair_lines import FairLines
-from proxy.retry.fair_order import FairOrder, app_of
+from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.policy import Concurrency
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
@@ -53,6 +53,23 @@ def test_one_place_in_eight_goes_to_the_lower_ones_by_turns() -> None:
     order = order_of(*[BATCH] * 20, *[JOBS] * 20, *[WEB] * 20)
     assert order[:16] == [*["web"] * 7, "jobs", *["web"] * 7, "batch"]
     assert order.index("batch") < 20 and order[-1] == "batch"
+
+
+def test_a_queue_that_is_sorted_as_calls_come_gives_lower_priorities_their_turns_over_time() -> None:
+    """As those of lanes and dials are: few calls wait at a time, and another comes whenever one goes."""
+    queue: dict[Call, float] = {}
+    order, served = None, []
+    for app in (BATCH, WEB, WEB):
+        queue[Call(app)] = 0.0
+        order = take_place(order, queue)
+    for _ in range(16):
+        first = next(iter(queue))
+        served.append(first.app)
+        leave_first(order, first, queue)
+        del queue[first]
+        queue[Call(first.app)] = 0.0
+        order = take_place(order, queue)
+    assert served == [*[WEB] * 7, BATCH] * 2
 
 
 def test_apps_of_one_priority_share_by_weight() -> None:

@@ -61,6 +61,22 @@ def test_a_price_above_the_burst_needs_a_full_bucket_and_leaves_a_debt() -> None
     assert rates.ask(after, 16.0) == 16.0
 
 
+class Taken(RateBucket):
+    """A bucket whose tokens another process takes between the look at them and the taking."""
+
+    def take(self, now: float, price: float = 1.0) -> bool:
+        return False
+
+
+def test_what_another_process_takes_first_is_not_paid_elsewhere() -> None:
+    requests, tokens = RateBucket(RateSpec(1.0, 2.0)), Taken(RateSpec(10.0, 100.0, unit="tokens"))
+    rates = Rates(((requests.gate, False), (tokens.gate, True)))
+    call = Call(50.0)
+    assert rates.ask(call, 0.0) > 0.0
+    assert requests.level(0.0) == 2.0
+    assert call in requests.gate.queue and call in tokens.gate.queue
+
+
 def test_a_bucket_that_rejects_rejects_only_what_it_can_not_pay() -> None:
     rates, _ = made(RateSpec(1.0, 1.0), RateSpec(10.0, 100.0, when_empty="reject", unit="tokens"))
     assert rates.ask(Call(60.0), 0.0) == 0.0
