@@ -83,9 +83,11 @@ class GivenUp:
         """Whether a new call, already known to have the same path, has this client (`host:port`; the port may differ),
         method and authority too.
         """
-        if method != self.method or authority != self.authority or not client.startswith(self.prefix):
+        if method != self.method or authority != self.authority:
             return False
-        return client.rfind(":") == len(self.prefix) - 1
+        if client == self.client:
+            return True
+        return client.startswith(self.prefix) and client.rfind(":") == len(self.prefix) - 1
 
 
 class AppRepeats:
