@@ -41,7 +41,7 @@ _REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": 
 #: Calls are held if this part of the wait in a queue, as estimated, is within `hold`: weather becomes better more often
 #: than worse, and a call that fails is worse than one that waits. Within the deadline, this part of it: the app waits
 #: for no longer than it wanted to.
-_HOPE, _HOPE_BY_DEADLINE = 0.8, 0.6
+_HOPE, _HOPE_BY_DEADLINE = 0.8, 0.4
 
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]

@@ -290,6 +290,10 @@ class Governor:
         self._refresh(caller, now)
         if ending.lost:
             is_probe = self.probe_lost(attempt, now)
+            if is_probe and caller.endpoint:
+                base = self.lane(caller.endpoint)
+                for other in _others_out(self._lanes, base):
+                    base.time_probe(now, other)
             if not is_probe and caller.outages:
                 self._lost(caller, ending, now, again=again)
         if ending.lost != "endpoint":
@@ -340,6 +344,8 @@ class Governor:
         was_suspected = base.outage.lost_in_a_row > 0
         if base.answered(now):
             self._look((base,), now)
+            for other in _others_out(self._lanes, base):  # what took all of them down is probably over
+                other.time_probe(now, base)
         if was_suspected:
             self._watch()
         if own and (self.suspects or self._lost_paths or self.holds(now)):
@@ -802,6 +808,12 @@ def _path_at(caller: Caller) -> str:
     beginning.
     """
     return f"{caller.endpoint} {caller.timed_route()}" if caller.endpoint else caller.timed_route()
+
+
+def _others_out(lanes: dict[Name, Lane], base: Lane) -> list[Lane]:
+    """The lanes of other endpoints than that of `base` which are out."""
+    found = [lane for (_, group), lane in lanes.items() if group == ALL_CALLERS and lane is not base]
+    return [lane for lane in found if lane.outage.is_on]
 
 
 def _longest(lanes: Sequence[Lane], now: float) -> tuple[float, int]:

@@ -81,7 +81,6 @@ cdef class Lane:
     cpdef end_limit(self, double now)
     cpdef _admit_all(self, double now)
     cpdef double _next(self, double now) except? -1
-    cpdef _hold_admitted(self, double now)
     cpdef _retime_all(self, double now)
     cpdef _expire(self, double now)
     cpdef _occupy(self, holder, double now)

@@ -104,7 +104,11 @@ class Lane:
             self._starter.named_until = now + delay
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
-            self._hold_admitted(now)
+            # calls that have a place, but are not sent yet, are held once more, before all others
+            back, self._admitted = list(self._admitted), {}
+            for waiter in back:
+                self._vacate(waiter)
+            self.queue = {**dict.fromkeys(back, now), **self.queue}
         self._retime_all(now)
         return new
 
@@ -274,6 +278,16 @@ class Lane:
         """
         self.outage.forget()
         self._retime_all(now)
+
+    def time_probe(self, now: float, other: Lane) -> None:
+        """Time the outage's next probe by another endpoint (`other`: its lane): at another time than that of the
+        other's outage, or soon if the other has answered.
+        """
+        if other.outage.is_on:
+            self.outage.keep_apart(other.outage)
+        else:
+            self.outage.probe_soon(now)
+            self.release(now)
 
     def probe_lost(self, attempt: object, now: float) -> bool:
         """Note that an attempt ended without an answer. Returns whether it was the probe of the outage."""
@@ -608,14 +622,6 @@ class Lane:
         if not self._taken and self._before:
             since = self.limit.begun
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
-
-    def _hold_admitted(self, now: float) -> None:
-        """Hold the calls that were given a place, but are not sent yet, once more, before all others in the queue."""
-        back = list(self._admitted)
-        self._admitted.clear()
-        for waiter in back:
-            self._vacate(waiter)
-        self.queue = {**dict.fromkeys(back, now), **self.queue}
 
     def _retime_all(self, now: float) -> None:
         """Have each held call ask again at once, so that a call which would now have to wait for too long is

@@ -15,7 +15,8 @@ Swift, 2020, section 3.5: congestion windows of less than one packet).
 Failures that happen by chance are no want of capacity. If, at half the number under way, as many attempts fail as
 before, and answers come as fast as usual, the limit ends, and no new one begins for 5 s, the next time for 10 s, up to
 a minute. The same holds if answers stay as slow at half the number: other clients fill the upstream's queue then. Until
-that is known, the limit is not cut further, as long as most attempts are served.
+that is known, the limit is not cut further, as long as most attempts are served. Clients that all return from the same
+outage must not conclude that from each other's queue: the first to do so would take the shares of the rest.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ _A_SECOND, _LEAST_AT_ONCE, _MOST_AT_ONCE = 2.0, 0.5, 3.0
 #: The part of the pace that is left after an attempt without an answer in time; and how much of the share by which an
 #: answer took too long is taken from the pace.
 _SILENT_CUT, _GENTLY = 0.6, 0.5
-#: More places than are ever in use; and the seconds within which a limit that is given up sends the calls that it held.
-_ANY, _DRAIN = 1e9, 2.0
+#: More places than are ever in use; and the seconds over which a limit that is given up spreads the calls that it held,
+#: beside twice the usual rate.
+_ANY, _DRAIN = 1e9, 7.0
 #: The number of answers of which the fastest is compared with the usual time; and the same while less than one place is
 #: used.
 _FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
@@ -83,8 +85,8 @@ class Limit:
     __slots__ = (
         "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest",
         "_quick_at", "_refused", "_served", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
-        "begun", "evidence", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part", "returns",
-        "round_trip", "threshold", "timed_out_at", "was_chance",
+        "begun", "evidence", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part",
+        "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -142,6 +144,7 @@ class Limit:
 
     def halve(self, now: float) -> None:
         """Halve the limit, since the upstream asked to wait again."""
+        self._answers.asked_to_wait_again(served=self._served > 0)
         self.most = self.threshold = max(1.0, self.most // 2)
         self._cut(now)
 
@@ -282,7 +285,8 @@ class Limit:
         elif fastest < _AS_SLOW * self._slow:  # the queue becomes shorter
             self._slow, self._slow_since = fastest, now
         self._slow = min(self._slow, fastest)
-        is_less = self._level() <= self._slow_most / 2 or 0.0 < self.pace.rate <= SLOWEST
+        is_less = self._level() <= max(1.0, self._slow_most / 2) and not self._answers.were_missing
+        is_less = is_less or 0.0 < self.pace.rate <= SLOWEST
         if is_less and now - self._slow_since >= _SLOW_FOR and not self._times_out(now):
             self._base, self._slow_most = fastest, 0.0
             if self._trial.is_on:  # so refusals are no more for this load than for half of it, too
@@ -301,12 +305,14 @@ class Limit:
                 self._trial.begin(self.evidence.pace, now)
                 self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
             return
+        if self.is_draining:
+            return
         self._trial.count(_NEVER, before=sent < self.begun, refused=True, silent=silent)
         if silent:
             self._answers.given_up(now - sent, least=SLOW)
         if not self._trial.is_on and not self.returns and not silent:
             self._trial.begin(self.evidence.pace, now)
-        if sent < self._cut_at or self.is_draining:
+        if sent < self._cut_at:
             return
         self._refused += 1
         if quick and not self.pace.rate and self._trial.is_first and self._trial.shows_no_queue:
@@ -412,7 +418,7 @@ class Limit:
         seconds and not all at once.
         """
         self._begin(_ANY, _ANY, now)
-        self.pace.slow_down(waiting / _DRAIN + 2.0 * self._trial.pace)
+        self.pace.slow_down(waiting / _DRAIN + 2.0 * (self.evidence.traffic.rate or self._trial.pace))
         self.is_draining = True
 
     def set(self, most: float, threshold: float) -> None:

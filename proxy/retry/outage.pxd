@@ -34,6 +34,8 @@ cdef class Outage:
     cpdef bint is_due(self, double now) except -1
     cpdef probes(self, probe)
     cpdef held_in_vain(self)
+    cpdef probe_soon(self, double now)
+    cpdef keep_apart(self, Outage other)
     cpdef goes_on(self, double since, double probed_at, double now)
     cpdef bint is_late(self, double now, double hold) except -1
     cpdef bint turns_away(self, double now) except -1

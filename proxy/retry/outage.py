@@ -158,6 +158,21 @@ class Outage:
             self._gap = min(most, 2 * self._gap)
         self.probe_at = now + self._gap if lost else now
 
+    def probe_soon(self, now: float) -> None:
+        """Let the next probe be sent as soon as the first one of an outage, because another endpoint of the same
+        upstream, which was out as well, has answered.
+        """
+        self._gap = _FIRST
+        if self.probe is None:
+            self.probe_at = min(self.probe_at, now + _FIRST)
+
+    def keep_apart(self, other: Outage) -> None:
+        """Send the next probe half a gap sooner if that of another endpoint's outage is due at about the same time, so
+        that the end of both is noticed sooner.
+        """
+        if self.probe is None and abs(self.probe_at - other.probe_at) < self._gap / 4:
+            self.probe_at -= self._gap / 2
+
     def held_in_vain(self) -> None:
         """Note that a call was held for as long as a call may be held: until an answer comes, no further outage holds
         calls.

@@ -17,6 +17,11 @@ cdef class Spacing:
     cdef public double _gap
     cdef public double _sent_at
     cdef public bint _is_told
+    cdef public double _steady_until
+    cdef public double _came
+    cdef public double _counted_from
+    cdef public double _counted_at
+    cdef public long _waiting
 
     cpdef end(self)
     cpdef cut(self, double pace, long served, double now)
@@ -25,4 +30,6 @@ cdef class Spacing:
     cpdef slow_down(self, double to)
     cpdef _begin(self, double base, double stays)
     cpdef sent(self, double now, long waiting)
+    cpdef _count(self, long waiting, double now)
+    cpdef bint _is_enough(self, long waiting) except -1
     cpdef _grow(self, double seconds)

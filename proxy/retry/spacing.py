@@ -9,7 +9,8 @@ A refusal cuts the pace to a little below the refused one. There it stays for so
 first and ever faster (as RFC 9438, section 4.3, beyond the window that was refused last), so that a limit that is gone
 does not hold calls for long, and one that is still in force is seldom exceeded. Each time that about the same pace is
 refused again, the pace stays for longer, because this is then more likely to be the upstream's limit. Only seconds in
-which calls wait count: a pace that is not used proves nothing.
+which calls wait count: a pace that is not used proves nothing. While the calls that wait become fewer soon enough,
+a pace that was found lately does not grow: it would gain little, and a refusal holds every call for as long as it says.
 
 Several clients that share a limit without a queue cause each other's refusals, whatever the pace of each. So if many
 calls in a row were served at a pace, a few early refusals do not make it forgotten.
@@ -43,6 +44,12 @@ _FAST = math.log(2.0)
 #: they take, in units of the second figure, at most by the third figure times faster: so clients with a smaller share
 #: catch up.
 _PRESSURE, _LONG_WAIT, _MOST_URGENT = 0.25, 4.0, 2.0
+#: The served attempts in a row after which a refusal shows that the pace was the only thing wrong: for so many seconds
+#: (the second figure) the pace then stays if it is enough.
+_STEADY, _STEADY_FOR = 20, 10.0
+#: A pace is enough at which the calls that wait, and those that come meanwhile, are sent within so many seconds; and
+#: the seconds over which it is counted how many come.
+_SOON, _COUNTED_OVER = 30.0, 6.0
 #: Seconds for which the pace that the upstream has proved to take is remembered.
 _KNOWN = 120.0
 #: The weight of the newest gap between sendings in their mean.
@@ -59,8 +66,8 @@ class Spacing:
     """
 
     __slots__ = (
-        "_base", "_cut_at", "_early", "_gap", "_is_told", "_proven", "_sent_at", "_stays", "_sure", "_top", "_used",
-        "next_at", "rate",
+        "_base", "_came", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told", "_proven",
+        "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -77,17 +84,23 @@ class Spacing:
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self._sent_at = -_NEVER
         self._is_told = False  # it does not grow by itself
+        self._steady_until = -_NEVER  # so long the pace stays if it is enough
+        self._came = 0.0  # calls that have come lately, fading,
+        self._counted_from = self._counted_at = -_NEVER  # since when they are counted, and when they were last,
+        self._waiting = 0  # and how many calls waited then
 
     def end(self) -> None:
         """Stop spacing sendings."""
         self.rate, self.next_at = 0.0, -_NEVER
         self._gap, self._sent_at = 0.0, -_NEVER
+        self._came, self._counted_at = 0.0, -_NEVER
 
     def cut(self, pace: float, served: int, now: float) -> None:
         """Lower the pace, because attempts at this `pace` (sendings a second) were refused, after `served` were served
         since the last cut.
         """
         self._cut_at = now
+        self._steady_until = now + _STEADY_FOR if served >= _STEADY else now
         if served >= _PROOF:
             self._proven = pace
         if served >= _HARDLY:
@@ -139,9 +152,24 @@ class Spacing:
             self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
         self._sent_at = now
         wait = waiting / self.rate
-        if not self._is_told and wait > _PRESSURE:
+        self._count(waiting, now)
+        if not self._is_told and wait > _PRESSURE and not (now < self._steady_until and self._is_enough(waiting)):
             self._grow((1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
         self.next_at = max(now, self.next_at) + 1.0 / self.rate
+
+    def _count(self, waiting: int, now: float) -> None:
+        """Count the calls that have come since the last sending; `waiting` calls wait after this one."""
+        seconds = now - self._counted_at
+        if seconds == _NEVER:
+            self._counted_from, self._came, seconds = now, 0.0, 0.0
+        else:
+            self._came = self._came * math.exp(-seconds / _COUNTED_OVER) + max(0, waiting + 1 - self._waiting)
+        self._counted_at, self._waiting = now, waiting
+
+    def _is_enough(self, waiting: int) -> bool:
+        """Whether this pace is enough: the `waiting` calls, and those that come meanwhile, would be sent soon."""
+        over = _COUNTED_OVER * (1.0 - math.exp((self._counted_from - self._counted_at) / _COUNTED_OVER))
+        return over > 0.0 and (self.rate - self._came / over) * _SOON > waiting
 
     def _grow(self, seconds: float) -> None:
         """Let the pace grow by what `seconds` seconds of use allow."""

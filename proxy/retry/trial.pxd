@@ -5,7 +5,8 @@ cdef class Cohort:
     cdef public long refused
     cdef public long quick
     cdef public long silent
-    cdef public double fastest
+    cdef public long _timed
+    cdef public double _logs
 
     cpdef count(self, double ratio, bint refused, bint silent=*)
     cpdef clear(self)
@@ -19,7 +20,7 @@ cdef class Trial:
     cdef public bint _is_first
     cdef public double pace
     cdef public double _share
-    cdef public double _fastest
+    cdef public double _slowness
 
     cpdef count(self, double ratio, bint before, bint refused, bint silent=*)
     cpdef begin(self, double pace, double now)

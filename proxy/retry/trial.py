@@ -4,9 +4,15 @@ Contract, section 14: a limit "is given up where at half as much, over 20 attemp
 come as fast as usual (that was not load)". First, the attempts that were under way when the limit began are compared
 with those that were sent next, under the limit. Later, each time that clearly fewer attempts are sent a second than
 before, the latest attempts are compared with those of the last comparison.
+
+A limit often begins with refusals that came together by chance, so the share of refusals before it is known poorly. If
+answers were slow, and are as slow at half the load, the load is no reason for that, and few refusals tell as much as
+many.
 """
 
 from __future__ import annotations
+
+import math
 
 _NEVER = float("inf")
 
@@ -25,9 +31,10 @@ _EXPECTED = 0.3
 #: The least part of the earlier share of failures at which as many attempts fail as before; and the shares of failures
 #: below which, and above which, they are not called chance.
 _AS_MANY, _LEAST, _MOST = 0.6, 0.02, 0.5
-#: Less is sent than before if it is at most the first part of what was sent; answers are as slow as before if the
-#: fastest takes at least the second part of the earlier time.
-_LESS, _AS_SLOW = 0.6, 0.75
+#: Less is sent than before if it is at most the first part of what was sent; answers are as slow as before if they take
+#: at least the second part of the earlier time. Attempts that were under way when the limit began are slower than most,
+#: since others had ended.
+_LESS, _AS_SLOW = 0.6, 0.65
 #: The part of the answers that has to come about as fast as usual.
 _NEARLY_ALL = 0.8
 #: Answers are about as fast as usual up to this multiple of the usual time.
@@ -37,14 +44,13 @@ FAST = 2.5
 class Cohort:
     """A count of attempts that were sent at about the same time. `ended`: how many have ended; `refused`: how many of
     them were refused for want of capacity; `quick`: how many answers came about as fast as usual; `silent`: how many
-    had no answer; `fastest`: the time of the fastest answer as a multiple of its route's usual time.
+    had no answer.
     """
 
-    __slots__ = ("ended", "fastest", "quick", "refused", "silent")
+    __slots__ = ("_logs", "_timed", "ended", "quick", "refused", "silent")
 
     def __init__(self) -> None:
-        self.ended = self.refused = self.quick = self.silent = 0
-        self.fastest = _NEVER
+        self.clear()
 
     def count(self, ratio: float, refused: bool, silent: bool = False) -> None:
         """Count an attempt that ended. `ratio`: the time of its answer as a multiple of its route's usual time;
@@ -54,12 +60,21 @@ class Cohort:
         self.refused += refused
         self.silent += silent
         self.quick += ratio <= FAST
-        self.fastest = min(self.fastest, ratio)
+        if not refused and ratio > 0.0:
+            self._timed += 1
+            self._logs += math.log(ratio)
 
     def clear(self) -> None:
         """Set all counts to zero, to count other attempts from now on."""
-        self.ended = self.refused = self.quick = self.silent = 0
-        self.fastest = _NEVER
+        self.ended = self.refused = self.quick = self.silent = self._timed = 0
+        self._logs = 0.0  # the sum of the logarithms of the multiples that `_timed` answers took
+
+    @property
+    def slowness(self) -> float:
+        """The geometric mean of the answers' times, each as a multiple of its route's usual time; infinity if none is
+        known.
+        """
+        return math.exp(self._logs / self._timed) if self._timed else _NEVER
 
     @property
     def is_fast(self) -> bool:
@@ -71,6 +86,12 @@ class Cohort:
         """The share of attempts that were refused."""
         return self.refused / self.ended if self.ended else 0.0
 
+    @property
+    def least_share(self) -> float:
+        """The share of attempts that were refused, less what chance may have added to a share that is small."""
+        share = self.share
+        return share if share >= _EXPECTED else max(0.0, self.refused - math.sqrt(self.refused)) / max(1, self.ended)
+
 
 class Trial:
     """The trial of one limit, which shows whether sending less helps. `is_on`: the trial is under way, since the limit
@@ -79,7 +100,7 @@ class Trial:
     seconds on the callers' clock.
     """
 
-    __slots__ = ("_fastest", "_is_first", "_share", "_since", "first", "is_on", "pace", "second")
+    __slots__ = ("_is_first", "_share", "_since", "_slowness", "first", "is_on", "pace", "second")
 
     def __init__(self) -> None:
         self.is_on = False
@@ -88,13 +109,13 @@ class Trial:
         self._since = 0.0  # since when the second cohort is counted
         self._is_first = True
         self.pace = 0.0  # attempts a second, as many as fail with the share,
-        self._share = 0.0  # and of which the fastest took this multiple of the usual time
-        self._fastest = _NEVER
+        self._share = 0.0  # and whose answers took this multiple of the usual time
+        self._slowness = _NEVER
 
     def begin(self, pace: float, now: float) -> None:
         """Begin the trial of a limit that begins now, while `pace` attempts were made a second."""
         self.is_on = self._is_first = True
-        self.pace, self._share, self._fastest, self._since = pace, _EXPECTED, _NEVER, now
+        self.pace, self._share, self._slowness, self._since = pace, _EXPECTED, _NEVER, now
         self.first.clear()
         self.second.clear()
 
@@ -145,22 +166,24 @@ class Trial:
         first, second = self.first, self.second
         if not self.is_on or second.ended < _ATTEMPTS:
             return 0.0
-        pace, share, fastest = second.ended / max(now - self._since, 1e-3), second.share, second.fastest
+        pace, share, slowness = second.ended / max(now - self._since, 1e-3), second.share, second.slowness
         if self._is_first and first.ended:
-            self._fastest = first.fastest
+            self._slowness = first.slowness
             if first.ended >= _UNDER_WAY:
-                self._share = first.share
+                self._share = first.least_share
         is_less = pace <= _LESS * self.pace or (self._is_first and first.ended >= _UNDER_WAY)
         part = min(1.0, pace / max(_LESS * self.pace, 1e-3))  # the less is sent, the fewer refusals load would explain
-        as_many = max(_LEAST, _AS_MANY * part * self._share) <= share <= _MOST
-        as_slow = second.is_fast or (self._fastest < _NEVER and fastest >= _AS_SLOW * self._fastest)
+        is_slow = _AS_SLOW * self._slowness <= slowness < _NEVER
+        as_slow = second.is_fast or is_slow
+        stays_slow = is_slow and slowness > FAST and not second.is_fast
+        as_many = (stays_slow or share >= max(_LEAST, _AS_MANY * part * self._share)) and share <= _MOST
         answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
         if is_less and as_many and as_slow and answered:
-            return share
+            return max(share, _LEAST)
         if is_less and as_slow and answered and _UNCLEAR * self._share <= share <= _MOST and second.ended < _ENOUGH:
             return 0.0  # more attempts will tell
         if pace > _LESS * self.pace:  # as much was sent: this says better what to expect
-            self.pace, self._share, self._fastest = max(pace, self.pace), share, min(fastest, self._fastest)
+            self.pace, self._share, self._slowness = max(pace, self.pace), share, min(slowness, self._slowness)
         self._is_first, self._since = False, now
         second.clear()
         return 0.0

@@ -19,17 +19,14 @@ EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenar
 SCALE = {"fleet": 0.1, "herd": 0.3, "outage": 0.5}
 #: What belongs to an app and to its keys, and so may be set: the defaults are judged as they are.
 OF_THE_APP = {"timeouts", "credentials"}
-#: The rules that do not hold, by scenario: docs/decisions/0015-weather.md has the figures.
+#: The rules that do not hold, by scenario: docs/decisions/0015-weather.md has the figures. `test_weather_bounds` shows
+#: which of them no scheduler can hold.
 NOT_YET = {
-    "brownout": {1, 2},
-    "cold_caches": {1},
     "half_capacity": {2, 6},
     "impatient_apps": {1},
     "no_queue_429": {2},
-    "no_queue_503": {2},
     "one_among_fifty": {2},
     "overload": {1},
-    "restart_of_two": {2},
 }
 
 

@@ -123,6 +123,23 @@ def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_el
     assert governor.wait_at(Waiting(), caller, "out:80", 1.5) == 0.1
 
 
+def test_the_end_of_one_endpoints_outage_lets_the_others_be_probed_soon() -> None:
+    governor, request = Governor(), Request("GET", "u.example", "/")
+    lanes = [governor.lane(endpoint) for endpoint in ("a:80", "b:80")]
+    for lane in lanes:
+        lane.begin_outage(1.0, 0.9, 5, 0.5)
+        for number in range(8):
+            lane.outage.probes(lane)
+            lane.outage.probe_ended(2.0 + number, lost=True)
+    caller = Caller(request, request.fields, "")
+    caller.limits = caller.outages = True
+    caller.endpoint = "a:80"
+    governor.answered_well(object(), caller, 9.1, 9.2)
+    assert not lanes[0].outage.is_on
+    assert lanes[1].outage.is_on
+    assert lanes[1].outage.probe_at < 9.4
+
+
 def test_calls_are_spread_over_endpoints_that_are_out_together() -> None:
     governor, waiters = Governor(), [Waiting() for _ in range(9)]
     request = Request("GET", "u.example", "/")

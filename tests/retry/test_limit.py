@@ -147,6 +147,68 @@ def test_it_is_kept_if_fewer_fail_at_half_the_load() -> None:
     assert limit.is_on
 
 
+def test_it_is_given_up_if_answers_stay_as_slow_at_half_the_load_and_few_fail() -> None:
+    limit, _ = limited(20)
+    for _ in range(12):  # what was under way: none fails, so the three that began the limit were chance
+        limit.served(0.9, 2.4, 30.0)
+    given_up = False
+    for number in range(20):
+        at = 1.1 + number * 0.2
+        if number == 10:
+            limit.refused(at, at + 1.0, 10, quick=False)
+        else:
+            limit.served(at, at + 1.5, 25.0)
+        given_up = given_up or limit.judge(at + 1.5)
+    assert given_up
+
+
+def test_it_is_kept_if_answers_are_faster_at_half_the_load_and_few_fail() -> None:
+    limit, _ = limited(20)
+    for _ in range(12):
+        limit.served(0.9, 2.4, 30.0)
+    for number in range(20):
+        at = 1.1 + number * 0.2
+        limit.served(at, at + 0.5, 10.0)
+        assert not limit.judge(at + 0.5)
+    assert limit.is_on
+
+
+def test_calls_of_a_limit_that_is_given_up_go_at_a_pace_that_no_further_refusal_changes() -> None:
+    traffic = Traffic()
+    traffic.rate = 8.0
+    limit = Limit(traffic)
+    limit.drain(30, 1.0)
+    pace = limit.pace.rate
+    assert pace > 8.0
+    for number in range(100):
+        limit.refused(1.0 + number / 10, 2.0 + number / 10, 20, quick=False)
+        assert not limit.judge(2.0 + number / 10)
+    assert limit.pace.rate == pace
+
+
+def slow_at_one_place(limit: Limit) -> float:
+    """The limit's places, after ten seconds in which answers take ten times as long as usual."""
+    for number in range(30):
+        at = 7.0 + number / 3
+        limit.served(at, at + 0.33, 10.0)
+    return limit.most
+
+
+def test_a_client_that_others_do_not_leave_a_share_grows_though_answers_are_slow() -> None:
+    limit = Limit(Traffic())
+    limit.return_slowly(1.0)
+    limit.served(2.0, 2.1, 1.0)
+    limit.halve(6.0)
+    assert slow_at_one_place(limit) > 2.0
+
+
+def test_clients_that_all_return_from_an_outage_leave_each_other_an_equal_share() -> None:
+    limit = Limit(Traffic())
+    limit.return_slowly(1.0)
+    limit.halve(6.0)  # it served nothing since the delay before
+    assert slow_at_one_place(limit) == 1.0
+
+
 def test_quick_refusals_beside_quick_answers_space_sendings_at_half_the_pace_at_most() -> None:
     limit, _ = limited(4)
     pace = limit.evidence.pace

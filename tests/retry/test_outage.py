@@ -129,3 +129,26 @@ def test_an_outage_that_begins_again_before_an_answer_is_the_same_one() -> None:
     outage.lost(1002.0, 0.0)
     assert outage.lost(1002.1, 0.0, again=True)
     assert outage.since == 1002.0
+
+
+def test_two_endpoints_that_are_out_are_probed_in_turn_so_that_the_end_is_noticed_sooner() -> None:
+    first, second = in_outage(), in_outage()
+    for number in range(8):  # the gap is one second by then
+        for each in (first, second):
+            each.probes(each)
+            each.probe_ended(110.0 + number, lost=True)
+    assert first.probe_at == second.probe_at == 118.0
+    second.keep_apart(first)
+    assert second.probe_at == 117.5
+    second.keep_apart(first)
+    assert second.probe_at == 117.5
+
+
+def test_an_endpoint_is_probed_soon_once_another_that_was_out_has_answered() -> None:
+    outage = in_outage()
+    for number in range(8):
+        outage.probes(outage)
+        outage.probe_ended(110.0 + number, lost=True)
+    outage.probe_soon(117.2)
+    assert outage.probe_at == pytest.approx(117.3)
+    assert outage.is_on

@@ -70,3 +70,29 @@ def test_an_attempt_follows_at_the_pace() -> None:
     assert spacing.next_at == 1.25
     spacing.sent(1.25, 0)
     assert spacing.next_at == 1.5
+
+
+def pace_after(refused_after: int, *, waiting: int, coming: int) -> float:
+    """The pace as a multiple of that after a refusal at 50 sendings a second, which came after so many served attempts;
+    four seconds after it. `waiting` calls waited, and `coming` come each second.
+    """
+    spacing = Spacing()
+    spacing.cut(50.0, refused_after, 1.0)
+    began, now, left = spacing.rate, 1.0, float(waiting)
+    while now < 5.0:
+        gap = 1.0 / spacing.rate
+        now, left = now + gap, left + coming * gap - 1.0
+        spacing.sent(now, round(left))
+    return spacing.rate / began
+
+
+def test_a_pace_that_was_found_lately_stays_if_the_calls_that_wait_become_fewer() -> None:
+    assert pace_after(PROVEN, waiting=60, coming=30) == 1.0
+
+
+def test_it_grows_if_they_become_more() -> None:
+    assert pace_after(PROVEN, waiting=60, coming=60) > 1.0
+
+
+def test_it_grows_if_it_was_refused_soon_since_others_may_have_been_the_reason() -> None:
+    assert pace_after(6, waiting=60, coming=30) > 1.0

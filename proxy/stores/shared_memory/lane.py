@@ -51,13 +51,13 @@ SHARED: Names = {
         *("begun", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip", "threshold"),
         *("timed_out_at", "was_chance"),
     ),
-    AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long"),
+    AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "were_missing"),
     Spacing: (
-        *("_base", "_cut_at", "_early", "_gap", "_is_told", "_proven", "_sent_at", "_stays", "_sure", "_top", "_used"),
-        *("next_at", "rate"),
+        *("_base", "_came", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told", "_proven"),
+        *("_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
     ),
-    Trial: ("_fastest", "_is_first", "_share", "_since", "first", "is_on", "pace", "second"),
-    Cohort: ("ended", "fastest", "quick", "refused", "silent"),
+    Trial: ("_is_first", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
+    Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent"),
     Outage: (
         *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "in_vain", "probe_at"),
         "since",
@@ -151,6 +151,7 @@ class SharedLane(Lane):
     lost = shared(0)(Lane.lost)
     begin_outage = shared(0)(Lane.begin_outage)
     end_outage = shared(0)(Lane.end_outage)
+    time_probe = shared(0)(Lane.time_probe)
     end_limit = shared(0)(Lane.end_limit)
     answered = shared(0)(Lane.answered)
     probe_lost = shared(1)(Lane.probe_lost)
