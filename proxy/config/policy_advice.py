@@ -156,28 +156,31 @@ class PolicyAdvice:
     def _fleet(self, policy: Policy) -> _Said:
         """Report, as a note, for how many processes a bucket in Redis is large enough. Each process keeps tokens ready
         for one retry at the highest price (of a rate bucket: for one attempt), and all processes together at most half
-        of the bucket.
+        of the bucket. Nothing is said of a rate that counts a language model's tokens: a call's price is known only
+        when it comes.
         """
         found = [("bucket", policy.bucket), *(("rate", ref) for ref in policy.rates)]
         for key, ref in found:
             if ref is None or ref.spec.store != "redis" or (key, ref) in self._noted:
                 continue
             if isinstance(ref.spec, QuotaSpec):
-                price = ref.spec.dearest
-                size, what, word = ref.spec.capacity, f"a retry ({price:g} tokens)", "capacity"
-            elif isinstance(ref.spec, RateSpec):
-                price, size, what, word = 1.0, ref.spec.burst, "a token", "burst"
+                price, least = ref.spec.dearest, ref.spec.dearest
+                size, what, word, each = ref.spec.capacity, f"a retry ({price:g} tokens)", "capacity", "retry"
+            elif isinstance(ref.spec, RateSpec) and ref.spec.unit == "attempts":
+                price, least, size, what, word, each = 1.0, 2.0, ref.spec.burst, "a token", "burst", "attempt"
             else:
                 continue
-            if not 0 < 2 * price <= size < math.inf:
+            if not 0 < least <= size < math.inf:
                 continue
             self._noted.add((key, ref))
             name = f"the bucket {ref.name}" if ref.name else "the bucket"
-            each = "retry" if word == "capacity" else "attempt"
-            message = (
-                f"{name} lets {math.floor(size / (2 * price))} processes keep {what} ready each; a fleet of N "
-                f"processes needs a {word} of {2 * price:g} * N, and in a larger fleet every {each} asks Redis"
-            )
+            needs = f"a fleet of N processes needs a {word} of {2 * price:g} * N"
+            count = math.floor(size / (2 * price))
+            if count:
+                many = f"{count} processes keep {what} ready each" if count > 1 else f"1 process keep {what} ready"
+                message = f"{name} lets {many}; {needs}, and in a larger fleet every {each} asks Redis"
+            else:
+                message = f"{name} is too small to keep {what} ready: every {each} asks Redis; {needs}"
             yield (key,), message
 
     def _backoff(self, policy: Policy) -> _Said:

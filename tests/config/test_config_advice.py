@@ -357,6 +357,32 @@ def test_how_large_a_fleet_a_bucket_in_redis_is_for(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("capacity", "ready"),
+    [
+        (4, None),
+        (9, "is too small to keep a retry (5 tokens) ready: every retry asks Redis; {}"),
+        (19, "lets 1 process keep a retry (5 tokens) ready; {}, and in a larger fleet every retry asks Redis"),
+    ],
+)
+def test_what_a_small_quota_in_redis_is_told(tmp_path: Path, capacity: int, ready: str | None) -> None:
+    """A quota that can't pay for one retry is told that instead, in a warning."""
+    text = A + f"    bucket: {{kind: quota, capacity: {capacity}, store: redis}}\n"
+    found = [line for line in lines(tmp_path, loaded(tmp_path, text), "note") if "drains" not in line]
+    needs = "a fleet of N processes needs a capacity of 10 * N"
+    assert found == (
+        [f"redrive.yaml:4:13: upstreams.a.bucket: note: the bucket {ready.format(needs)}"] if ready else []
+    )
+
+
+def test_a_fleet_that_counts_tokens_is_told_nothing_of_its_size(tmp_path: Path) -> None:
+    """What a call costs is known only when it comes."""
+    text = (
+        A + "    dialects: [openai]\n    rate: {kind: rate, unit: tokens, rate: 40000/m, burst: 4000, store: redis}\n"
+    )
+    assert not [line for line in lines(tmp_path, loaded(tmp_path, text), "note") if "drains" not in line]
+
+
 def test_the_share_by_simulation() -> None:
     """The formula against its own words: the expected change of the level over all ways a call can go."""
     for cost, attempts, flat in ((5, 3, False), (14, 6, False), (5, 6, True), (2, 2, False)):
