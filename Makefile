@@ -11,8 +11,8 @@ DOCS := $(VENV)/.docs
 CONFIG ?= config/redrive.yaml
 FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 120
-# Tests wait for processes and clocks as long as they compute: two for each processor keep it busy.
-TESTERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((2 * n)))
+# Tests wait for processes and clocks longer than they compute: five for two processors keep them busy.
+TESTERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((5 * n / 2)))
 # Where Python shall write nothing beside its sources: else each process would compile pytest and its plugins anew, which
 # are imported before tests/conftest.py sees to this.
 COMPILED_ONCE := $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.pytest_cache/bytecode" )

@@ -70,16 +70,16 @@ async def test_under_steady_traffic_it_is_enforced_when_a_call_is_over() -> None
 async def test_a_dial_that_was_under_way_does_not_smuggle_a_connection_in(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front() as front, front.app() as app:
         dialer = front.path.context.pool.dialer
-        places = dialer._places
+        addresses = dialer._addresses
         held, go = asyncio.Event(), asyncio.Event()
 
         async def slow(*way: Any) -> Any:
-            checked = await places(*way)
+            checked = await addresses(*way)
             held.set()
             await go.wait()
             return checked
 
-        monkeypatch.setattr(type(dialer), "_places", lambda self, *way: slow(*way))
+        monkeypatch.setattr(type(dialer), "_addresses", lambda self, *way: slow(*way))
         target = f"http://localhost:{upstream.port}/"
         flying = asyncio.create_task(app.ask("GET", target))
         await held.wait()
