@@ -8,7 +8,7 @@ A page is written by hand. Between two comments stand the synopsis and the optio
 is played: each line `$ redrive …` in a folder with the page's files, `$ echo $?` as its exit status. A block that
 begins with `# name.yaml` is that file, the first of the other YAML blocks is redrive.yaml. What a command prints is
 standard output, or standard error where that is empty, without the lines that name the configuration and the scenario.
-An ellipsis at the end leaves the rest out.
+An ellipsis at the end leaves the rest out. A picture that a command of docs/why.md writes stands beside that page.
 """
 
 from __future__ import annotations
@@ -165,20 +165,21 @@ def block(text: str) -> str:
     return made
 
 
-def examples(text: str) -> str:
-    """A page with its console blocks played again."""
+def examples(text: str) -> tuple[str, dict[str, str]]:
+    """A page with its console blocks played again, and the pictures (SVG) that its commands wrote, by their names."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             for name, written in files(text):
                 Path(name).write_text(written)
-            return re.sub(
+            again = re.sub(
                 r"^```console\n(.*?)^```$",
                 lambda found: f"```console\n{block(found[1])}```",
                 text,
                 flags=re.MULTILINE | re.DOTALL,
             )
+            return again, {picture.name: picture.read_text() for picture in Path().glob("*.svg")}
         finally:
             os.chdir(before)
 
@@ -190,7 +191,7 @@ def page(name: str, parser: Parser, summary: str) -> str:
         return f"# redrive {name}\n\n{summary}\n\n{BEGINS}\n\n{made(name, parser)}\n{ENDS}\n"
     text = filled(path.read_text(), made(name, parser))
     # A fingerprint and a date are other ones each time: what is shown is kept where nothing else differs.
-    again = text if name in WITH_A_PROCESS else examples(text)
+    again = text if name in WITH_A_PROCESS else examples(text)[0]
     return text if plain(again) == plain(text) and name == "ca" else again
 
 
@@ -212,7 +213,9 @@ def pages() -> dict[Path, str]:
     index = FOLDER / "README.md"
     every = {FOLDER / f"{name}.md": page(name, made, summary) for name, (made, summary) in commands(parser).items()}
     why = FOLDER.parent.parent / "why.md"
-    return {index: filled(index.read_text(), overview(parser)), **every, why: examples(why.read_text())}
+    text, pictures = examples(why.read_text())
+    drawn = {why.with_name(name): picture for name, picture in pictures.items()}
+    return {index: filled(index.read_text(), overview(parser)), **every, why: text, **drawn}
 
 
 def write() -> int:
