@@ -21,12 +21,13 @@ _AHEAD, _TREND = 2.0, 0.5
 
 class AnswerTimes:
     """The answers to attempts under one limit: the times between them, and how slow they are. `gap` and `gap_long`: the
-    mean seconds between two served attempts, over the last few and over many; 0 if none are known. `were_missing`:
-    nothing was served between two delays that the upstream named, so that all of its clients return together. Slowness
-    is a multiple of the usual time of the answer's route.
+    mean seconds between two served attempts, over the last few and over many; 0 if none are known. `missing_at`:
+    nothing was served between two delays that the upstream named, so that all of its clients return together; then the
+    time (seconds) of the last refusal, else minus infinity. Slowness is a multiple of the usual time of the answer's
+    route.
     """
 
-    __slots__ = ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "were_missing")
+    __slots__ = ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "missing_at")
 
     def __init__(self) -> None:
         self._usual = 0.0  # the usual time of the latest answer's route, in seconds
@@ -37,7 +38,7 @@ class AnswerTimes:
         """Forget the answers so far: a limit begins."""
         self.gap = self.gap_long = self._last_gap = 0.0
         self._count = 0
-        self.were_missing = False
+        self.missing_at = -_NEVER
         self._at = -_NEVER  # when the latest answer came
         self._slower = _NEVER  # the multiple that the latest answer took while sendings were spaced
 
@@ -52,9 +53,15 @@ class AnswerTimes:
             self.gap_long += max(_NEWEST_LONG, 1.0 / self._count) * (gap - self.gap_long)
         self._at = now
 
-    def asked_to_wait_again(self, *, served: bool) -> None:
+    def asked_to_wait_again(self, now: float, *, served: bool) -> None:
         """Note that the upstream named one more delay. `served`: it served an attempt since the one before."""
-        self.were_missing = self.were_missing or not served
+        if not served or self.missing_at > -_NEVER:
+            self.missing_at = now
+
+    def refused(self, now: float) -> None:
+        """Note that an attempt was refused for want of capacity."""
+        if self.missing_at > -_NEVER:
+            self.missing_at = now
 
     def given_up(self, seconds: float, least: float) -> None:
         """Note that an attempt was given up after so many seconds without an answer. It is ignored if that is not more

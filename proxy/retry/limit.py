@@ -58,6 +58,9 @@ _FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
 _AS_SLOW = 0.75
 #: Seconds for which answers stay slow before that is called usual: a queue in the upstream has gone by then.
 _SLOW_FOR = 5.0
+#: Seconds since the last refusal for which answers that stay slow are not called usual, if the upstream named two
+#: delays and served nothing between: its clients return together, and may fill its queue. Later it has become slower.
+_MISSED_FOR = 20.0
 #: Seconds without a refusal, or slow answers, after which the limit grows faster.
 _QUIET = 5.0
 #: A call that waits for longer (seconds) is held by a limit that binds; others came at the same time by chance.
@@ -144,7 +147,7 @@ class Limit:
 
     def halve(self, now: float) -> None:
         """Halve the limit, since the upstream asked to wait again."""
-        self._answers.asked_to_wait_again(served=self._served > 0)
+        self._answers.asked_to_wait_again(now, served=self._served > 0)
         self.most = self.threshold = max(1.0, self.most // 2)
         self._cut(now)
 
@@ -285,7 +288,8 @@ class Limit:
         elif fastest < _AS_SLOW * self._slow:  # the queue becomes shorter
             self._slow, self._slow_since = fastest, now
         self._slow = min(self._slow, fastest)
-        is_less = self._level() <= max(1.0, self._slow_most / 2) and not self._answers.were_missing
+        returns_alone = now - self._answers.missing_at >= _MISSED_FOR
+        is_less = returns_alone and self._level() <= max(1.0, self._slow_most / 2)
         is_less = is_less or 0.0 < self.pace.rate <= SLOWEST
         if is_less and now - self._slow_since >= _SLOW_FOR and not self._times_out(now):
             self._base, self._slow_most = fastest, 0.0
@@ -305,6 +309,7 @@ class Limit:
                 self._trial.begin(self.evidence.pace, now)
                 self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
             return
+        self._answers.refused(now)
         if self.is_draining:
             return
         self._trial.count(_NEVER, before=sent < self.begun, refused=True, silent=silent)
@@ -418,7 +423,7 @@ class Limit:
         seconds and not all at once.
         """
         self._begin(_ANY, _ANY, now)
-        self.pace.slow_down(waiting / _DRAIN + 2.0 * (self.evidence.traffic.rate or self._trial.pace))
+        self.pace.explore(waiting / _DRAIN + 2.0 * max(self.evidence.traffic.rate, self._trial.pace))
         self.is_draining = True
 
     def set(self, most: float, threshold: float) -> None:

@@ -168,10 +168,10 @@ class Outage:
 
     def keep_apart(self, other: Outage) -> None:
         """Send the next probe half a gap sooner if that of another endpoint's outage is due at about the same time, so
-        that the end of both is noticed sooner.
+        that the end of both is noticed sooner: half a gap in all, however many other endpoints are out.
         """
         if self.probe is None and abs(self.probe_at - other.probe_at) < self._gap / 4:
-            self.probe_at -= self._gap / 2
+            self.probe_at = self._probed_at + self._gap / 2
 
     def held_in_vain(self) -> None:
         """Note that a call was held for as long as a call may be held: until an answer comes, no further outage holds

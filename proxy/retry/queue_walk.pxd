@@ -15,7 +15,7 @@ cdef class QueueWalk:
     cpdef bint is_of(self, dict queue, double start, double gap, double patience) except -1
     cpdef double turn_of(self, waiter) except? -1
     cpdef joined(self, waiter)
-    cpdef left(self, waiter)
+    cpdef bint left(self, waiter) except -1
 
 
 cdef class QueueWalks:

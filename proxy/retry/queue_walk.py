@@ -13,8 +13,6 @@ _NEVER = float("inf")
 
 #: The share by which two times may differ that are the same but for rounding.
 _ALIKE = 1e-9
-#: The size of the queue, for a walk that cannot go on: no queue has that many calls.
-_OVER = -(1 << 60)
 
 
 class QueueWalk:
@@ -70,15 +68,17 @@ class QueueWalk:
         self._calls.append(waiter)
         self._size += 1
 
-    def left(self, waiter: Waiter) -> None:
-        """Note that a call has left the queue. The walk goes on if it passed that call last; else it is over."""
-        if self._at and self._calls[self._at - 1] is waiter:
-            self._at -= 1
-            del self._calls[self._at]
-            self._turn = self._turns.pop(waiter)
-            self._size -= 1
-        else:
-            self._size = _OVER
+    def left(self, waiter: Waiter) -> bool:
+        """Note that a call has left the queue. Returns whether the walk can go on: it passed that call last. If not, it
+        is over, and is not to be used again.
+        """
+        if not self._at or self._calls[self._at - 1] is not waiter:
+            return False
+        self._at -= 1
+        del self._calls[self._at]
+        self._turn = self._turns.pop(waiter)
+        self._size -= 1
+        return True
 
 
 class QueueWalks:
@@ -117,10 +117,10 @@ class QueueWalks:
 
     def left(self, waiter: Waiter) -> None:
         """Note that a call has left the queue."""
-        if self._numbers is not None:
-            self._numbers.left(waiter)
-        if self._turns is not None:
-            self._turns.left(waiter)
+        if self._numbers is not None and not self._numbers.left(waiter):
+            self._numbers = None
+        if self._turns is not None and not self._turns.left(waiter):
+            self._turns = None
 
     def end(self) -> None:
         """Begin both walks again when they are next needed, because the queue has changed in another way."""

@@ -305,6 +305,8 @@ class Registry:
         keys = KeyRing(credentials, self.roster(policy.upstream), lane)
         endpoints = self._endpoints(policy) if policy.chooses else None
         governor, seen = self._place(policy.upstream, value)
+        if policy.mode == "observe":  # the one that the credentials' states have, too
+            governor = self._place(policy.upstream, value + OBSERVED)[0]
         return ScopeState(value, bucket, (), None, governor, seen, endpoints=endpoints, keys=keys, mode=policy.mode)
 
     def _gated(

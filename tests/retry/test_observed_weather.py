@@ -10,6 +10,7 @@ from playbook import Event, FixedDraws, fault, reply
 from proxy.observe.weather import weather
 from proxy.retry.actions import Launch
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.credentials import Credentials
 from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, Request
@@ -127,3 +128,13 @@ def test_its_governor_is_kept_for_as_long_as_its_scope() -> None:
             while sweeper.sweep(now):
                 pass
     assert not observed.registry._places
+
+
+def test_calls_of_a_policy_with_credentials_are_observed_by_the_governor_that_their_attempts_tell() -> None:
+    """What decides a call at once reports to the scope of the policy, a call's attempt to that of its credential."""
+    registry = Registry()
+    keys = Credentials("x-key", ("one", "two"))
+    scope = registry.scope(replace(POLICY, credentials=keys), REQUEST, 0.0)
+    assert scope.keys is not None
+    assert scope.governor is scope.keys.lane(0).governor
+    assert scope.governor is registry.scope(POLICY, REQUEST, 0.0).governor

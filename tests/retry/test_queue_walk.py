@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.queue_walk import QueueWalk
+from proxy.retry.queue_walk import QueueWalk, QueueWalks
+from proxy.retry.waiter import Waiter
 
 
 class Call:
@@ -40,14 +43,13 @@ def test_each_turn_is_what_counting_gives(gap: float, patience: float, steps: li
             continue
         waiter = list(queue)[nth % len(queue)]
         if step.startswith("asked"):
-            if not walk.is_of(queue, 5.0, gap, patience):
-                walk = QueueWalk(queue, 5.0, gap, patience)
             assert walk.turn_of(waiter) == counted(queue, waiter, gap, patience)
         if step.endswith("left"):
             del queue[waiter]
-            walk.left(waiter)
-    if walk.is_of(queue, 5.0, gap, patience):
-        assert walk.turn_of(Call()) == counted(queue, Call(), gap, patience)
+            if not walk.left(waiter):
+                walk = QueueWalk(queue, 5.0, gap, patience)
+    assert walk.is_of(queue, 5.0, gap, patience)
+    assert walk.turn_of(Call()) == counted(queue, Call(), gap, patience)
 
 
 def test_a_walk_goes_on_when_the_call_that_asked_last_leaves() -> None:
@@ -56,7 +58,7 @@ def test_a_walk_goes_on_when_the_call_that_asked_last_leaves() -> None:
     walk = QueueWalk(queue, 0.0, 1.0, float("inf"))
     assert walk.turn_of(calls[2]) == 2
     del queue[calls[2]]
-    walk.left(calls[2])
+    assert walk.left(calls[2])
     assert walk.is_of(queue, 0.0, 1.0, float("inf"))
     assert [walk.turn_of(call) for call in (calls[1], calls[3], calls[4])] == [1, 2, 3]
 
@@ -67,7 +69,21 @@ def test_a_walk_is_over_when_a_call_leaves_that_others_have_passed() -> None:
     walk = QueueWalk(queue, 0.0, 1.0, float("inf"))
     assert walk.turn_of(calls[4]) == 4
     del queue[calls[1]]
-    walk.left(calls[1])
-    queue[calls[1]] = 9.0
-    walk.joined(calls[1])
-    assert not walk.is_of(queue, 0.0, 1.0, float("inf"))
+    assert not walk.left(calls[1])
+
+
+def test_nothing_is_kept_of_calls_that_come_after_a_walk_is_over() -> None:
+    queue: dict[Waiter, float] = {Call(): float(nth) for nth in range(3)}
+    walks = QueueWalks()
+    calls = list(queue)
+    assert walks.number_of(calls[1], queue) == 1
+    del queue[calls[0]]
+    walks.left(calls[0])
+    late = Call()
+    gone = weakref.ref(late)
+    queue[late] = 5.0
+    walks.joined(late)
+    del queue[late]
+    walks.left(late)
+    del late
+    assert gone() is None

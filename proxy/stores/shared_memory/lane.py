@@ -28,7 +28,7 @@ from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
 from proxy.retry.waiter import Waiter
 from proxy.stores.shared_memory.numbers import Names, Numbers
-from proxy.stores.shared_memory.records import Record
+from proxy.stores.shared_memory.records import LANE_COPY, Record
 from proxy.stores.shared_memory.scope import LEASE, SharedScope
 
 #: Seconds between two checks for places that other workers may have given back.
@@ -51,7 +51,7 @@ SHARED: Names = {
         *("begun", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip", "threshold"),
         *("timed_out_at", "was_chance"),
     ),
-    AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "were_missing"),
+    AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "missing_at"),
     Spacing: (
         *("_base", "_came", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told", "_proven"),
         *("_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
@@ -407,3 +407,5 @@ QUIET = (
     *_LIMIT.take(Limit(Traffic())),
     *_OUTAGE.take(Outage()),
 )
+if len(QUIET) > LANE_COPY:
+    raise AssertionError("the state of a lane does not fit into its record")

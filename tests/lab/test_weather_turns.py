@@ -1,0 +1,67 @@
+"""Weather that turns: what must not make calls of a healthy upstream fail, or ask one that is away too often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.config.yaml_tree import Map
+from proxy.lab.simulate.columns import columns
+from proxy.lab.simulate.figures import Figures, figures
+from proxy.lab.simulate.scenario import read_scenario
+from proxy.lab.simulate.simulation import play
+
+ALL_AWAY = """
+name: all endpoints are away at once
+duration: 60s
+sidecars: 1
+calls: 20/s
+upstream: {endpoints: 6}
+outages: [{at: 20s, lasts: 15s, kinds: [connect_failure], after: 1ms}]
+"""
+SLOWER = """
+name: slower for good after delays were named
+duration: 150s
+sidecars: 1
+calls: 50/s
+upstream: {latency: 50ms}
+outages:
+  - {at: 30s, lasts: 6s, kinds: [503], retry_after: 2s}
+  - {at: 36s, lasts: 114s, share: 0%, latency: 250ms}
+"""
+AFTER_A_PAUSE = """
+name: a burst of failures just after a pause
+duration: 90s
+sidecars: 1
+calls: 100/s
+pauses: [{at: 40s, lasts: 9s}]
+upstream: {latency: 50ms, failing: 5%}
+outages: [{at: 50s, lasts: 2s, share: 30%, kinds: [503]}]
+"""
+
+
+def played(text: str, folder: Path) -> Figures:
+    """The figures of redrive's defaults in a scenario."""
+    (folder / "turn.yaml").write_text(text)
+    scenario, problems = read_scenario(str(folder / "turn.yaml"))
+    assert scenario is not None, problems
+    scenario = replace(scenario, url="http://upstream.example/", policy=Map())
+    found, problems = columns(None, scenario, {})
+    assert not problems
+    return figures(scenario, play(scenario, found[0]))
+
+
+def test_six_endpoints_that_are_away_are_each_probed_as_one_is(tmp_path: Path) -> None:
+    """Each endpoint's probes wait for half a gap beside another's, once: six asked for 12 attempts a call."""
+    ours = played(ALL_AWAY, tmp_path)
+    assert ours.attempts < 1.3 * ours.calls
+    assert ours.succeeded > 0.995 * ours.calls
+
+
+@pytest.mark.parametrize(("text", "least"), [(SLOWER, 0.94), (AFTER_A_PAUSE, 0.997)], ids=["slower", "after a pause"])
+def test_a_limit_does_not_stay_when_its_cause_is_gone(text: str, least: float, tmp_path: Path) -> None:
+    """These served 31 and 72 % while a limit stayed at one place, or drained more slowly than calls came."""
+    ours = played(text, tmp_path)
+    assert ours.succeeded >= least * ours.calls
