@@ -62,9 +62,9 @@ class GitServer:
         }
         backend = await asyncio.create_subprocess_exec(
             "git", "http-backend", env=environment(**QUIET, **described),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE if body else asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        head, _, answer = (await backend.communicate(body))[0].partition(b"\r\n\r\n")
+        head, _, answer = (await backend.communicate(body or None))[0].partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
         return web.Response(status=int(fields.pop("Status", "200")[:3]), headers=fields, body=answer)
 

@@ -145,6 +145,20 @@ def test_four_workers_let_the_same_calls_go_as_one_process(
         assert sum(part.in_use for part in workers.parts) == workers.whole.in_use <= most
 
 
+def test_an_app_whose_first_call_comes_to_another_worker_keeps_its_tag(memory: Memory) -> None:
+    """Its two calls before went in the first worker, so that it is the turn of the other app's."""
+    workers, chance = Workers(memory, 1, 2), random.Random(1)
+    for app in (WEB, JOBS, MORE, MORE):
+        workers.come(0, app, 1000.0)
+    for step in (1, 2):
+        workers.back(0, 1000.0 + step / 100)
+        workers.go(chance, 1000.0 + step / 100)
+    workers.come(1, MORE, 1000.03)
+    workers.back(0, 1000.04)
+    workers.go(chance, 1000.04)
+    assert workers.gone == ["more", "more", "jobs"]
+
+
 def test_web_calls_go_first_in_whichever_worker_and_the_batch_never_stops(memory: Memory) -> None:
     workers, chance = Workers(memory, 1, 4), random.Random(1)
     workers.come(0, WEB, 1000.0)

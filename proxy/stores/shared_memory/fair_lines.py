@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.fair_lines import AppLine, FairLines, Sum
-from proxy.retry.fair_order import Heads
+from proxy.retry.fair_order import Heads, app_of
 from proxy.retry.waiter import Waiter
 from proxy.stores.shared_memory.records import TURN_WORDS, Definition, Former, Memory, Record, digest
 
@@ -82,6 +82,8 @@ class SharedLines(FairLines):
         self._poller: Waiter | None = None  # the call that looks, whose alarm is set for the next look
 
     def add(self, waiter: Waiter, price: float, now: float) -> None:
+        app = app_of(waiter) or NamedApp()
+        self._key_of(app.rank, app.name)  # so that the app's tag is read by its name, though it has no call here yet
         self._open(now)
         try:
             super().add(waiter, price, now)
