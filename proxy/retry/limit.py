@@ -423,7 +423,7 @@ class Limit:
         seconds and not all at once.
         """
         self._begin(_ANY, _ANY, now)
-        self.pace.explore(waiting / _DRAIN + 2.0 * max(self.evidence.traffic.rate, self._trial.pace))
+        self.pace.drain(waiting / _DRAIN + 2.0 * max(self.evidence.traffic.rate, self._trial.pace))
         self.is_draining = True
 
     def set(self, most: float, threshold: float) -> None:

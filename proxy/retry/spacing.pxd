@@ -28,6 +28,7 @@ cdef class Spacing:
     cpdef resume(self, double now)
     cpdef explore(self, double pace)
     cpdef slow_down(self, double to)
+    cpdef drain(self, double at)
     cpdef _begin(self, double base, double stays)
     cpdef sent(self, double now, long waiting)
     cpdef _count(self, long waiting, double now)

@@ -136,6 +136,12 @@ class Spacing:
         self._begin(to, _STAYS)
         self._is_told = True
 
+    def drain(self, at: float) -> None:
+        """Space sendings at the pace `at` (sendings a second). It grows while calls wait, so that the queue of a limit
+        that is given up ends though more calls may come than before.
+        """
+        self._begin(at, _STAYS)
+
     def _begin(self, base: float, stays: float) -> None:
         self.rate = self._base = max(SLOWEST, base)
         self._used, self._stays = 0.0, stays
