@@ -5,7 +5,7 @@ from proxy.retry.attempt_record cimport AttemptRecord
 
 
 cdef class Durations:
-    cdef public long long[17] _slots
+    cdef public long long[19] _slots  # one for each of BOUNDS, and one more
     cdef public double total
 
     cpdef add(self, double seconds)
