@@ -304,9 +304,7 @@ class Registry:
 
         keys = KeyRing(credentials, self.roster(policy.upstream), lane)
         endpoints = self._endpoints(policy) if policy.chooses else None
-        governor, seen = self._place(policy.upstream, value)
-        if policy.mode == "observe":  # the one that the credentials' states have, too
-            governor = self._place(policy.upstream, value + OBSERVED)[0]
+        governor, seen = self._governor(policy, value)
         return ScopeState(value, bucket, (), None, governor, seen, endpoints=endpoints, keys=keys, mode=policy.mode)
 
     def _gated(
@@ -321,9 +319,7 @@ class Registry:
         rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
         # One governor for all credentials: its lanes hold one after a 429, and all after a 503 (section 5).
-        governor, seen = self._place(policy.upstream, value)
-        if policy.mode == "observe":  # it learns apart, and holds no call
-            governor = self._place(policy.upstream, value + OBSERVED)[0]
+        governor, seen = self._governor(policy, value)
         hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold no call
@@ -449,6 +445,15 @@ class Registry:
             found = (policy.concurrency for policy in self._policies_of(upstream) if policy.mode == "enforce")
             limits = self._limits[upstream] = {each.group: each.max for each in found if each is not None}
         return limits
+
+    def _governor(self, policy: Policy, value: str) -> tuple[Governor, SeenKeys]:
+        """The governor of a policy's calls with one scope value, and the keys seen there. Under `observe` the governor
+        is one that learns apart, and holds no call.
+        """
+        governor, seen = self._place(policy.upstream, value)
+        if policy.mode == "observe":
+            governor = self._place(policy.upstream, value + OBSERVED)[0]
+        return governor, seen
 
     def _place(self, upstream: str, value: str) -> tuple[Governor, SeenKeys]:
         key = upstream, value
