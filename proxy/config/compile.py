@@ -203,10 +203,19 @@ def _defaults(written: Map, top: Map, policies: Policies, environment: list[Map]
     if not is_off(via) and via != "none":
         base = base.copy()
         base.take("via_proxy", top)
-    if "strategy" not in written and "service_config" not in written:
+    if not _names_a_strategy(written):
         for layer in environment:
             base = policies.layer(layer, base, ("defaults",))
     return policies.layer(written, base, ("defaults",))
+
+
+def _names_a_strategy(written: Map) -> bool:
+    """Whether the section `defaults` says which strategy it is. A mapping without `kind` says none: it is laid over the
+    strategy that is inherited, and the environment may say which one that is.
+    """
+    strategy = written.get("strategy")
+    kindless = isinstance(strategy, Map) and "kind" not in strategy
+    return "service_config" in written or (strategy is not None and not kindless)
 
 
 def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:

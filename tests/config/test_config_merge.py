@@ -319,6 +319,9 @@ def test_the_aws_sdks_variables(tmp_path: Path, environ: dict[str, str], kind: s
     assert policy(found, "b").strategy.kind == "grpc"
     named = settings(tmp_path, "defaults: {strategy: smithy}\nupstreams:\n  a: {url: http://x}\n", environ)
     assert policy(named).strategy.max_attempts == 6
+    kindless = "defaults: {strategy: {backoff: {base: 7s}}}\nupstreams:\n  a: {url: http://x}\n"
+    merged = policy(settings(tmp_path, kindless, environ)).strategy
+    assert (merged.kind, merged.max_attempts, merged.backoff.base) == (kind, attempts, 7.0)
 
 
 @pytest.mark.parametrize(
