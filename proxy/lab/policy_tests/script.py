@@ -339,7 +339,8 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
         return None, list(result.errors)
     suite = Suite(script, result.settings)
     checks = (_timeouts_without_end, _keys_of_nobody, _endpoints_of_nobody)
-    problems = [problem for test in script.tests for check in checks for problem in check(suite, test)]
+    numbered = enumerate(script.tests)
+    problems = [problem for number, test in numbered for check in checks for problem in check(suite, test, number)]
     return (None if problems else suite), problems
 
 
@@ -441,9 +442,9 @@ def _configuration(script: ScriptFile, path: Path, environ: Mapping[str, str]) -
     return load(file, environ, under=CALM)
 
 
-def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
+def _timeouts_without_end(suite: Suite, test: PolicyTest, place: int) -> list[Problem]:
     """Report each attempt that the script ends by `attempt_timeout` without saying when (`after`), if its policy has no
-    timeout that would end it.
+    timeout that would end it. `place`: where the test stands among the file's tests, from 0.
     """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
@@ -453,12 +454,14 @@ def _timeouts_without_end(suite: Suite, test: PolicyTest) -> list[Problem]:
         limits = chosen.policy.timeouts if isinstance(chosen, Chosen) else None
         if limits is not None and limits.attempt is None and limits.first_byte is None:
             message = f"in {test.name!r}: attempt_timeout without `after` needs timeouts.attempt, which is off"
-            found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
+            found.append(Problem(*call.mark, f"tests[{place}].calls[{number}].attempts", message))
     return found
 
 
-def _keys_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """Report each `key` of an attempt that is not one of the upstream's credentials."""
+def _keys_of_nobody(suite: Suite, test: PolicyTest, place: int) -> list[Problem]:
+    """Report each `key` of an attempt that is not one of the upstream's credentials. `place`: where the test stands
+    among the file's tests, from 0.
+    """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
         highest = max((step.key or 0 for step in call.steps), default=0)
@@ -469,12 +472,14 @@ def _keys_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
             if highest > count:
                 has = f"has {count} credentials" if count else "has no credentials"
                 message = f"in {test.name!r}: there is no key {highest}: the upstream {chosen.policy.upstream} {has}"
-                found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
+                found.append(Problem(*call.mark, f"tests[{place}].calls[{number}].attempts", message))
     return found
 
 
-def _endpoints_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
-    """Report each `endpoint` of an attempt that is not one of those that the upstream's calls choose from."""
+def _endpoints_of_nobody(suite: Suite, test: PolicyTest, place: int) -> list[Problem]:
+    """Report each `endpoint` of an attempt that is not one of those that the upstream's calls choose from. `place`:
+    where the test stands among the file's tests, from 0.
+    """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
         named = {step.endpoint for step in call.steps if step.endpoint is not None}
@@ -486,5 +491,5 @@ def _endpoints_of_nobody(suite: Suite, test: PolicyTest) -> list[Problem]:
                 message = (
                     f"in {test.name!r}: no attempt goes to {name}: the endpoints of {chosen.policy.upstream} {has}"
                 )
-                found.append(Problem(*call.mark, f"calls[{number}].attempts", message))
+                found.append(Problem(*call.mark, f"tests[{place}].calls[{number}].attempts", message))
     return found
