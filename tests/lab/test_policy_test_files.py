@@ -144,7 +144,8 @@ def test_calls_are_in_order_of_time(tmp_path: Path) -> None:
 def test_a_timeout_without_an_end(tmp_path: Path) -> None:
     text = 'tests: [{name: a, calls: [{request: {url: "http://u.test/"}, attempts: [{fail: attempt_timeout}]}]}]'
     (problem,) = problems_of(tmp_path, text)
-    assert "tests[0].calls[0].attempts: in 'a': attempt_timeout without `after` needs timeouts.attempt, which is off" in problem
+    message = "in 'a': attempt_timeout without `after` needs timeouts.attempt, which is off"
+    assert f"tests[0].calls[0].attempts: {message}" in problem
 
 
 def test_every_mistake_is_told_not_only_the_first(tmp_path: Path) -> None:
