@@ -299,8 +299,9 @@ class Admission:
     holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
     `held_attempt`. `endpoints`: those whose circuit breakers the call has to pass. `cooled`: the call queues in the
     governor's lanes, or has a place there. `cooling`: the seconds that were left of the cooldown that refused the call,
-    and the status that began it. `found_no_place`: no place among the attempts under way became free for it.
-    `estimate`: what an attempt costs at rate buckets that count tokens, None if there are none.
+    and the status that began it. `found_no_place`: no place among the attempts under way became free for it, or
+    none was left among the calls that a limit or an outage may hold. `estimate`: what an attempt costs at rate buckets
+    that count tokens, None if there are none.
     """
 
     __slots__ = (

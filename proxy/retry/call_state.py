@@ -104,7 +104,9 @@ class CallState:
 
     @property
     def found_no_place(self) -> bool:
-        """Whether the call ended because no place among the attempts under way became free for it."""
+        """Whether the call ended because no place among the attempts under way became free for it, or none was left
+        among the calls that a limit or an outage may hold.
+        """
         admission = self.upcoming.admission
         return admission is not None and admission.found_no_place
 

@@ -246,6 +246,7 @@ class NextAttempt:
         if deadline is not None and at > deadline + EPSILON:
             return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
         if not payment.wait("held", self.admission):
+            self.gates().found_no_place = gate in ("limit", "outage")
             return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
         self.gates().hold(gate, now)
         return at, None, gate

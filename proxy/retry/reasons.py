@@ -36,9 +36,11 @@ SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
 def held_too_long(gate: str, wait: float, left: float | None) -> str:
-    """Why a call is answered at once and not held: the gate `gate` would hold it for `wait` seconds, but its deadline
-    is in `left` seconds (None counts as 0).
+    """Why a call is answered and not held, or held no longer: the gate `gate` would hold it for `wait` seconds, but its
+    deadline is in `left` seconds (None counts as 0).
     """
+    if (left or 0.0) < 0.005:  # as hundredths: 0 s
+        return f"{GATES[gate]} did not let it go before its deadline"
     return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(left)}"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from support.capacity import CapacityServer
 from support.front import Front, to
 
+from proxy.config.settings import Limits
 from proxy.retry.policy import AutoLimit, EndpointShare, PushbackPolicy, Timeouts
 
 HELD: dict[str, Any] = {"limit": AutoLimit(), "outage": "hold", "pushback": PushbackPolicy(of="upstream")}
@@ -38,6 +39,29 @@ async def test_a_restart_under_load_loses_no_get_and_no_post_with_a_key() -> Non
         assert statuses == [[200] * 30] * 15
         assert upstream.requests > before
         assert governor.held() == 0
+
+
+async def test_whom_an_outage_has_no_room_to_hold_is_told_not_to_retry() -> None:
+    limits = Limits(65536, 256, 10000, 2, None)  # one call of an upstream may be held: half of two
+    async with (
+        CapacityServer(places=10, seconds=0.001) as upstream,
+        Front(to("api", upstream.url, **HELD), limits=limits) as front,
+        front.app() as other,
+    ):
+        assert await calls(front, 1) == [200]
+        await upstream.stop()
+        held = asyncio.create_task(calls(front, 1))
+        governor = next(iter(front.path.registry._places.values()))[0]
+        while True:
+            if governor.held():
+                break
+            await asyncio.sleep(0)
+        reply = await other.ask("GET", "/api/x")
+        assert (reply.status, reply.one("x-should-retry"), reply.one("retry-after")) == (503, "false", "1")
+        assert b'"outcome": "overloaded"' in reply.body
+        assert b"the upstream's outage holds it, and limits.waiting has no place for it" in reply.body
+        await upstream.start()
+        assert await held == [200]
 
 
 async def test_an_upstream_at_a_quarter_of_its_capacity_serves_what_it_can() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
-from proxy.retry.reasons import own_answer
+from proxy.retry.reasons import held_too_long, own_answer
 
 UNAVAILABLE, RESOURCE_EXHAUSTED = 14, 8
 ENHANCE_YOUR_CALM = 0xB  # RFC 9113 section 7
@@ -29,3 +29,10 @@ def test_a_connection_that_did_not_come_in_time_is_a_timeout_but_for_grpc() -> N
     late = Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT, error="connection_timeout")
     answer = own_answer(Outcome.NOT_RETRYABLE, late)
     assert (answer.status, answer.error, answer.grpc_status) == (504, "connection_timeout", UNAVAILABLE)
+
+
+def test_a_call_that_was_held_up_to_its_deadline_names_no_instants() -> None:
+    assert held_too_long("outage", 0.2, 0.0) == "the upstream's outage did not let it go before its deadline"
+    assert held_too_long("outage", 0.2, 0.1) == (
+        "the upstream's outage lets it go in 0.2 s, after the deadline, which is in 0.1 s"
+    )
