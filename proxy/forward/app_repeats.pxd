@@ -26,7 +26,7 @@ cdef class AppRepeats:
     cdef public UsualCalls _usual
     cdef public double _usual_at
     cdef public dict _counts
-    cdef public dict _given_up
+    cdef public dict given_up
     cdef public double _until
     cdef public dict _latest
 

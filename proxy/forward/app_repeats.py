@@ -91,28 +91,24 @@ class GivenUp:
 
 
 class AppRepeats:
-    """The calls that the proxy gave up recently, by client, method, authority and path. `last`: the source of the last
-    calls, which show how often an app calls a URL when nothing fails.
+    """The calls that the proxy gave up recently: `given_up` has them by client, method, authority and path. `last`: the
+    source of the last calls, which show how often an app calls a URL when nothing fails.
 
     For some seconds after a call was given up, every call is looked up here. Most calls can be told by their path: no
     call with that path was given up, or the latest one that was is by the same client. So the calls are kept by path
     too, and a key of client, method, authority and path is built only for the others.
     """
 
-    __slots__ = ("_counts", "_given_up", "_last", "_latest", "_until", "_usual", "_usual_at")
+    __slots__ = ("_counts", "_last", "_latest", "_until", "_usual", "_usual_at", "given_up")
 
     def __init__(self, last: LastCalls) -> None:
         self._last = last
         self._usual: UsualCalls | None = None
         self._usual_at = 0.0
-        self._given_up: dict[_Key, GivenUp] = {}
+        self.given_up: dict[_Key, GivenUp] = {}
         self._until = 0.0  # the time at which all of them are forgotten
         self._latest: dict[str, GivenUp] = {}  # the latest call of each path
         self._counts: dict[tuple[str, str | None], float] = {}  # by upstream and User-Agent: not yet reported
-
-    def __bool__(self) -> bool:
-        """Whether any call is remembered."""
-        return bool(self._given_up)
 
     def ended(
         self,
@@ -130,7 +126,7 @@ class AppRepeats:
         connection was opened (seconds); `agent`: the request's User-Agent, if it has been looked up already.
         """
         if record.ended > self._until:
-            self._given_up.clear()
+            self.given_up.clear()
             self._latest.clear()
             self._usual = None
         latest = self._latest.get(request.path)
@@ -150,7 +146,7 @@ class AppRepeats:
     def _remember(
         self, record: CallRecord, request: Request, agent: str | None, body: tuple[bytes, ...], connected: float
     ) -> None:
-        key, given_up, latest = _key(record.client, request), self._given_up, self._latest
+        key, given_up, latest = _key(record.client, request), self.given_up, self._latest
         given_up.pop(key, None)  # the newest comes last
         given_up[key] = latest[request.path] = GivenUp(record, request, agent, _digest(body), connected)
         if len(given_up) > MOST:
@@ -158,7 +154,7 @@ class AppRepeats:
         self._until = record.ended + WINDOW
 
     def _forget(self, key: _Key) -> None:
-        forgotten = self._given_up.pop(key, None)
+        forgotten = self.given_up.pop(key, None)
         if forgotten is not None and self._latest.get(forgotten.path) is forgotten:
             del self._latest[forgotten.path]
 
@@ -167,7 +163,7 @@ class AppRepeats:
     ) -> bool:
         found: GivenUp | None = latest
         if not latest.is_by(record.client, request.method, request.authority):
-            found = self._given_up.get(_key(record.client, request))
+            found = self.given_up.get(_key(record.client, request))
         if found is None:
             return False
         gap = record.started - found.at

@@ -15,7 +15,6 @@ cdef dict _AGENTS
 
 @cython.locals(request=Request, record=CallRecord)
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
-cpdef add_success(CallRecord record, Attempt first, long long bytes_in, keys, bint looked)
 cpdef add_call(CallRecord record, CallState call, bytes agent, outcome, long long bytes_in, str endpoint)
 cdef str _agent(bytes user_agent)
 @cython.locals(context=Context, repeats=AppRepeats)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from proxy.forward.attempt import Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
-from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
+from proxy.observe.call_record import CallRecord, was_sent_once
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
@@ -25,7 +25,7 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
     """Return the record of a call that is over, with the fields that describe its request and the answer that the app
-    got (`delivery`). The caller adds the attempts by `add_success` or `add_call`. `started`, `ended`: seconds.
+    got (`delivery`). The caller adds the attempts. `started`, `ended`: seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -44,25 +44,6 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
     record.bytes_out = delivery.bytes_out
     record.detail = delivery.detail
     return record
-
-
-def add_success(
-    record: CallRecord, first: Attempt, bytes_in: int, keys: CallKeys[ScopeState] | None, looked: bool
-) -> None:
-    """Add to a record the course of a call for which nothing had to be decided. `first`: its only attempt; `bytes_in`:
-    the bytes of the request's body; `keys`: the choice of the credential that the attempt carried, None for none;
-    `looked`: whether its success was judged by the answer's body too, which had come whole with the head.
-    """
-    record.outcome = SUCCESS
-    record.attempts = 1
-    record.bytes_in = bytes_in
-    record.endpoint = first.origin.label
-    record.history = () if keys is None and not looked else (_only(record, first, keys, looked),)
-    record.agent = ""
-    record.app_retry = False
-    record.sent_by = first.protocol
-    record.was_sent_once = True
-    record.fallbacks = ()
 
 
 def add_call(
@@ -121,9 +102,10 @@ def _agent(user_agent: bytes | None) -> str:
     return product
 
 
-def _only(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
-    """Return the attempt's own record for a call of one attempt. Such a record is made only if the attempt carried a
-    credential (`keys`), or if its success was judged by the answer's body too (`looked`).
+def only_attempt(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
+    """Return the attempt's own record for a call for which nothing had to be decided. Such a record is made only if the
+    attempt carried a credential (`keys`), or if its success was judged by the answer's body too (`looked`), which had
+    come whole with the head. `record`: the call's; `first`: the attempt.
     """
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"

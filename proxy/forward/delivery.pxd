@@ -24,7 +24,6 @@ cdef class Delivery:
 
     cpdef serve(self, app)
     cpdef release(self)
-    cpdef forward_head(self, Answered head, frozenset drop, bytes add, bytes data, bint end, trailers)
     @cython.locals(head=Answered)
     cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
     cpdef forward(self, Attempt attempt, bytes data, policy)

@@ -79,27 +79,6 @@ class Delivery:
         """
         self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
 
-    def forward_head(
-        self,
-        head: ResponseHead,
-        drop: frozenset[bytes],
-        add: bytes,
-        data: bytes,
-        end: bool,
-        trailers: Trailers | None,
-    ) -> None:
-        """Forward the head of an answer for which nothing had to be decided. `drop`: the lower-case names of the fields
-        to leave out; `add`: the field lines to add. `data`: the beginning of the answer's body, or all of it if `end`,
-        with its trailers.
-        """
-        direct = self.direct
-        if direct is not None:
-            direct.respond(head, drop, add, data, end, trailers)
-        else:
-            self.app.respond(head, drop, add, data, end, trailers)
-        self.status = head.status
-        self.bytes_out = len(data)
-
     def deliver(
         self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome, now: float
     ) -> None:

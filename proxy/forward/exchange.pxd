@@ -41,7 +41,7 @@ cdef class Exchange(AttemptOwner):
     cdef public ScopeState _scope
     cdef public object _verdict
 
-    @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request, dials=bint)
+    @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     @cython.locals(undecided=Undecided, first=Attempt, hedge=Next)
     cpdef Decider decider(self)

@@ -37,7 +37,7 @@ from proxy.forward.timers import Alarm
 from proxy.forward.token_prices import awaits_body, begin, expect_price, settle_price
 from proxy.forward.undecided import Undecided
 from proxy.forward.upload import Upload
-from proxy.forward.whole_look import DECIDE, LOOKED, PLAIN, look_at
+from proxy.forward.whole_look import DECIDE, LOOKED, look_at
 from proxy.retry.actions import (
     Action,
     Actions,
@@ -117,7 +117,7 @@ class Exchange(AttemptOwner):
         self.over = True
         self.due = NEVER
         self._make_sender = make_sender
-        self._undecided = Undecided()
+        self._undecided = Undecided(context)
         self._alarm: Alarm | None = None
         self._scope = None  # this call's, or the previous call's
         self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
@@ -140,7 +140,7 @@ class Exchange(AttemptOwner):
         delivery.grpc_status = None
         try:
             scope = self._scope = context.registry.scope(plan.policy, request, now, self._scope)
-            undecided, stream, dials = self._undecided, None, False
+            undecided, origin, stream = self._undecided, None, None
             if (
                 plan.plain
                 and done
@@ -152,10 +152,10 @@ class Exchange(AttemptOwner):
                 origin = destination.only or destination.next_origin((), now)
                 method = request.method
                 stream = context.pool.lease(origin, now, method == "GET" or method in IDEMPOTENT_METHODS)
-                dials = stream is None and not body and origin.may_dial_at_once
-                if stream is None and not dials:
+                if stream is None and (body or not origin.may_dial_at_once):
                     undecided.turn_back(scope, now)
-            if stream is None and not dials:
+                    origin = None
+            if origin is None:
                 self._start_decided(now, body, done, trailers)
                 return
             undecided.begin(self, scope, request.app, origin, stream, body, now)
@@ -167,9 +167,9 @@ class Exchange(AttemptOwner):
             if self.due <= context.watch.next_tick:
                 context.watch.sooner(self)
             if stream is None:
-                undecided.dial(self, plan, context, partial(_send_dialled, self))
+                undecided.dial(self, plan, partial(_send_dialled, self))
             else:
-                undecided.send(plan, stream, context.via)
+                undecided.send(plan, stream)
         except Exception as error:
             self.break_down(error, now)
 
@@ -313,34 +313,39 @@ class Exchange(AttemptOwner):
         `trailers`.
         """
         delivery, plan = self.delivery, self.plan
-        grpc = plan.is_grpc
-        if self.decided or (end and grpc and trailers is None):  # no success of gRPC ends with its head but a status
-            return False
+        if self.decided or (end and trailers is None and plan.is_grpc):
+            return False  # no success of gRPC ends with its head but a status
         try:
-            looked = look_at(plan, head, data, end, trailers) if plan.looks else PLAIN
-            if looked == DECIDE:
-                return False
-            if head is not plan.answered and not plan.answers_plainly(head, self.context.via, looked == LOOKED):
+            looked = False
+            if plan.looks:
+                found = look_at(plan, head, data, end, trailers)
+                if found == DECIDE:
+                    return False
+                looked = found == LOOKED
+            if head is not plan.answered and not plan.answers_plainly(head, self.context.via, looked):
                 return False
             if not end and plan.keeps(head):
                 return False
-            passed, status = None, None
+            status = None
             if trailers is not None:
                 plain_end = plan.ends.get(trailers) or plan.plain_end(head, trailers)
                 if plain_end is None:
                     return False
-                passed, status = plain_end
+                trailers, status = plain_end
             drop = NO_NAMES if plan.edits is None else plan.edits.from_answer(head)
-            delivery.forward_head(head, drop, plan.answer_lines, data, end, passed)
+            direct = delivery.direct
+            if direct is not None:
+                direct.respond(head, drop, plan.answer_lines, data, end, trailers)
+            else:
+                delivery.app.respond(head, drop, plan.answer_lines, data, end, trailers)
+            delivery.status, delivery.bytes_out = head.status, len(data)
             now = monotonic()
-            scope = self._scope
-            assert scope is not None  # the call has begun
-            self._undecided.answered_well(plan, scope, self.context.env, self.started, now)
+            self._undecided.answered_well(plan, self.started, now)
             if end:
                 attempt.stream = None
-                if grpc:
+                if plan.is_grpc:
                     delivery.grpc_status = grpc_status_of_http(head.status) if status is None else status
-                self._succeed(now, looked == LOOKED)
+                self._succeed(now, looked)
             else:
                 attempt.head, attempt.state = head, DELIVERING
                 attempt.arrived = now
@@ -585,13 +590,11 @@ class Exchange(AttemptOwner):
         """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether its
         success was judged by the answer's body too.
         """
-        context, delivery, scope = self.context, self.delivery, self._scope
-        assert scope is not None  # the call has begun
+        delivery, watch = self.delivery, self.context.watch
         self.over = True
-        self._undecided.succeeded(scope, self.plan.request.app, now)
-        if context.watch.alarms:
-            context.watch.remove(self)
-        self._undecided.report(self.plan, delivery, self.started, now, looked)
+        if watch.alarms:
+            watch.remove(self)
+        self._undecided.succeeded(self.plan, delivery, self.started, now, looked)
         direct = delivery.direct
         if direct is not None:
             direct.done()
@@ -633,7 +636,7 @@ class Exchange(AttemptOwner):
         bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
         agent = self.plan.head.get(b"user-agent")
         add_call(record, call.so_far, agent, outcome, bytes_in, self.sender.endpoint)
-        if given_up or context.app_repeats:
+        if given_up or context.app_repeats.given_up:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
             look_for_repeat(delivery, self.plan, record, body, given_up, agent)
         if upload is not None:
@@ -784,7 +787,7 @@ def _send_dialled(exchange: Exchange, attempt: Attempt, stream: UpstreamStream, 
         exchange.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
     else:
         exchange.moved = now
-        exchange._undecided.send_on(exchange.plan, stream, exchange.context.via, now)
+        exchange._undecided.send_on(exchange.plan, stream, now)
 
 
 # -- how actions are carried out ----------------------------------------------------------------------------------

@@ -11,16 +11,17 @@ from __future__ import annotations
 from functools import partial
 
 from proxy.forward.attempt import Attempt, AttemptOwner
-from proxy.forward.call_report import add_success, look_for_repeat, report_of
+from proxy.forward.call_report import look_for_repeat, only_attempt, report_of
 from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Send, send_when_open
+from proxy.observe.call_record import SUCCESS
 from proxy.retry.apps import NamedApp
-from proxy.retry.at_once import answered, began, pass_gates, succeeded, turn_back
+from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
+from proxy.retry.buckets import Bucket
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoints import Choice, Endpoints
-from proxy.retry.environment import Env
 from proxy.retry.facts import IDEMPOTENT_METHODS, Request
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.traffic import Traffic
@@ -31,18 +32,24 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 
 
 class Undecided:
-    """The part of an exchange that sends calls without a `Call`; kept with it from one call to the next.
+    """The part of an exchange that sends calls without a `Call`; kept with it from one call to the next. `context`:
+    what the exchanges of a worker share.
 
-    `first`: the only attempt of such a call. `body`: the whole body of its request. `keys`: the choice of the
-    credential that it carries, None if its policy has none. `traffic`: the count of attempts under way that includes
-    it, None once its answer came. `endpoints`: the only endpoint, if its circuit breaker has to learn how the attempt
-    ends, else None; `choice`: that endpoint as it was chosen, None under `mode: observe` and `off`, which ask no
-    breaker.
+    `first`: the only attempt of such a call. `body`: the whole body of its request. `scope`: the state that the call
+    shares with others; `bucket`: the bucket that its retries would be paid from, None for none. `keys`: the choice of
+    the credential that it carries, None if its policy has none. `traffic`: the count of attempts under way that
+    includes it, None once its answer came. `endpoints`: the only endpoint, if its circuit breaker has to learn how the
+    attempt ends, else None; `choice`: that endpoint as it was chosen, None under `mode: observe` and `off`, which ask
+    no breaker.
     """
 
-    __slots__ = ("body", "choice", "endpoints", "first", "keys", "traffic")
+    __slots__ = ("body", "bucket", "choice", "context", "endpoints", "first", "keys", "scope", "traffic")
 
-    def __init__(self) -> None:
+    scope: ScopeState
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.bucket: Bucket | None = None
         self.first: Attempt | None = None
         self.body = b""
         self.keys: CallKeys[ScopeState] | None = None
@@ -54,17 +61,29 @@ class Undecided:
         """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
         attempt costs; return False, with nothing taken, if any of them, or a circuit breaker, might hold it.
         """
-        self.endpoints = self.choice = None
-        if scope.endpoints is not None:
-            endpoints = self.endpoints = scope.endpoints.of(request.authority)
-            if not scope.mode:
-                self.choice = endpoints.choose_only()
-                if self.choice is None:
-                    return False
-        if scope.keys is None:
-            return pass_gates(scope, request.app, now)
-        self.keys = CallKeys(scope.keys, now)
-        return pass_gates(self.keys.lane, request.app, now)
+        if scope.endpoints is not None and not self._choose_endpoint(scope, request):
+            return False
+        if scope.keys is not None:
+            self.keys = CallKeys(scope.keys, now)
+            scope = self.keys.lane
+        if scope.mode:
+            return True  # no gate holds it: the policy observes, or is off
+        governor = scope.governor
+        if now < governor.quiet_from and governor.holds(now):
+            return False
+        return scope.ungated or pass_gates(scope, request.app, now)
+
+    def _choose_endpoint(self, scope: ScopeState, request: Request) -> bool:
+        """Note the only endpoint, whose circuit breaker has to learn how the attempt ends; return False if the breaker
+        might hold the call.
+        """
+        assert scope.endpoints is not None  # the caller has looked
+        self.endpoints = scope.endpoints.of(request.authority)
+        self.choice = None
+        if scope.mode:
+            return True
+        self.choice = self.endpoints.choose_only()
+        return self.choice is not None
 
     def turn_back(self, scope: ScopeState, now: float) -> None:
         """Give back what the call took at the gates: the pool has no idle connection for it, so it does not begin
@@ -86,7 +105,17 @@ class Undecided:
         the stream to send it on, None if one has to be opened. `owner`: gets the attempt's events; `body`: the
         request's whole body.
         """
-        self.traffic = began(scope, app, now)
+        bucket = scope.bucket
+        if scope.mode or app is not None:
+            bucket = scope.used_bucket(app)
+        if bucket is not None:
+            bucket.begin(now)
+        self.scope, self.bucket = scope, bucket
+        if scope.mode == 2:  # off
+            self.traffic = None
+        else:
+            traffic = self.traffic = scope.governor.traffic
+            traffic.flying += 1
         first = self.first
         if first is None:
             first = self.first = owner.flights[1] = Attempt(owner, 1, origin)
@@ -98,70 +127,81 @@ class Undecided:
             first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
         self.body = body
 
-    def dial(self, owner: AttemptOwner, plan: Plan, context: Context, send: Send) -> None:
+    def dial(self, owner: AttemptOwner, plan: Plan, send: Send) -> None:
         """Open a connection for the attempt that was begun, and then call `send`, which sends its request. `owner`:
-        gets the attempt's events; `context`: what the exchanges of a worker share.
+        gets the attempt's events.
         """
-        first, pool, request = self.first, context.pool, plan.request
+        first, pool, request = self.first, self.context.pool, plan.request
         assert first is not None  # it was begun
         idempotent = request.method in IDEMPOTENT_METHODS
         within = plan.policy.timeouts.connect
         opening = partial(pool.open, first.origin, within=within, idempotent=idempotent, app=request.app)
-        first.task = context.loop.create_task(send_when_open(owner, pool, first, opening, send))
+        first.task = self.context.loop.create_task(send_when_open(owner, pool, first, opening, send))
 
-    def send_on(self, plan: Plan, stream: UpstreamStream, via: str, now: float) -> None:
-        """Send the request of the attempt that was begun on `stream`, which was opened for it. `via`: the name in our
-        Via line.
-        """
+    def send_on(self, plan: Plan, stream: UpstreamStream, now: float) -> None:
+        """Send the request of the attempt that was begun on `stream`, which was opened for it."""
         first = self.first
         assert first is not None  # it was begun
         first.stream, first.sent_at, first.protocol = stream, now, HTTP1
-        self.send(plan, stream, via)
+        self.send(plan, stream)
 
-    def send(self, plan: Plan, stream: UpstreamStream, via: str) -> None:
-        """Send the request of the attempt that was begun on `stream`. `via`: the name in our Via line."""
+    def send(self, plan: Plan, stream: UpstreamStream) -> None:
+        """Send the request of the attempt that was begun on `stream`."""
         first, keys = self.first, self.keys
         assert first is not None  # it was begun
-        prepared = plan.prepared if keys is None else plan.keyed_request(first.origin, via, keys.key)
+        prepared = plan.prepared
+        if keys is not None:
+            prepared = plan.keyed_request(first.origin, self.context.via, keys.key)
         if prepared is None or prepared.head is not plan.head:
-            prepared = plan.first_request(first.origin, via)
-        connection = stream if isinstance(stream, Connection) else None
-        if connection is not None:
+            prepared = plan.first_request(first.origin, self.context.via)
+        if isinstance(stream, Connection):
+            connection = stream
             connection.send(first, prepared, self.body, True, None)
         else:
             stream.send(first, prepared, self.body, True, None)
 
-    def answered_well(self, plan: Plan, scope: ScopeState, env: Env, started: float, now: float) -> None:
+    def answered_well(self, plan: Plan, started: float, now: float) -> None:
         """Report the head of the attempt's answer, which is no failure, to the governor (the object that finds out the
-        limits and outages of the upstream), and to the endpoint. `env`: what all calls share; `started`: when the call
-        began.
+        limits and outages of the upstream), and to the endpoint. `started`: when the call began.
         """
         traffic, self.traffic = self.traffic, None
         if traffic is not None and traffic.went_well(now):
-            request = plan.request
+            scope, request = self.scope, plan.request
             scope.governor.answered_undecided(plan.policy.route, request, scope.caller(request), started, now)
         if self.endpoints is not None:
             self.endpoints.reached(0)
             if self.choice is not None:
-                answered(self.choice, plan.policy, env, started, now)
+                answered(self.choice, plan.policy, self.context.env, started, now)
 
-    def succeeded(self, scope: ScopeState, app: NamedApp | None, now: float) -> None:
-        """Report the call's success to the objects that calls share and that learn from it: its buckets, limiters and
-        breakers.
+    def succeeded(self, plan: Plan, delivery: Delivery, started: float, now: float, looked: bool) -> None:
+        """Report the call, which began at `started` and has succeeded, to the objects that calls share and that learn
+        from it (its bucket, limiters and breakers), and to the observers. `looked`: whether its success was judged by
+        the answer's body too (`proxy.forward.whole_look`), not by the head alone.
         """
-        succeeded(scope, scope if self.keys is None else self.keys.lane, app, now)
-
-    def report(self, plan: Plan, delivery: Delivery, started: float, now: float, looked: bool) -> None:
-        """Report the call, which began at `started` and has succeeded, to the observers. `looked`: whether its success
-        was judged by the answer's body too (`proxy.forward.whole_look`), not by the head alone.
-        """
-        context, first, body = delivery.context, self.first, self.body
+        context, first, keys, bucket = self.context, self.first, self.keys, self.bucket
         assert first is not None  # it was begun
+        if bucket is not None:
+            bucket.succeeded(None, now)
+        lane = self.scope if keys is None else keys.lane
+        if not (lane.ungated or lane.mode):
+            learn_success(lane, now)
         record = report_of(plan, delivery, started, now)
-        add_success(record, first, len(body), self.keys, looked)
-        self.keys = None  # the next call chooses one again
-        if context.app_repeats:
-            look_for_repeat(delivery, plan, record, (body,) if body else (), False)
+        record.outcome = SUCCESS
+        record.attempts = 1
+        record.bytes_in = len(self.body)
+        record.endpoint = first.origin.label
+        record.history = record.fallbacks = ()
+        record.agent = ""
+        record.app_retry = False
+        record.sent_by = first.protocol
+        record.was_sent_once = True
+        if looked or keys is not None:
+            record.history = (only_attempt(record, first, keys, looked),)
+            self.keys = None  # the next call chooses one again
+        if self.endpoints is not None:
+            self.endpoints = self.choice = None
+        if context.app_repeats.given_up:
+            look_for_repeat(delivery, plan, record, (self.body,) if self.body else (), False)
         context.observer.call_ended(record)
 
     def take_traffic(self) -> Traffic | None:

@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.retry.facts cimport Request
-from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.scope_state cimport LookUp, ScopeState
 
 
 cdef class Registry:
@@ -30,5 +30,5 @@ cdef class Registry:
     cdef public object _under_way
     cdef public object weather_changed
 
-    @cython.locals(states=dict, state=ScopeState)
+    @cython.locals(states=dict, state=ScopeState, found=LookUp, is_valid=bint)
     cpdef ScopeState scope(self, policy, Request request, double now=*, ScopeState last=*)

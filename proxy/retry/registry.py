@@ -77,9 +77,12 @@ class Registry:
         time at which new buckets and gates begin. `last`: the state that an earlier call got, which is returned if it
         is also the one for this call: that is quickly checked, and often so.
         """
-        if last is not None and last.looked_up.finds(policy, request, self._epoch):
-            last.marked = True
-            return last
+        if last is not None:
+            found, authority = last.looked_up, request.authority
+            is_valid = found.policy is policy and found.epoch == self._epoch
+            if is_valid and (found.authority is None or found.authority is authority or found.authority == authority):
+                last.marked = True
+                return last
         by = policy.scope.by
         value = request.authority if by == "host" else ""
         if by == "header":
@@ -99,7 +102,8 @@ class Registry:
                 self.last_used.pop((policy.upstream, oldest), None)
                 self._epoch += 1
         if by != "header":  # a header scope is known only from the request's fields
-            state.looked_up.note(policy, value, self._epoch)
+            found = state.looked_up
+            found.policy, found.authority, found.epoch = policy, value or None, self._epoch
         return state
 
     def forget_policies(

@@ -4,12 +4,9 @@ from proxy.retry.governor cimport Governor
 
 
 cdef class LookUp:
-    cdef object _policy
-    cdef object _authority
-    cdef long long _epoch
-
-    cdef note(self, policy, authority, long long epoch)
-    cdef bint finds(self, policy, Request request, long long epoch) except -1
+    cdef public object policy
+    cdef public object authority
+    cdef public long long epoch
 
 
 cdef class ScopeState:

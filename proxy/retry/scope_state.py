@@ -41,30 +41,17 @@ class KeyFields:
 
 class LookUp:
     """The policy and host for which the registry found a state, so that a later call with both alike gets the same
-    state without another search. (If the scope depends on a header field, nothing is noted.) The registry's epoch, a
-    number that changes whenever states are forgotten (by a reload, say), says whether the note is still valid.
+    state without another search (`proxy.retry.registry`). `policy` is None until then, and if the scope depends on a
+    header field; `authority`: the request's host, None if any host leads to the state. The registry's `epoch`, a number
+    that changes whenever states are forgotten (by a reload, say), says whether the note is still valid.
     """
 
-    __slots__ = ("_authority", "_epoch", "_policy")
+    __slots__ = ("authority", "epoch", "policy")
 
     def __init__(self) -> None:
-        self._policy: Policy | None = None
-        self._authority: str | None = None  # the only host; None: any
-        self._epoch = 0
-
-    def note(self, policy: Policy, authority: str, epoch: int) -> None:
-        """Note for which request and policy the state was found. `authority`: the request's host, "" if any host leads
-        to the state; `epoch`: the registry's, which changes whenever states are forgotten.
-        """
-        self._policy, self._epoch = policy, epoch
-        self._authority = authority or None
-
-    def finds(self, policy: Policy, request: Request, epoch: int) -> bool:
-        """Whether the registry, whose epoch is `epoch` now, would find the same state for this policy and request."""
-        if self._policy is not policy or self._epoch != epoch:
-            return False
-        authority = self._authority
-        return authority is None or authority is request.authority or authority == request.authority
+        self.policy: Policy | None = None
+        self.authority: str | None = None
+        self.epoch = 0
 
 
 class ScopeState:

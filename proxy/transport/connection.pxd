@@ -57,8 +57,7 @@ cdef class Connection:
     cpdef pass_chunks_on(self)
     cpdef pause(self)
     cpdef resume(self)
-    cdef bint _is_usual(self, bytes data) except -1
-    @cython.locals(text="const char *")
+    @cython.locals(text="const char *", usual=bytes)
     cdef bytes _usual_body(self, bytes data)
     @cython.locals(head=Answer, reader=ResponseParser, size=Py_ssize_t)
     cdef _read_head(self, bytes data, Listener listener)

@@ -287,10 +287,10 @@ class Connection:
                 self._early += data
             else:
                 self.abort()
-        elif len(data) == self._usual_size and self._is_usual(data):
+        elif len(data) == self._usual_size and (body := self._usual_body(data)) is not None:
             self._listener = None
             self._keeper.rest(self)
-            listener.on_head(self._usual, self._usual_body(data), True, None)
+            listener.on_head(self._usual, body, True, None)
         elif self._body is not None:
             self._read_body(data, listener)
         elif self._tunnel:
@@ -299,24 +299,19 @@ class Connection:
             self._answered = True
             self._read_head(data, listener)
 
-    def _is_usual(self, data: bytes) -> bool:
-        """Whether `data` begins with exactly the usual head (that of the connection's last success) and this head can
-        be taken for the answer's without the parser: the request is sent, its answer has not begun, and nothing about
-        the exchange is special (a tunnel, an upgrade, HEAD, a paused listener, say).
+    def _usual_body(self, data: bytes) -> bytes | None:
+        """The body of an answer whose bytes are `data`, if they begin with exactly the usual head (that of the
+        connection's last success) and this head can be taken for the answer's without the parser: the request is sent,
+        its answer has not begun, and nothing about the exchange is special (a tunnel, an upgrade, HEAD, a paused
+        listener, say). Else None.
         """
-        return (
-            not self._answered
-            and self._sent_all
-            and not (self._paused or self._tunnel or self._chunked or self._upgrade)
-            and self.pinned is None
-            and self._method != "HEAD"
-            and data.startswith(self._usual.raw)
-        )
-
-    def _usual_body(self, data: bytes) -> bytes:
-        """The body of an answer whose bytes are `data` and whose head is the usual one (that of the last success)."""
+        if self._answered or not self._sent_all or self._paused or self._tunnel or self._chunked or self._upgrade:
+            return None
+        usual = self._usual.raw
+        if self.pinned is not None or self._method == "HEAD" or not data.startswith(usual):
+            return None
         text = data  # a pointer when compiled, so the slice needs both ends
-        return text[len(self._usual.raw) : self._usual_size]
+        return text[len(usual) : self._usual_size]
 
     def eof_received(self) -> bool:
         """Note that the upstream sends no more, which is the end of a tunnel's direction or of a body without a length.

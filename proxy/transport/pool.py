@@ -386,7 +386,7 @@ class Pool(Keeper):
         if origin.dials.waiting and connection.expires > connection.since and origin.dials.offer(connection):
             return
         origin.idle.append(connection)
-        if len(origin.idle) == 1:
+        if self._timer is None or (len(origin.idle) == 1 and origin not in self._resting):
             self.emptied(connection)
 
     def emptied(self, connection: Pooled) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
+from typing import Any
 
 import pytest
 import requests
@@ -72,19 +73,19 @@ def again(
 ) -> bool:
     """Whether a call that begins at `now` and succeeds is taken for a retry. What was given up stays remembered."""
     repeats._counts.update(dict.fromkeys(repeats._counts, 0.5))
-    latest, remembered = dict(repeats._latest), dict(repeats._given_up)
+    latest, remembered = dict(repeats._latest), dict(repeats.given_up)
     repeated = repeats.ended(record(request, client, now, now + 0.01, SUCCESS), request, body, False, connected)
     if repeated:
-        repeats._latest, repeats._given_up = latest, remembered
+        repeats._latest, repeats.given_up = latest, remembered
     return repeated
 
 
 def test_the_same_method_url_and_body_on_the_same_connection_within_seconds() -> None:
     repeats = AppRepeats(Seen())
-    assert not repeats
+    assert not repeats.given_up
     post = Request("POST", "api.test", "/x?q=1", NoFields())
     given_up(repeats, post, b"one ", b"body")
-    assert repeats
+    assert repeats.given_up
     assert again(repeats, post, b"one body")  # in other pieces
     assert not again(repeats, post, b"another")
     assert not again(repeats, GET, b"one body")
@@ -127,7 +128,7 @@ def test_what_was_given_up_is_forgotten_after_seconds_and_beyond_a_number() -> N
     repeats = AppRepeats(Seen())
     given_up(repeats, GET)
     assert not again(repeats, GET, now=WINDOW + 0.1)
-    assert not repeats  # and the next calls pay nothing
+    assert not repeats.given_up  # and the next calls pay nothing
     for number in range(MOST + 1):
         given_up(repeats, Request("GET", "api.test", f"/{number}", NoFields()))
     assert not again(repeats, Request("GET", "api.test", "/0", NoFields()))
@@ -137,7 +138,7 @@ def test_what_was_given_up_is_forgotten_after_seconds_and_beyond_a_number() -> N
     assert not again(repeats, Request("GET", "api.test", "/1", NoFields()))
     assert again(repeats, Request("GET", "api.test", f"/more/{MOST}", NoFields()))
     assert not again(repeats, GET, now=WINDOW + 2.0)  # any call has what is over forgotten
-    assert not repeats
+    assert not repeats.given_up
 
 
 def test_clients_that_give_up_the_same_are_told_apart() -> None:
@@ -177,7 +178,7 @@ class Day:
 
         def end(_now: float) -> None:
             made = record(request, client, started, ended, Outcome.ATTEMPTS_EXHAUSTED if fails else SUCCESS)
-            if fails or self.repeats:
+            if fails or self.repeats.given_up:
                 self.counted += self.repeats.ended(made, request, (), fails, connected)
             self.given_up += fails
             self.ring.add([made])
@@ -279,8 +280,9 @@ class Watching:
     def __init__(self, ended: Callable[..., bool], repeats: AppRepeats) -> None:
         self.ended, self._repeats = ended, repeats
 
-    def __bool__(self) -> bool:
-        return bool(self._repeats)
+    @property
+    def given_up(self) -> dict[Any, Any]:
+        return self._repeats.given_up
 
 
 async def test_a_library_that_retries_multiplies_and_is_noticed() -> None:
