@@ -41,7 +41,13 @@ ROWS = {
     "app_closes": "small GET, the app closes each call",
     "upstream_closes": "small GET, the upstream closes each call",
     "tls_closes": "small GET, TLS upstream closes each call",
+    "post": "1 MiB POST, with a length",
+    "post_chunked": "1 MiB POST, chunked",
+    "events": "100 server-sent events",
+    "watched": "100 server-sent events, watched",
 }
+#: Rows whose calls are long: of as many calls as the others are counted by, one in so many is made.
+LONG = {"post": 20, "post_chunked": 20, "events": 20, "watched": 20}
 #: Rows of an upstream with so many routes, of which each request takes another; bench/run.py has none of them.
 ROUTES = {"routes10": 10, "routes1000": 1000}
 #: Rows of the small GET with one more key in its upstream's policy: the path that is asked for, and the key.
@@ -87,9 +93,31 @@ def requests(work: Workload, port: int) -> list[bytes]:
                 fields |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         if work.closes:
             fields["Connection"] = "close"
+        if work.mebibytes:
+            body = bytes(work.mebibytes * 2**20)
+            fields |= {"Transfer-Encoding": "chunked"} if work.chunked else {"Content-Length": str(len(body))}
+            body, method = in_chunks(body) if work.chunked else body, "POST"
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         made.append(f"{method} /{work.upstream}/{work.path}?n={n} HTTP/1.1\r\n{lines}\r\n".encode() + body)
     return made
+
+
+def in_chunks(body: bytes) -> bytes:
+    """A body in chunks of 16 KiB, as wrk's are in `load.script`."""
+    pieces = (body[at : at + 16384] for at in range(0, len(body), 16384))
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+async def read_body(reader: asyncio.StreamReader, head: bytes) -> None:
+    """Read the body of an answer, of a length or in chunks."""
+    size = re.search(rb"(?i)content-length: (\d+)", head)
+    if size is not None:
+        await reader.readexactly(int(size[1]))
+        return
+    assert b"chunked" in head, head
+    while left := int(await reader.readline(), 16):
+        await reader.readexactly(left + 2)
+    await reader.readexactly(2)
 
 
 async def ask(port: int, made: list[bytes], count: int, first: int) -> int:
@@ -102,9 +130,7 @@ async def ask(port: int, made: list[bytes], count: int, first: int) -> int:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(made[(first + n) % len(made)])
         head = await reader.readuntil(b"\r\n\r\n")
-        size = re.search(rb"(?i)content-length: (\d+)", head)
-        assert size is not None, head
-        await reader.readexactly(int(size[1]))
+        await read_body(reader, head)
         if b"onnection: close" in head:
             await reader.read()
         failed += not head.startswith(b"HTTP/1.1 200")
@@ -177,9 +203,11 @@ def main() -> int:
     works = {work.name: work for work in WORKLOADS}
     folder = Path(tempfile.mkdtemp(prefix="redrive-instructions-"))
     nginx, place = upstream(folder)
-    place.port, place.upstream_flaky = free_port(), serve_tenth()
+    place.port, place.upstream_flaky, place.upstream_streams = free_port(), serve_tenth(), free_port()
+    command = [sys.executable, str(Path(__file__).parent / "streams.py"), "server", str(place.upstream_streams)]
+    streams = Running(command, place.upstream_streams, b"", 0, folder / "streams.log")
     cores = os.sched_getaffinity(0)
-    for pid in tree(nginx.pid):  # nobody is timed: where all run anywhere, turns of the loop come out most alike
+    for pid in (*tree(nginx.pid), *tree(streams.pid)):  # nobody is timed: where all run anywhere, turns of the loop come out most alike
         os.sched_setaffinity(pid, cores)
     written = folder / "written"  # apart: redrive looks again whenever a file changes beside its own ones
     written.mkdir()
@@ -202,22 +230,24 @@ def main() -> int:
         try:
             for dump, row in enumerate(chosen.rows, start=1):
                 made = [of_app(each) for each in asked[row]] if chosen.apps else asked[row]
-                asyncio.run(load(place.port, made, 640, chosen.connections))  # warm
+                one_in = LONG.get(row, 1)
+                calls = chosen.calls // one_in
+                asyncio.run(load(place.port, made, 640 // one_in, chosen.connections))  # warm
                 control(proxy.pid, "-i", "on")
-                asyncio.run(load(place.port, made, 320, chosen.connections))
+                asyncio.run(load(place.port, made, 320 // one_in, chosen.connections))
                 control(proxy.pid, "-z")
                 time.sleep(REST)
                 control(proxy.pid, "-d")
                 at_rest = counted(Path(f"{out}.{2 * dump - 1}")) / REST
                 control(proxy.pid, "-z")
                 begun = time.perf_counter()
-                failed = asyncio.run(load(place.port, made, chosen.calls, chosen.connections))
+                failed = asyncio.run(load(place.port, made, calls, chosen.connections))
                 seconds = time.perf_counter() - begun
                 control(proxy.pid, "-d")
                 control(proxy.pid, "-i", "off")
                 file = Path(f"{out}.{2 * dump}")
                 where = f"  {file}" if chosen.profile else ""
-                every, rest = counted(file) / chosen.calls / 1000, at_rest * seconds / chosen.calls / 1000
+                every, rest = counted(file) / calls / 1000, at_rest * seconds / calls / 1000
                 found[row] = every - rest
                 goal = INSTRUCTIONS.get(row)
                 asked_for = "" if goal is None else f" ({goal:g}{'' if found[row] <= goal else ', missed'})"
@@ -233,6 +263,7 @@ def main() -> int:
             proxy.stop()
     finally:
         nginx.stop()
+        streams.stop()
         if not chosen.profile:
             shutil.rmtree(folder, ignore_errors=True)
     return 0

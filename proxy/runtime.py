@@ -197,7 +197,7 @@ class DataPath:
         self._clock = self.context.loop.call_later(_CLOCK, self._look_at_the_clock)
         self._sweep(_STEPS)
         self.settle_weather()
-        self._freed.look(busy=bool(self.context.watch.busy))
+        self._freed.look()
 
     def _sweep(self, steps: int) -> None:
         """Forget the state of scopes that have been idle, in at most `steps` steps, with pauses in which calls go
