@@ -207,7 +207,8 @@ def main() -> int:
     command = [sys.executable, str(Path(__file__).parent / "streams.py"), "server", str(place.upstream_streams)]
     streams = Running(command, place.upstream_streams, b"", 0, folder / "streams.log")
     cores = os.sched_getaffinity(0)
-    for pid in (*tree(nginx.pid), *tree(streams.pid)):  # nobody is timed: where all run anywhere, turns of the loop come out most alike
+    # Nobody is timed: where all run anywhere, turns of the loop come out most alike.
+    for pid in (*tree(nginx.pid), *tree(streams.pid)):
         os.sched_setaffinity(pid, cores)
     written = folder / "written"  # apart: redrive looks again whenever a file changes beside its own ones
     written.mkdir()

@@ -58,8 +58,8 @@ def settle_in() -> None:
 class FreedMemory:
     """The memory that a process has freed while it worked. It goes back to the system when the process has come to
     rest: what is kept meanwhile would be taken from the system again and again, and what is left of it afterwards is of
-    no use. Calls that are open and silent, streams above all, do not hold it up: what they need is not free. Giving back
-    16 MiB takes 1 to 2 ms of CPU time.
+    no use. Calls that are open and silent, streams above all, do not hold it up: what they need is not free. To give
+    back 16 MiB takes 1 to 2 ms of CPU time.
     """
 
     __slots__ = ("_computed", "_has_worked")

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from proxy.observe.call_record import NO_POLICY, CallRecord
 from proxy.retry.attempt_record import AttemptRecord
@@ -80,6 +80,11 @@ class Tally(Counter[_Key]):
 
     __setitem__ = dict.__setitem__
     __delitem__ = dict.__delitem__  # type: ignore[assignment]  # no entry is ever deleted
+
+
+def _tally() -> Tally[Any]:
+    """An empty tally. Counter's own way to begin, in Python, takes ten times as long, and a series has nine."""
+    return Tally.__new__(Tally)
 
 
 class Durations:
@@ -150,19 +155,19 @@ class Series:
         self.route = route
         self.apps: dict[str, Series] = {}
         self.at_once = [0] * 10
-        self.outcomes: Tally[tuple[Outcome, int]] = Tally()
-        self.results: Tally[str] = Tally()
-        self.reasons: Tally[str] = Tally()
-        self.denied: Tally[Outcome] = Tally()
-        self.grpc: Tally[int] = Tally()
-        self.fallbacks: Tally[tuple[str, Outcome]] = Tally()
+        self.outcomes: Tally[tuple[Outcome, int]] = _tally()
+        self.results: Tally[str] = _tally()
+        self.reasons: Tally[str] = _tally()
+        self.denied: Tally[Outcome] = _tally()
+        self.grpc: Tally[int] = _tally()
+        self.fallbacks: Tally[tuple[str, Outcome]] = _tally()
         self.ge = [0] * len(GE)
         self.retries_failed = self.hedges = self.transparent = self.app_retries = self.likely_app_retries = 0
         self.stream_errors = self.streams_unfinished = 0
-        self.tokens: Tally[str] = Tally()
-        self.resumes: Tally[str] = Tally()
+        self.tokens: Tally[str] = _tally()
+        self.resumes: Tally[str] = _tally()
         self.resumed_bytes = 0
-        self.estimate_ratios: Tally[int] = Tally()
+        self.estimate_ratios: Tally[int] = _tally()
         self.estimate_ratio_sum = 0.0
         self.backoff_seconds = 0.0
         self.call_seconds = Durations()

@@ -280,6 +280,7 @@ class Classify:
     # inside, stream_ends: those of the dialects
     # known: verdicts by status, filled as answers come; None if anything but the status decides
     # ruleset: the rules prepared for matching (rules.py), made when first needed
+    # sought: what is looked for in streams of events (stream_errors.py), by status, made when first needed
     plain_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     looks_below_400: bool = field(init=False, repr=False, compare=False, default=False)
     empty_events: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
@@ -294,6 +295,7 @@ class Classify:
     stream_ends: tuple[StreamEnds, ...] = field(init=False, repr=False, compare=False, default=())
     known: dict[int, Verdict] | None = field(init=False, repr=False, compare=False, default=None)
     ruleset: Any = field(init=False, repr=False, compare=False, default=None)
+    sought: dict[int, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         dialects = self.dialects

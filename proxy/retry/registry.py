@@ -296,7 +296,7 @@ class Registry:
         bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
         credentials = policy.credentials
         if credentials is None:
-            return self._gated(policy, value, value, bucket, now)
+            return self._gated(policy, value, own, bucket, now)
 
         def lane(key: int) -> ScopeState:
             """Make the state of the credential with the number `key` among the policy's. Gates whose scope is the host
@@ -304,7 +304,7 @@ class Registry:
             """
             digest = credentials.digests[key]
             kept_by = f"{value} {digest}" if policy.scope.by == "host" else value
-            return self._gated(policy, value, kept_by, bucket, now, KeyFields(digest))
+            return self._gated(policy, value, (*own[:2], kept_by), bucket, now, KeyFields(digest))
 
         keys = KeyRing(credentials, self.roster(policy.upstream), lane)
         endpoints = self._endpoints(policy) if policy.chooses else None
@@ -312,14 +312,19 @@ class Registry:
         return ScopeState(value, bucket, (), None, governor, seen, endpoints=endpoints, keys=keys, mode=policy.mode)
 
     def _gated(
-        self, policy: Policy, value: str, kept_by: str, bucket: Bucket | None, now: float, who: Fields | None = None
+        self,
+        policy: Policy,
+        value: str,
+        own: tuple[str, str, str],
+        bucket: Bucket | None,
+        now: float,
+        who: Fields | None = None,
     ) -> ScopeState:
         """The state that calls of a policy with one scope value share. `bucket`: what its retries are paid from, None
-        for nothing. `kept_by`: the value under which its gates are kept: the scope value, with a credential's hash if
-        the gates are that credential's own. `who`: if the state is that of a credential of the policy, the fields that
-        identify the caller by it.
+        for nothing. `own`: the key under which its gates are kept: the upstream, the definition's name and the scope
+        value, with a credential's hash if the gates are that credential's own. `who`: if the state is that of a
+        credential of the policy, the fields that identify the caller by it.
         """
-        own = (policy.upstream, self._definition(policy), kept_by)
         rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
         # One governor for all credentials: its lanes hold one after a 429, and all after a 503 (section 5).
@@ -327,7 +332,7 @@ class Registry:
         hedges = None if policy.strategy.extra is None else self._hedges_of((*own[:2], value), now)
         limit, places = policy.concurrency, None
         if limit is not None and policy.mode == "enforce":  # the other modes hold no call
-            places = self._places_of((policy.upstream, limit.group, kept_by), limit.max, now)
+            places = self._places_of((policy.upstream, limit.group, own[2]), limit.max, now)
         endpoints = self._endpoints(policy) if policy.chooses else None
         state = ScopeState(
             value, bucket, rates, limiter, governor, seen, hedges, places, endpoints, who=who, mode=policy.mode
@@ -480,9 +485,11 @@ def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
     appended to them.
     """
     alike = defined.setdefault(strategy.name, [])
-    if strategy not in alike:
-        alike.append(strategy)
-    return alike.index(strategy)
+    for place, each in enumerate(alike):  # comparing two definitions is expensive
+        if each is strategy or each == strategy:
+            return place
+    alike.append(strategy)
+    return len(alike) - 1
 
 
 def _key(ref: BucketRef, own: Key) -> Key:

@@ -15,7 +15,7 @@ cdef class StreamWatch:
 
     @cython.locals(events=list, found=list)
     cpdef list feed(self, bytes data)
-    @cython.locals(ends=EndReader, text=bytes)
+    @cython.locals(ends=EndReader)
     cdef bint _says_nothing(self, bytes data) except -1
     @cython.locals(data=bytes, mark=bytes)
     cdef _error(self, event)

@@ -16,6 +16,30 @@ from proxy.retry.facts import Class, Reply
 from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 from proxy.retry.stream_ends import EndReader
 
+try:
+    from proxy.retry.octet_search import holds_any
+except ImportError:  # nothing is compiled
+
+    def holds_any(data: bytes, texts: tuple[bytes, ...], /) -> bool:
+        """Return whether any of the texts occurs in `data`."""
+        return any(text in data for text in texts)
+
+
+class Sought:
+    """What the rules for errors in streams look for in an event. `rules`: each with what it is reported as and the
+    class that it gives; `names`: the events' names that matter; `marks`: bytes of which an event of another name
+    contains at least one, if a rule matches it; `texts`: those of which any event does that a rule matches.
+    """
+
+    __slots__ = ("marks", "names", "rules", "texts")
+
+    def __init__(self, rules: Sequence[tuple[str, Rule, EventRule]]) -> None:
+        self.rules = [(because, rule.as_, event) for because, rule, event in rules]
+        wanted = [(_plain_name(event), _mark(event)) for _, _, event in rules]
+        self.names = {name for name, _ in wanted if name is not None}
+        self.marks = tuple({mark for name, mark in wanted if name is None})
+        self.texts = _least({*self.marks, *map(_text, self.names)})
+
 
 class StreamWatch:
     """A reader of a stream of events that is going to the app, which finds errors in it. The work is small for a stream
@@ -25,15 +49,10 @@ class StreamWatch:
 
     __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules", "_texts", "ends")
 
-    def __init__(
-        self, rules: Sequence[tuple[str, Rule, EventRule]], coding: str, ends: EndReader | None = None
-    ) -> None:
+    def __init__(self, sought: Sought, coding: str, ends: EndReader | None = None) -> None:
         self.ends = ends
-        self._rules = [(because, rule.as_, event) for because, rule, event in rules]
-        wanted = [(_plain_name(event), _mark(event)) for _, _, event in rules]
-        self._names = {name for name, _ in wanted if name is not None}
-        self._marks = tuple({mark for name, mark in wanted if name is None})
-        self._texts = tuple({*self._marks, *map(_text, self._names)})
+        self._rules, self._names, self._marks = sought.rules, sought.names, sought.marks
+        self._texts = sought.texts
         self._reader = SseReader()
         self._decoder = Decoder(coding) if coding else None
 
@@ -73,16 +92,9 @@ class StreamWatch:
         ends = self.ends
         if not data.endswith((b"\n\n", b"\r\n\r\n")) or not self._reader.is_at_event():
             return False
-        if ends is not None and not ends.ended:
-            if not ends.is_known():
-                return False
-            for text in ends.texts:
-                if data.find(text) >= 0:
-                    return False
-        for text in self._texts:  # noqa: SIM110  a generator costs twice as much
-            if data.find(text) >= 0:  # compiled, `in` would make an object of each octet's number
-                return False
-        return True
+        if ends is not None and not ends.ended and (not ends.is_known() or holds_any(data, ends.texts)):
+            return False
+        return not holds_any(data, self._texts)
 
     def _error(self, event: Event) -> str:
         data = event.data
@@ -105,19 +117,31 @@ def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...]
     if not (rules.looks_below_400 or ends) or reply.status >= 400 or not is_event_stream(reply):
         return None
     coding = coding_of_reply(reply)
+    if coding not in READABLE:
+        return None
+    sought = rules.sought.get(reply.status) or _sought(rules, reply)
+    if not (sought.rules or ends):
+        return None
+    return StreamWatch(sought, coding, EndReader(ends) if ends else None)
+
+
+def _sought(rules: Classify, reply: Reply) -> Sought:
+    """What these rules look for in this answer; kept for the next one of the same status, unless a rule asks for more
+    than that.
+    """
     evidence = ReplyEvidence(reply, None)
     packs = [("", rules.rules), *((dialect.name, dialect.rules) for dialect in rules.dialects)]
-    found = [
+    named = [
         (words_of(dialect, rule), rule, rule.event)
         for dialect, some in packs
         for rule in some
-        if rule.event is not None
-        and (rule.statuses is None or reply.status in rule.statuses)
-        and all(any_matches(evidence.header(name), glob) for name, glob in rule.headers)
+        if rule.event is not None and (rule.statuses is None or reply.status in rule.statuses)
     ]
-    if not (found or ends) or coding not in READABLE:
-        return None
-    return StreamWatch(found, coding, EndReader(ends) if ends else None)
+    found = [each for each in named if all(any_matches(evidence.header(name), glob) for name, glob in each[1].headers)]
+    sought = Sought(found)
+    if not any(rule.headers for _, rule, _ in named):
+        rules.sought[reply.status] = sought
+    return sought
 
 
 def _plain_name(rule: EventRule) -> str | None:
@@ -132,6 +156,11 @@ def _text(name: str) -> bytes:
     name, or with bytes that are no valid text, is read as one of this name too.
     """
     return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
+
+
+def _least(texts: set[bytes]) -> tuple[bytes, ...]:
+    """Those of the texts that contain none of the others: where none of them occurs, none of all occurs."""
+    return tuple(text for text in texts if not any(other in text for other in texts - {text}))
 
 
 def _mark(rule: EventRule) -> bytes:

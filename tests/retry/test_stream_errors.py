@@ -52,6 +52,33 @@ def test_data_are_read_whose_last_name_is_an_index() -> None:
     assert len(reported(rule, b'data: {"errors": ["overloaded"]}\n\n')) == 1
 
 
+def test_an_answer_is_judged_by_its_own_headers_and_status_whatever_came_before() -> None:
+    by_status = Rule(Class.TRANSIENT, "by status", frozenset({201}), event=EventRule("error"))
+    by_header = Rule(Class.TRANSIENT, "by header", headers=(("x-kind", "model*"),), event=EventRule("failed"))
+    rules, kind = Classify(rules=(by_status, by_header)), ("content-type", "text/event-stream")
+    answers = [
+        Reply(200, MappingFields([kind])),
+        Reply(200, MappingFields([kind, ("x-kind", "models")])),
+        Reply(201, MappingFields([kind])),
+        Reply(201, MappingFields([kind, ("x-kind", "models")])),
+    ]
+    data = b"event: error\ndata: stop\n\nevent: failed\ndata: stop\n\n"
+    seen = []
+    for answer in answers * 2:
+        watch = watch_for_errors(rules, answer)
+        seen.append(0 if watch is None else len(watch.feed(data)))
+    assert seen == [0, 1, 1, 2] * 2
+
+
+def test_an_answer_of_the_same_status_is_judged_as_the_one_before() -> None:
+    rules = Classify(rules=(Rule(Class.TRANSIENT, "by status", frozenset({201}), event=EventRule("error")),))
+    seen = []
+    for status in (200, 201, 200, 201):
+        watch = watch_for_errors(rules, Reply(status, MappingFields([("content-type", "text/event-stream")])))
+        seen.append(0 if watch is None else len(watch.feed(b"event: error\ndata: stop\n\n")))
+    assert seen == [0, 1, 0, 1]
+
+
 def test_what_a_rule_calls_a_success_is_no_error() -> None:
     assert reported(EventRule("error"), b"event: error\ndata: stop\n\n", as_=Class.SUCCESS) == []
 

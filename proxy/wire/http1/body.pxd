@@ -14,6 +14,7 @@ cdef class UntilCloseBody:
 cdef class ChunkedBody:
     cdef public int _state
     cdef public long long _left
+    cdef public long long _plain
     cdef public object _held
     cdef public Py_ssize_t _checked
     cdef public Py_ssize_t _extensions
@@ -21,9 +22,16 @@ cdef class ChunkedBody:
     cdef public bint _passing
     cdef public bytes trailers
 
+    @cython.locals(parts=list, at=Py_ssize_t, size=Py_ssize_t, state=int, payload=bytes)
     cpdef tuple feed(self, bytes data)
     @cython.locals(parts=list, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, begun=Py_ssize_t, step="long long", payload="long long", state=int)
     cpdef tuple pass_on(self, bytes data)
     cdef Py_ssize_t _begin_passing(self, bytes data, list parts) except -1
+    @cython.locals(end=Py_ssize_t)
     cdef Py_ssize_t _plain_size_line(self, bytes data, Py_ssize_t at) except -1
+    @cython.locals(size="long long", end=Py_ssize_t, last=Py_ssize_t, octet=int)
+    cdef Py_ssize_t _plain_size(self, bytes data, Py_ssize_t at) except -1
+    @cython.locals(text="const char *", most=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
     cdef Py_ssize_t _whole_chunks(self, bytes data, Py_ssize_t at, list parts) except -1
+    @cython.locals(end=Py_ssize_t)
+    cdef Py_ssize_t _line_end(self, bytes data, Py_ssize_t at) except -1

@@ -21,10 +21,11 @@ __all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "bo
 LINE = 4 * 1024
 EXTENSIONS = 64 * 1024
 TRAILER_BYTES = 16 * 1024
+#: A chunk of this size is joined with others from where it lies: it is not cut out before.
+LONG = 4 * 1024
 
 #: White space before an extension is bad, and readers must skip it (RFC 9112 section 7.1.1, RFC 9110 section 5.6.3).
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)([\t ]*+;" + FVCHAR + rb"*+)?+\r\n").match
-_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n").match
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}+(?:[\t ]*+;" + FVCHAR + rb"*+\r?+|[\t ]++|\r)?+").fullmatch
 _EXTENSION_BEGUN = re.compile(FVCHAR + rb"*+\r?+").fullmatch
 _MISLEADING = re.compile(rb"(?i:\n(?:" + b"|".join(sorted(MISLEADING_TRAILERS)) + rb"):)").search
@@ -74,7 +75,7 @@ class ChunkedBody:
     whole. `passes`: its chunks are to be passed on as they come, so that `pass_on` reads it.
     """
 
-    __slots__ = ("_checked", "_extensions", "_held", "_left", "_passing", "_state", "passes", "trailers")
+    __slots__ = ("_checked", "_extensions", "_held", "_left", "_passing", "_plain", "_state", "passes", "trailers")
 
     ends_with_connection = False
 
@@ -82,6 +83,7 @@ class ChunkedBody:
         self._state = _SIZE_LINE
         self._left = 0  # bytes missing of the chunk's data, or of the CRLF after it
         self._held = bytearray()  # an unfinished size line or trailer section
+        self._plain = 0  # the size that `_plain_size` has read
         self._checked = 0  # bytes of an unfinished size line that are known to be valid
         self._extensions = 0
         self.passes = False
@@ -130,6 +132,8 @@ class ChunkedBody:
                 start = at = self._trailer_section(data, at)
             else:
                 break
+        if not (parts or start) and at == size:  # nearly always
+            return data, payload, self._state == _DONE, b""
         parts.append(data[start:at])
         forwarded = parts[0] if len(parts) == 1 else b"".join(parts)
         return forwarded, payload, self._state == _DONE, data[at:]
@@ -152,18 +156,34 @@ class ChunkedBody:
         """Read a size line without extensions, of a chunk with data, if one begins at `at`, and return the offset of
         its end; else return `at`.
         """
-        found = None if self._held else _PLAIN_SIZE(data, at)
-        if found is None:
+        end = at if self._held else self._plain_size(data, at)
+        if end == at or not self._plain:
             return at
-        size = int(found[1], 16)
-        if not size:
+        self._left, self._state = self._plain, _DATA
+        return end
+
+    def _plain_size(self, data: bytes, at: int) -> int:
+        """Read the digits of a size line without extensions that begins at `at` and is whole, at most 15 of them, into
+        `_plain`, and return the offset of its end; return `at` if none begins there.
+        """
+        size, end, last = 0, at, min(at + 15, len(data) - 2)
+        while end <= last:
+            octet = data[end]
+            if 48 <= octet <= 57:
+                size = size * 16 + octet - 48
+            elif 97 <= octet | 32 <= 102:
+                size = size * 16 + (octet | 32) - 87
+            else:
+                break
+            end += 1
+        if end == at or end > last or data[end] != 13 or data[end + 1] != 10:
             return at
-        self._left, self._state = size, _DATA
-        return found.end()
+        self._plain = size
+        return end + 2
 
     def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
         """Return the payload in `data`, whether the body is whole, and the bytes after it. Raises BadBody."""
-        parts: list[bytes] = []
+        parts: list[bytes | memoryview] = []
         at, size = 0, len(data)
         while at < size:
             state = self._state
@@ -184,26 +204,30 @@ class ChunkedBody:
                 at = self._trailer_section(data, at)
             else:
                 break
-        payload = parts[0] if len(parts) == 1 else b"".join(parts)
-        return payload, self._state == _DONE, data[at:]
+        payload = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
+        return payload, self._state == _DONE, data[at:] if at < size else b""
 
-    def _whole_chunks(self, data: bytes, at: int, parts: list[bytes]) -> int:
+    def _whole_chunks(self, data: bytes, at: int, parts: list[bytes | memoryview]) -> int:
         """Add the chunks from `at` on that are whole in `data` and have no extensions to `parts`, the quick way; return
         the offset of the first byte after them.
         """
         if self._held:
             return at
-        while (found := _PLAIN_SIZE(data, at)) is not None:
-            size = int(found[1], 16)
-            begin = found.end()
-            end = begin + size
-            if not size or data[end : end + 2] != b"\r\n":
-                if not size and data.startswith(b"\r\n", begin):
-                    self._state = _DONE
-                    return begin + 2
+        text = data  # a pointer when compiled
+        most, view = len(data) - 2, None
+        while (begin := self._plain_size(data, at)) != at:
+            end = begin + self._plain
+            if end > most or data[end] != 13 or data[end + 1] != 10:
                 break
-            parts.append(data[begin:end])
             at = end + 2
+            if end == begin:
+                self._state = _DONE
+                break
+            if end - begin < LONG:
+                parts.append(text[begin:end])
+            else:
+                view = memoryview(data) if view is None else view
+                parts.append(view[begin:end])
         return at
 
     def _size_line(self, data: bytes, at: int) -> int:
@@ -253,6 +277,9 @@ class ChunkedBody:
 
     def _line_end(self, data: bytes, at: int) -> int:
         """Read the CRLF after a chunk's data, or its second half; return the offset of its end in `data`."""
+        if self._left == 2 and at + 2 <= len(data) and data[at] == 13 and data[at + 1] == 10:
+            self._left, self._state = 0, _SIZE_LINE
+            return at + 2
         end = min(at + self._left, len(data))
         expected = b"\r\n"[2 - self._left :]
         if not expected.startswith(data[at:end]):

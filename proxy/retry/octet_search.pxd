@@ -1,0 +1,1 @@
+cpdef bint holds_any(bytes data, tuple texts) except -1

@@ -1,0 +1,3 @@
+"""Searching for short texts by compiled code: octet_search.pyx."""
+
+def holds_any(data: bytes, texts: tuple[bytes, ...], /) -> bool: ...

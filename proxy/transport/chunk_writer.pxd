@@ -1,0 +1,12 @@
+cpdef write_chunk(transport, bytes data)
+
+
+cdef class ChunkWriter:
+    cdef object _transport
+    cdef long long _owed
+    cdef bytes _last
+
+    cpdef write(self, bytes data)
+    cpdef pass_on(self, bytes chunks, long long owed)
+    cpdef bint finish(self, bytes trailers) except -1
+    cdef bytes _fill(self, bytes data)
