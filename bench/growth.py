@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,13 +46,15 @@ def configuration(
 
 
 @contextlib.contextmanager
-def serving(place: Place, text: str, cores: str = str(PROXY_CORE)) -> Iterator[tuple[Running, Path]]:
-    """A redrive with this configuration."""
+def serving(
+    place: Place, text: str, cores: str = str(PROXY_CORE), variables: Sequence[str] = ()
+) -> Iterator[tuple[Running, Path]]:
+    """A redrive with this configuration, and `variables` (NAME=value) in its environment."""
     place.port = free_port()
     file = place.folder / "growth.yaml"
     file.write_text(text.replace("127.0.0.1:0\n", f"127.0.0.1:{place.port}\n", 1))
     probe = b"GET /plain/small HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-    command = [sys.executable, "-m", "proxy", "run", "-c", str(file)]
+    command = ["env", *variables, sys.executable, "-m", "proxy", "run", "-c", str(file)]
     running = Running(command, place.port, probe, cores, place.folder / "growth.log")
     try:
         yield running, file
@@ -110,6 +112,26 @@ def with_scrapes(place: Place, seconds: int) -> float:
         finally:
             stop.set()
             scraping.join()
+
+
+def with_log(place: Place, seconds: int, log: str) -> float:
+    """The cost with this `log:`, to a file."""
+    place.port = 0
+    with serving(place, f"{configuration(place, 1)}log: {log}\n") as (running, _):
+        return cost(place, running, seconds, replace(VARIED, varied=False))
+
+
+def with_telemetry(place: Place, seconds: int, *signals: str) -> float:
+    """The cost with these signals of OpenTelemetry on; the collector is the upstream, which takes all and keeps
+    nothing. Metrics are sent once a second.
+    """
+    place.port, to = 0, f"http://127.0.0.1:{place.upstream}/sink"
+    variables = [f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT={to}" for signal in signals]
+    with serving(place, configuration(place, 1), variables=[*variables, "OTEL_METRIC_EXPORT_INTERVAL=1000"]) as (
+        running,
+        _,
+    ):
+        return cost(place, running, seconds, replace(VARIED, varied=False))
 
 
 def with_idle(place: Place, count: int, seconds: int) -> float:
@@ -257,6 +279,12 @@ def main() -> int:
             "30 fields, us/call": lambda: with_fields(place, 30, seconds),
             "100 fields, us/call": lambda: with_fields(place, 100, seconds),
             "ten scrapes a second, us/call": lambda: with_scrapes(place, seconds),
+            "one request repeated, us/call": lambda: with_log(place, seconds, "{format: json}"),
+            "the same, log for people, us/call": lambda: with_log(place, seconds, "{format: console}"),
+            "the same, log of failures alone, us/call": lambda: with_log(place, seconds, "{level: warning}"),
+            "the same, OpenTelemetry's metrics, us/call": lambda: with_telemetry(place, seconds, "metrics"),
+            "the same, OpenTelemetry's traces, us/call": lambda: with_telemetry(place, seconds, "traces"),
+            "the same, OpenTelemetry's log, us/call": lambda: with_telemetry(place, seconds, "logs"),
             f"{idle:,} idle connections, us/call": lambda: with_idle(place, idle, seconds),
             "1,000 parked calls, us/call": lambda: with_parked(place, 1000, seconds),
             "two workers, one bucket, us/call": lambda: two_workers(place, seconds),
