@@ -64,7 +64,7 @@ def summary(kept: dict[str, Any]) -> list[str]:
     for work in (work for work in own if CPU in own[work]):
         cost = statistics.median(own[work][CPU])
         costs = [figures[name].get(work, {}).get(CPU) for name in peers]
-        cells = [f"{statistics.median(each) / cost:.2f}" if each else "" for each in costs]
+        cells = [f"{statistics.median(each) / cost:.2f}" if each and cost else "" for each in costs]
         lines.append(f"| {work} | {cost:.1f} | {' | '.join(cells)} |")
     lines += ["", f"| | {' | '.join(['redrive', *peers])} |", f"| --- |{' --- |' * (len(peers) + 1)}"]
     for key in ("start to first answer, s", "memory at rest, MiB", "memory after the loads, MiB"):

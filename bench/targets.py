@@ -107,7 +107,8 @@ def verdicts(raw: dict[str, Any]) -> list[str]:
 def _ratio(raw: dict[str, Any], row: str, one: str, other: str, key: str = CPU) -> float | None:
     """The median of the rounds' ratios of two proxies' figures; None where one has none."""
     ours, theirs = (raw.get(name, {}).get(row, {}).get(key, []) for name in (one, other))
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=False)) if ours and theirs else None
+    both = [a / b for a, b in zip(ours, theirs, strict=False) if a and b]  # 0: no call was answered in that round
+    return statistics.median(both) if both else None
 
 
 def _plain(value: float | None) -> str:

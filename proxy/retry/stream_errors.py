@@ -26,9 +26,9 @@ except ImportError:  # nothing is compiled
 
 
 class Sought:
-    """What the rules for errors in streams look for in an event. `rules`: each with what it is reported as and the
-    class that it gives; `names`: the events' names that matter; `marks`: bytes of which an event of another name
-    contains at least one, if a rule matches it; `texts`: those of which any event does that a rule matches.
+    """The events that rules for errors in streams look for. `rules`: each with what it is reported as and the class
+    that it gives; `names`: the events' names that matter; `marks`: bytes of which an event of another name contains at
+    least one, if a rule matches it; `texts`: those of which any event does that a rule matches.
     """
 
     __slots__ = ("marks", "names", "rules", "texts")
@@ -126,8 +126,8 @@ def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...]
 
 
 def _sought(rules: Classify, reply: Reply) -> Sought:
-    """What these rules look for in this answer; kept for the next one of the same status, unless a rule asks for more
-    than that.
+    """Return the events that these rules look for in this answer, and keep them for the next one of the same status,
+    unless a rule asks for more than that.
     """
     evidence = ReplyEvidence(reply, None)
     packs = [("", rules.rules), *((dialect.name, dialect.rules) for dialect in rules.dialects)]
@@ -159,7 +159,7 @@ def _text(name: str) -> bytes:
 
 
 def _least(texts: set[bytes]) -> tuple[bytes, ...]:
-    """Those of the texts that contain none of the others: where none of them occurs, none of all occurs."""
+    """Return the texts that contain none of the others: where none of them occurs, none of all occurs."""
     return tuple(text for text in texts if not any(other in text for other in texts - {text}))
 
 
