@@ -79,6 +79,14 @@ class UpstreamStep:
         """Whether the answer's body comes later than its head, in pieces, as in a stream."""
         return self.first_byte is not None or self.events is not None
 
+    def answering(self, method: str) -> UpstreamStep:
+        """The reaction to a request with this method: an answer to HEAD ends with its head, as those with the statuses
+        204 and 304 do (RFC 9112, 6.3), whatever body the script gives.
+        """
+        if method != "HEAD" and self.status not in (204, 304):
+            return self
+        return replace(self, body=b"", events=None, first_byte=None, cut=None)
+
     def sending(self, attempt_timeout: float | None) -> Sending:
         """The reaction on the virtual clock: `after` seconds from the sending if that is given, else at once; a timeout
         without `after` comes after `attempt_timeout` seconds.

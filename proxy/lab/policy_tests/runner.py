@@ -101,7 +101,7 @@ class _ScriptedCall(Recorder):
         if step is None:
             self.played.unsaid.append(attempt)
             step = self.script.steps[-1]
-        return step.sending(self.longest)
+        return step.answering(self.script.ask.method).sending(self.longest)
 
     def _is_for(self, step: UpstreamStep) -> bool:
         """Whether an entry of the script applies to the credential and endpoint of the attempt that is being sent."""
