@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from proxy.retry.facts import Request, first
+from proxy.retry.facts import Fields, Request, first
 from proxy.retry.policy import Policy, Strategy
 from proxy.retry.seen_keys import SeenKeys
 
@@ -52,6 +52,11 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
         elif timeout is None or seconds < timeout:
             timeout = seconds
     return RequestHints(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))
+
+
+def has_readable_timeout(fields: Fields) -> bool:
+    """Whether each X-Retry-Timeout among these fields can be read; True if there is none."""
+    return all(read_duration(value) is not None for value in fields.get_all("x-retry-timeout"))
 
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:

@@ -33,6 +33,7 @@ from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
 from proxy.retry.http_date import http_date
+from proxy.retry.request_hints import has_readable_timeout
 from proxy.server.app_names import app_of, name_of, naming_of, not_named, unix_user
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.intercept import CaError, NotForNameError
@@ -369,7 +370,9 @@ class Acceptor(web.Server):
         plan.report_blind = partial(self._notify_blind, upstream.name) if named else None
         endpoints = upstream.target.endpoints
         plan.goes_elsewhere = dialled != endpoints
-        plan.at_once = named and bool(endpoints) and all(each.scheme == "http" for each in endpoints)
+        cleartext = bool(endpoints) and all(each.scheme == "http" for each in endpoints)
+        # A CONNECT that is refused for its X-Retry-Timeout must not be answered with 200 before.
+        plan.at_once = named and cleartext and has_readable_timeout(admitted.request.fields)
         return plan
 
     def _notify_blind(self, upstream: str) -> None:

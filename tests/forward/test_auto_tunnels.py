@@ -32,6 +32,13 @@ async def test_cleartext_requests_in_a_tunnel_become_calls() -> None:
         assert [call["attempts"] for call in front.observed.calls] == [2, 1]  # the CONNECT itself needed none
 
 
+async def test_a_connect_whose_timeout_cannot_be_read_is_refused() -> None:
+    async with Upstream() as upstream, Front(to("api", upstream.url, hosts=["svc.test"])) as front, front.app() as app:
+        reply = await app.ask("CONNECT", "svc.test:80", "X-Retry-Timeout: soon")
+        assert (reply.status, reply.one("x-attempt-count")) == (400, "0")
+        assert upstream.connections == 0
+
+
 async def test_a_request_line_in_pieces_and_early() -> None:
     async with (
         Upstream(answer(200, b"ok")) as upstream,
