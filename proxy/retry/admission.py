@@ -487,11 +487,7 @@ class Admission:
         bound, limit, most = self._bound(gate, now, came=came)
         wait = governor.wait_of(self, now, rules.hold)
         if gate == "ahead":
-            if now < limit - EPSILON and (self._deadline is None or now + wait < self._deadline - EPSILON):
-                self._patience = limit
-                return min(at, limit), None, gate
-            self.forgo_ahead(now)
-            return self._ask_governor(now)
+            return self._wait_ahead(at, wait, limit, now)
         if bound in ("hold", "deadline") and wait > limit - now:
             delay = min(wait, governor.left_for(caller, now)[0])
             wait = delay + (_HOPE if bound == "hold" else _HOPE_BY_DEADLINE) * (wait - delay)
@@ -504,6 +500,21 @@ class Admission:
         self.cooling = max(left, wait) if wait < NEVER else left, status
         self.found_no_place = gate == "limit"
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
+
+    def _wait_ahead(self, at: float, wait: float, limit: float, now: float) -> tuple[float, Outcome | None, str]:
+        """Wait until the attempt fits into the limits that answers reported, at most until `limit`, or go on without
+        waiting if that would be too late for the deadline. `at`: when the governor is asked again; `wait`: the seconds
+        until the attempt fits. Resets later than half of what is left of the hold are too far away: a pushback may
+        hold the call, too. Returns what `_ask_governor` returns.
+        """
+        caller, ahead, most = self.caller, self.scope.governor.ahead, (limit - now) / 2
+        if now >= limit - EPSILON or (self._deadline is not None and now + wait >= self._deadline - EPSILON):
+            self.forgo_ahead(now)
+            return self._ask_governor(now)
+        if ahead is not None and ahead.test((caller.endpoint, caller.credential()), wait, most, now):
+            return self._ask_governor(now)
+        self._patience = limit
+        return min(at, limit), None, "ahead"
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
         """Whether the queue of calls that the governor's limit holds, whose size `auto` bounds, has no room for this

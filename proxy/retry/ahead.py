@@ -22,6 +22,8 @@ from proxy.retry.waiter import Waiter
 
 _NEVER = float("inf")
 
+#: The number of calls that wait for a limit at which one of them tests what is reported of it.
+SEVERAL = 5
 #: Contract, section 16: the most limits of a scope that are known.
 MOST_LIMITS = 32
 #: The most pairs of endpoint and credential whose attempts are counted; those with a limit that is known stay longest.
@@ -183,6 +185,14 @@ class Ahead:
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
+    def test(self, whose: Whose, wait: float, most: float, now: float) -> bool:
+        """Have one call find out whether the limits of this endpoint and credential are right, if several calls wait
+        for them. `wait`: the seconds that they wait; `most`: resets that are later (seconds) are too far away to be
+        waited for. Returns whether there are limits to be tested, and the test may begin.
+        """
+        lane = self._lanes.get(whose)
+        return lane is not None and len(lane.queue) >= SEVERAL and self._accounts[whose].test(wait, most, now)
+
     def heard(self, note: SentNote, reports: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
         """Update the known limits by `reports`, the limits that an answer reports. `note`: the note of the answered
         attempt, which was sent at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an
@@ -190,7 +200,7 @@ class Ahead:
         """
         whose, account, spent = note.whose, note.account, note.spent
         account.succeeded = account.succeeded or well
-        if not account.succeeded or self._accounts.get(whose) is not account:
+        if not account.succeeded or self._accounts.get(whose) is not account or since < account.refused_since:
             return
         lane = self._lanes.get(whose)
         if lane is None:

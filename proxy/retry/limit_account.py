@@ -44,6 +44,8 @@ _PART = 0.5
 _LOW, _MOST, _EXPLAINED = 0.25, 0.9, 0.75
 #: The parts of a period for which sendings are remembered together.
 _SLICES = 64
+#: Seconds of waiting that are worth a test of what is reported.
+_WORTH_A_TEST = 0.5
 #: A shortfall that is only the rounding of sums counts as none.
 _ROUNDING = 1e-6
 
@@ -151,7 +153,7 @@ class _Refill:
 class Account:
     """The attempts of one endpoint and credential, and the limits that their answers report."""
 
-    __slots__ = ("_refills", "_sent", "_spent", "reports", "succeeded", "trust")
+    __slots__ = ("_refills", "_sent", "_spent", "refused_since", "reports", "succeeded", "trust")
 
     def __init__(self) -> None:
         self._spent = list(ONE)
@@ -161,6 +163,7 @@ class Account:
         self._refills: dict[str, _Refill] = {}
         self.reports: dict[str, _Report] = {}
         self.trust = ReportTrust()
+        self.refused_since = -_NEVER  # when the last attempt was sent whose refusal named a delay
         self.succeeded = False  # an attempt did, so that its credential is known to be one
 
     def sent(self, price: Price, now: float) -> Price:
@@ -245,7 +248,10 @@ class Account:
         )
 
     def refused(self, since: float, now: float) -> None:
-        """Note that an attempt sent at `since` was refused for want of a limit: forget what is left of all."""
+        """Note that an attempt sent at `since` was refused for want of a limit: forget what is left of all. What the
+        answers to attempts report that were sent before is older.
+        """
+        self.refused_since = max(self.refused_since, since)
         self.trust.refused(since, now)
         self.reports.clear()
         for each in self._refills.values():
@@ -303,6 +309,28 @@ class Account:
         of attempts that will be sent before it.
         """
         return max((self._wait_for(each, price, promised, now) for each in self._in_force(now)), default=0.0)
+
+    def test(self, wait: float, most: float, now: float) -> bool:
+        """Have one attempt test limits as if they had not been reported: those whose reset is more than `most` seconds
+        away, and those that others have used up, or are reported wrongly. `wait`: the seconds that a call waits for
+        them. Returns whether there are such limits, and a test of them may begin.
+        """
+        tested = [
+            each
+            for each in self._in_force(now)
+            if wait >= _WORTH_A_TEST
+            and (each.until - now > most or not self._is_own_use(each))
+            and not each.is_tested
+            and self.trust.tests(each.reported.name, now)
+        ]
+        for each in tested:
+            each.is_tested, each.order = True, self._spent[0]
+        return bool(tested)
+
+    def _is_own_use(self, report: _Report) -> bool:
+        """Whether this process has used most of what this report says is used."""
+        reported, base = report.reported, self._refills[report.reported.name].base
+        return reported.limit is not None and report.spent - base >= _EXPLAINED * (reported.limit - reported.remaining)
 
     def _wait_for(self, report: _Report, price: Price, promised: Price, now: float) -> float:
         place = report.unit_index

@@ -1,15 +1,21 @@
 """Whether the limits that an upstream's answers report can be believed.
 
 Some servers report a remainder that has nothing to do with what they let through: always 0, or that of another key.
-Calls that waited for it would wait in vain. A report that nothing is left is disproved by an attempt that succeeds all
-the same, if the attempt was sent after the report had come and before the limit's reset. If the limit refills
-continuously, such a success disproves nothing: the report in that attempt's answer shows it.
+Others report the right remainder with a reset that is always far away. Calls that waited for these would wait in vain.
 
-Calls that wait for the reset test nothing. So a report that nothing is left is ignored, and one call is sent as if it
-had not come, in two cases: three such reports came in a row before it, each after the reset that the one before named;
-or such a report came at least once before, and this process has not used most of the limit itself, so that others use
-it too, or the report is wrong. If the call succeeds, the reports are wrong; if it is refused, they are believed for ten
-minutes.
+A report that nothing is left is disproved by an attempt that succeeds all the same, if the attempt was sent after the
+report had come and before the limit's reset. If the limit refills continuously, such a success disproves nothing: the
+report in that attempt's answer shows it. A reset is disproved by a report that all of the limit is back long before.
+
+Calls that wait for the reset test nothing. So one call is sent as if no report had come:
+
+- after three reports in a row that nothing is left, each after the reset that the one before named;
+- the second time that nothing is left, or as soon as several calls wait, if this process has not used most of the limit
+  itself: others use it too, or the report is wrong;
+- as soon as several calls wait for a reset that is too far away to be waited for.
+
+If that call succeeds, the reports are wrong; if it is refused, they are believed for ten minutes. A refused call costs
+less than several that wait in vain.
 
 A limit whose reports were found to be wrong is not believed for ten minutes.
 """
@@ -27,6 +33,12 @@ _IN_A_ROW = 3
 #: A limit that fills up all the time has at least this part of what is expected; and clocks differ by this part of the
 #: time to the reset.
 _PART, _CLOCKS = 0.25, 0.1
+#: The part of a limit that is back, and the part of the time to its reset before which it is, if the reset was wrong;
+#: the part of a limit that is left at most, so that this can be told; the seconds by which reports round the time.
+_BACK, _EARLY, _LOW, _SECOND = 0.9, 0.75, 0.5, 1.0
+#: Seconds between two tests of a limit for which several calls wait.
+_TESTS = 60.0
+_NEVER_YET = -float("inf")
 
 
 @dataclass(slots=True)
@@ -35,7 +47,9 @@ class _Trust:
     left, which came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such reports
     came in a row, each after the reset of the one before; `times`: how often nothing was left. `tested`: the latest one
     is being ignored, to see whether it is right. `doubted_until`, `proven_until`: the times until which the reports
-    count as wrong, or as right.
+    count as wrong, or as right. `low`: the latest report that little is left, in the answer to an attempt that was sent
+    at `low_since`; it came at `low_came`, when `low_spent` had been spent of the limit. `test_at`: when the last
+    test began for the sake of several calls, if it has not succeeded.
     """
 
     empty: ReportedLimit | None = None
@@ -46,6 +60,11 @@ class _Trust:
     tested: bool = False
     doubted_until: float = -1.0
     proven_until: float = -1.0
+    low: ReportedLimit | None = None
+    low_since: float = 0.0
+    low_came: float = 0.0
+    low_spent: float = 0.0
+    test_at: float = _NEVER_YET
 
 
 class ReportTrust:
@@ -82,9 +101,13 @@ class ReportTrust:
         """
         trust = self._limits.get(reported.name)
         if trust is None:
-            if reported.remaining >= 1:
+            if reported.remaining >= 1 and not _is_low(reported):
                 return True
             trust = self._limits[reported.name] = _Trust()
+        if since >= trust.test_at:
+            trust.test_at = _NEVER_YET  # a test that succeeded cost nothing, so another may follow
+        if self._came_back_early(trust, reported, spent, since, now):
+            trust.doubted_until = now + LASTS
         before = trust.empty
         is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
         if before is not None and since >= trust.came:
@@ -104,6 +127,33 @@ class ReportTrust:
             trust.tested, trust.row = True, 0
         return not trust.tested
 
+    def tests(self, name: str, now: float) -> bool:
+        """Whether one call may test now what is reported of the limit with this name: not if the reports were tested
+        lately.
+        """
+        trust = self._limits.setdefault(name, _Trust())
+        if now < max(trust.proven_until, trust.doubted_until, trust.test_at + _TESTS):
+            return False
+        trust.test_at = now
+        return True
+
+    @staticmethod
+    def _came_back_early(trust: _Trust, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:
+        """Whether all of the limit is back (`reported`, see `takes`) long before the reset that was named when little
+        was left. Remembers the report if it says that little is left.
+        """
+        low = trust.low
+        if _is_low(reported):
+            trust.low, trust.low_since, trust.low_came, trust.low_spent = reported, since, now, spent
+            return False
+        if low is None or since < trust.low_came:
+            return False
+        trust.low = None
+        if reported.limit is None or reported.limit != low.limit:
+            return False
+        took = since - trust.low_since + _SECOND
+        return took < _EARLY * low.reset and reported.remaining >= _BACK * (reported.limit - (spent - trust.low_spent))
+
     @staticmethod
     def _is_wrong(before: ReportedLimit, reported: ReportedLimit, spent: float, seconds: float) -> bool:
         """Whether a report that nothing is left (`before`) must have been wrong, since an attempt succeeded `seconds`
@@ -111,3 +161,7 @@ class ReportTrust:
         """
         filled = 0.0 if before.limit is None else before.limit / before.reset * seconds
         return reported.remaining < 1 if filled < 1 else reported.remaining < _PART * (filled - spent)
+
+
+def _is_low(reported: ReportedLimit) -> bool:
+    return reported.limit is not None and reported.remaining <= _LOW * reported.limit

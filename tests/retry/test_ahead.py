@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.retry.ahead import MOST_LIMITS, Ahead, AheadLane, SentNote
+from proxy.retry.ahead import MOST_LIMITS, SEVERAL, Ahead, AheadLane, SentNote
 from proxy.retry.caller import Caller
 from proxy.retry.facts import NoFields, Request
 from proxy.retry.limit_account import ONE, Price
@@ -190,6 +190,63 @@ def test_a_report_whose_test_is_refused_is_believed() -> None:
     ahead.forget(whose(), 12, 13)
     heard(ahead, said(0), at=14)
     assert lane.ask(Call(), 14) == 24
+
+
+def several(ahead: Ahead, now: float) -> list[Call]:
+    """Several calls that come one after the other and wait."""
+    calls = [Call() for _ in range(SEVERAL)]
+    for call in calls:
+        assert not ahead.test(whose(), 9, 20, now)
+        lane_of(ahead).ask(call, now)
+    return calls
+
+
+def test_if_several_calls_wait_for_what_others_used_one_tests_it_the_first_time_too() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), several(ahead, 1)
+    assert not ahead.test(whose(), 0.4, 20, 1), "it is not worth it"
+    assert ahead.test(whose(), 9, 20, 1)
+    assert not ahead.test(whose(), 9, 20, 1)
+    assert lane.ask(calls[0], 1) == 1
+    tests = sent(lane, ahead, calls[0], 1)
+    assert lane.ask(calls[1], 1) == 10
+    heard(ahead, said(0, 9), of=tests, at=2, since=1)
+    assert ahead.wait(whose(), calls[2], 2) == 9, "it may be that one came back"
+    lane.ask(Call(), 2)
+    assert ahead.test(whose(), 9, 20, 2), "but the test was served, so that another may follow"
+    assert lane.ask(calls[1], 2) == 2
+
+
+def test_if_several_calls_wait_for_what_this_process_used_none_tests_it() -> None:
+    ahead = used_up(Ahead(Traffic()))
+    heard(ahead, said(0))
+    several(ahead, 1)
+    assert not ahead.test(whose(), 9, 20, 1)
+
+
+def test_one_of_several_calls_tests_a_reset_that_is_too_far_away_to_be_waited_for() -> None:
+    ahead = used_up(Ahead(Traffic()))
+    heard(ahead, said(0, 50))
+    lane, calls = lane_of(ahead), several(ahead, 1)
+    assert not ahead.test(whose(), 49, 60, 1)
+    assert ahead.test(whose(), 49, 40, 1)
+    assert lane.ask(calls[0], 1) == 1
+    tests = sent(lane, ahead, calls[0], 1)
+    assert lane.ask(calls[1], 1) == 50
+    heard(ahead, said(9, 50), of=tests, at=2, since=1)
+    assert lane.left(2) == (), "all is back: the reset was wrong"
+
+
+def test_what_was_sent_before_a_refused_attempt_says_nothing_of_the_limit() -> None:
+    ahead = used_up(Ahead(Traffic()))
+    first = note(ahead, now=1)
+    heard(ahead, said(1), at=1.5)
+    ahead.forget(whose(), 2, 2.5)
+    heard(ahead, said(0), of=first, at=3, since=1)
+    assert lane_of(ahead).left(3) == ()
+    heard(ahead, said(4), at=4)
+    assert lane_of(ahead).left(4) == (("l", 4.0),)
 
 
 def test_of_a_credential_that_never_succeeded_nothing_is_kept() -> None:

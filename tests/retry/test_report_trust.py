@@ -89,6 +89,41 @@ def test_a_refusal_where_nothing_was_left_proves_a_report_for_ten_minutes() -> N
     assert not all(trust.takes(said(0, 1), spent=n, since=2 * n, now=2 * n + 1) for n in range(later, later + 5))
 
 
+def test_tests_for_several_calls_are_a_minute_apart_and_none_is_made_of_what_is_proven_or_doubted() -> None:
+    trust = ReportTrust()
+    assert [trust.tests("l", now) for now in (0, 1, 59, 60, 61)] == [True, False, False, True, False]
+    for since, until in ((1, 2 + LASTS), (0.5, 61)):
+        trust = ReportTrust()
+        trust.takes(said(0), spent=1, since=0, now=1)
+        trust.refused(since, 2)
+        assert trust.tests("l", until - 1) is (since < 1)
+        assert trust.tests("l", until) is (since == 1)
+    trust = ReportTrust()
+    trust.takes(said(0), spent=1, since=0, now=1)
+    trust.takes(said(0), spent=2, since=1, now=2)
+    assert not trust.tests("l", 1 + LASTS)
+    assert trust.tests("l", 2 + LASTS)
+
+
+@pytest.mark.parametrize(
+    ("left", "limit", "since", "wrong"),
+    [
+        (99, 100, 10.0, True),
+        (99, 100, 29.0, False),  # about the time that was named, given the second that is rounded and the answer's
+        (85, 100, 10.0, False),  # a limit that fills up evenly, faster than it says
+        (99, 200, 10.0, False),  # it is another limit now
+        (99, 100, 0.5, False),  # sent before the report came that little is left
+    ],
+)
+def test_a_limit_that_is_whole_again_long_before_its_reset_has_a_wrong_one(
+    left: float, limit: float, since: float, wrong: bool
+) -> None:
+    trust = ReportTrust()
+    trust.takes(said(20, 40, limit=100), spent=80, since=0, now=1)
+    trust.takes(said(left, 40, limit=limit), spent=81, since=since, now=since + 1)
+    assert trust.doubts("l", 40) is wrong
+
+
 def test_what_is_forgotten_is_believed() -> None:
     trust = ReportTrust()
     trust.takes(said(0), spent=1, since=0, now=1)

@@ -2,7 +2,8 @@
 
 A limit of requests is reported in the IETF's fields, one of tokens in those of OpenAI. `minus_one` and `zero` always
 report that much as left; `past` reports that nothing is left and that the limit is whole again now. `other_key` reports
-the limit of another key: one that is used up in the first half of each window, whatever the app's own key uses.
+the limit of another key: one that is used up in the first half of each window, whatever the app's own key uses. `far`
+reports what is left, and that the limit is whole again only after several windows.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-Reports = Literal["off", "right", "window", "next", "minus_one", "zero", "past", "other_key"]
+Reports = Literal["off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far"]
+#: The number of windows that are always left until the reset, as `far` reports it.
+_FAR = 5
 #: The ways in which answers report a limit, as scenarios name them.
-REPORTS: tuple[Reports, ...] = ("off", "right", "window", "next", "minus_one", "zero", "past", "other_key")
+REPORTS: tuple[Reports, ...] = ("off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far")
 
 
 def reported(
@@ -28,6 +31,8 @@ def reported(
     elif how == "other_key":
         remaining = math.floor(most * max(0.0, 1 - 2 * (now % window) / window))
         reset = window - now % window
+    if how == "far":
+        reset = _FAR * window
     if how == "past":
         remaining, reset = 0, 0.0
     if tokens:
