@@ -9,7 +9,7 @@ Law: the calls of one app never overtake each other.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import count
 
 from proxy.retry.apps import NamedApp
@@ -119,6 +119,10 @@ class FairLines:
             return next(iter(line))
         rank, name = self.order.choose(self._heads())
         return next(iter(lines[rank][name].calls))
+
+    def others(self, queue: Container[Waiter]) -> list[Waiter]:
+        """The calls that wait here but are not in `queue`."""
+        return [waiter for waiter in self._of if waiter not in queue]
 
     def came(self, waiter: Waiter) -> float:
         """The time at which this call came, which waits here."""

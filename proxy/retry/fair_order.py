@@ -42,6 +42,17 @@ class FairOrder:
         self._time: dict[int, float] = {}  # by priority: the virtual time at which its last call began
         self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
 
+    def first(self, queue: Mapping[W, float], now: float) -> W | None:
+        """The call that goes next of those that wait in `queue`; None if it is the turn of another process's."""
+        return next(iter(queue))
+
+    def sync(self, queue: Mapping[W, float], now: float) -> None:
+        """Note which calls wait, for processes that share the order."""
+
+    def next_look(self, now: float, due: float) -> float:
+        """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`."""
+        return due
+
     def copied(self) -> FairOrder:
         """A copy, to see how calls would go."""
         copy = FairOrder()

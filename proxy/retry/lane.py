@@ -547,9 +547,13 @@ class Lane:
 
     def _release(self, now: float, asking: Waiter | None) -> None:
         free, limit = self.free(now), self.limit
+        order = self.order if self.fleet is None else None
         while self.queue and free >= 1 and now >= limit.pace.next_at:
+            first = next(iter(self.queue)) if order is None else order.first(self.queue, now)
+            if first is None:
+                return  # it is the turn of a call of another worker
             free -= 1
-            self._admit(next(iter(self.queue)), now, asking)
+            self._admit(first, now, asking)
             limit.pace.sent(now, len(self.queue))
 
     def _probe(self, now: float, asking: Waiter | None) -> None:

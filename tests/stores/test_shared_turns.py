@@ -25,7 +25,9 @@ from proxy.retry.apps import RANKS, NamedApp
 from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.concurrency import Places
+from proxy.retry.lane import Lane
 from proxy.retry.policy import Concurrency
+from proxy.retry.traffic import Traffic
 from proxy.stores.shared_memory import fair_lines
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -377,6 +379,66 @@ def test_apps_of_equal_weight_get_equal_shares_over_four_workers(memory: Memory,
     apps = {NamedApp(name): rate for name, rate in {"a": 10.0, "b": 20.0, "c": 40.0, "d": 80.0}.items()}
     served = list(played(memory, gate, apps, 0.2).ends.values())
     assert sum(served) ** 2 / len(served) / sum(each**2 for each in served) >= 0.99, "Jain's index"
+
+
+def held(lanes: list[Lane], calls: list[tuple[int, Call]], begun: float) -> list[tuple[int, str]]:
+    """The workers and apps of calls in the order in which the workers' lane, whose delay of a second began at `begun`,
+    lets them go; each is served after 50 ms.
+    """
+    chance, gone, now = random.Random(1), list[tuple[int, str]](), begun
+    waiting, flying = list(calls), list[tuple[Lane, object, float]]()
+    while waiting:
+        now = round(now + 0.01, 3)
+        for each in chance.sample(waiting, len(waiting)):
+            lane, call = lanes[each[0]], each[1]
+            if lane.ask(call, now) <= now:
+                attempt = object()
+                lane.sent(call, attempt, now)
+                waiting.remove(each)
+                flying.append((lane, attempt, now))
+                gone.append((each[0], call.app.name))  # type: ignore[union-attr]
+        for over in [each for each in flying if each[2] <= now - 0.05]:
+            flying.remove(over)
+            over[0].landed(*over[1:], now, True)
+    return gone
+
+
+def test_calls_that_a_cooldown_held_go_in_the_order_of_one_process(memory: Memory) -> None:
+    """By priority, and one in eight of the lower one, in whichever worker they wait."""
+    key = next(KEYS)[2]
+    shared = [each.governor("u", key).lane("") for each in factories(memory, 3)]
+    orders = []
+    for part in ([Lane(Traffic())] * 3, shared):
+        part[0].start(1.0, 503, 999.9, 1000.0)
+        calls = [(number % 2, Call(BATCH)) for number in range(20)] + [(2, Call(WEB)) for _ in range(10)]
+        for number, (worker, call) in enumerate(calls):
+            now = 1000.1 + number / 100
+            assert part[worker].ask(call, now) > now
+        orders.append([app for _, app in held(part, calls, 1000.5)])
+    assert orders[0] == orders[1]
+    assert orders[1][:7] == ["web"] * 7
+    assert "batch" in orders[1][7:9]
+
+
+def test_held_calls_of_a_worker_that_hangs_delay_nobody_for_long(memory: Memory) -> None:
+    key = next(KEYS)[2]
+    one, two = (each.governor("u", key).lane("") for each in factories(memory, 2))
+    one.start(1.0, 503, 999.9, 1000.0)
+    web, batch = Call(WEB), Call(BATCH)
+    one.ask(web, 1000.9)
+    assert two.ask(batch, 1001.0) > 1001.0, "it is the web's turn"
+    assert two.ask(batch, 1000.9 + STALE + 0.01) == 1000.9 + STALE + 0.01
+
+
+def test_a_held_call_whose_app_has_left_has_no_turn(memory: Memory) -> None:
+    key = next(KEYS)[2]
+    one, two = (each.governor("u", key).lane("") for each in factories(memory, 2))
+    one.start(1.0, 503, 999.9, 1000.0)
+    web, batch = Call(WEB), Call(BATCH)
+    one.ask(web, 1000.9)
+    two.ask(batch, 1000.95)
+    one.leave(web, 1000.96)
+    assert two.ask(batch, 1001.0) == 1001.0
 
 
 HOLDS = """

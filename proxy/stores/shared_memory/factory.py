@@ -21,6 +21,7 @@ from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.factory import Factory, Key
+from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import BreakerSpec
@@ -33,6 +34,7 @@ from proxy.stores.shared_memory.credentials import SharedRoster
 from proxy.stores.shared_memory.fair_lines import SharedLines
 from proxy.stores.shared_memory.governor import SharedGovernor
 from proxy.stores.shared_memory.hedges import SharedHedges
+from proxy.stores.shared_memory.lane_turns import LaneTurns
 from proxy.stores.shared_memory.records import (
     COPY,
     QUOTA_NUMBERS,
@@ -163,7 +165,11 @@ class SharedFactory(Factory):
             self._write(at, scope.QUIET)
 
         record = Record(self.memory.small, self._definition("governor", key), begin_scope, len(scope.QUIET))
-        return SharedGovernor(SharedScope(record), attach)
+
+        def order(name: Name) -> FairOrder:
+            return LaneTurns(partial(SharedLines, self.memory, self.row, ("lane", *key, name), self.generation))
+
+        return SharedGovernor(SharedScope(record), attach, order)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return buckets.SharedSeen(self.memory, digest("seen", upstream, value))

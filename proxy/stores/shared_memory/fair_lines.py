@@ -135,6 +135,11 @@ class SharedLines(FairLines):
                 first.retime(now)
         return False
 
+    def next_here(self, now: float) -> Waiter | None:
+        """The call of this worker whose turn it is; None if it is that of another worker's call."""
+        self.look(now)
+        return self._chosen()[1]
+
     def look(self, now: float) -> None:
         """Read what other workers have written, and note for them that this one has looked."""
         self._open(now)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS
 from proxy.retry.facts import Fields, Request
+from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.stores.shared_memory.lane import SharedLane
@@ -27,18 +28,20 @@ _KEYS = 2**48
 
 
 class SharedGovernor(Governor):
-    """The governor of one scope in shared memory, as one worker uses it.
+    """The governor of one scope in shared memory, as one worker uses it. `order`: makes the order of the calls that a
+    lane holds.
 
     The number of lanes that this worker knows is bounded as in a single process. A lane that is dropped here stays in
     shared memory while there is room: its next call finds it again.
     """
 
-    __slots__ = ("_absent", "_attach", "_made", "_peek", "_scope")
+    __slots__ = ("_absent", "_attach", "_made", "_order", "_peek", "_scope")
 
-    def __init__(self, scope: SharedScope, attach: Attach) -> None:
+    def __init__(self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder]) -> None:
         self._scope = scope
         self._peek = scope.record.peek
         self._attach = attach
+        self._order = order
         self._absent: set[Name] = set()  # names without a lane, when as many lanes as `_made` had been made
         self._made = scope.made
         super().__init__()
@@ -135,4 +138,7 @@ class SharedGovernor(Governor):
         return self._shared(name, record)
 
     def _shared(self, name: Name, record: Record) -> Lane:
-        return SharedLane(self.traffic_of(name[0]), record, self._scope, float(digest(name) % _KEYS or 1))
+        key = float(digest(name) % _KEYS or 1)
+        lane = SharedLane(self.traffic_of(name[0]), record, self._scope, key)
+        lane.order = self._order(name)
+        return lane

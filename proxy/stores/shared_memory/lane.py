@@ -2,10 +2,10 @@
 all, places are counted over all of them, and of an outage they send one probe at a time.
 
 The rules are those of `proxy.retry` alone; their numbers are read from memory before an operation and published after
-it, under the record's lock. A call waits in its own worker, in order of arrival there; the first call of each worker
-checks every POLL seconds whether it may be sent. Each worker judges by its own attempts whether a limit or an outage
-begins; one that begins in one worker then applies to all. While there is no cooldown, limit or outage, an attempt that
-goes well takes no lock.
+it, under the record's lock. A call waits in its own worker, in order of arrival there, or with apps by the turns of all
+workers (`lane_turns`); the first call of each worker checks every POLL seconds whether it may be sent. Each worker
+judges by its own attempts whether a limit or an outage begins; one that begins in one worker then applies to all. While
+there is no cooldown, limit or outage, an attempt that goes well takes no lock.
 
 Theory of places whose worker has died. A place in use is counted in the generation in which it was taken. There are
 three generations; a new one begins every half of a place's time, and replaces the oldest with everything that is still
@@ -293,6 +293,8 @@ class SharedLane(Lane):
         """Finish an operation on the lane: note in its scope until when the lane may hold calls. Returns False if that
         could not be noted (`SharedScope.note`).
         """
+        if self.order is not None and self.fleet is None:
+            self.order.sync(self.queue, now)
         if self.queue or self.elsewhere:
             self.held = max(self.held, now + HELD, self.until + HELD)
         before, busy = self._busy, max(self.until, self.held)
@@ -343,10 +345,12 @@ class SharedLane(Lane):
     # -- places -----------------------------------------------------------------------------------------------------
 
     def _next(self, now: float) -> float:
-        if now < self.until:
-            return self.until
-        soon = now + POLL  # another worker may change it at any time
-        return min(soon, super()._next(now)) if self.outage.is_on or self.limit.pace.rate else soon
+        due = self.until
+        if now >= due:
+            due = now + POLL  # another worker may change it at any time
+            if self.outage.is_on or self.limit.pace.rate:
+                due = min(due, super()._next(now))
+        return due if self.order is None or self.fleet is not None else self.order.next_look(now, due)
 
     def _end_limit(self, now: float) -> None:
         if now >= self.held:
