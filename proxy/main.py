@@ -134,6 +134,7 @@ class ServerProcess:
             self._notices.notify,
             may_leave=self._may_leave,
             replaced=self._end.wanted.set,
+            take_idle=serving.take_idle,
             load=self._loaded,
         )
 
@@ -335,7 +336,7 @@ class ServerProcess:
         if self._draining:
             return
         self._draining = True
-        self._serving.drain(replaced=self._succession.is_replaced)
+        self._serving.drain(replaced=self._succession.is_replaced, to=self._succession.takes_idle)
         calls = self._serving.usage.in_flight
         self._notices.notify("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
         self._loop.call_later(self.settings.drain, self._serving.refuse)

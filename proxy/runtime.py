@@ -48,6 +48,7 @@ from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import Others
 from proxy.server.fleet import Fleet, Met
 from proxy.server.http2 import Http2Connection
+from proxy.server.idle_handover import ConnectionGiver, ConnectionTaker
 from proxy.server.inherited import bound
 from proxy.server.intercept.interception import Notify
 from proxy.server.listeners import BACKLOG
@@ -186,6 +187,7 @@ class DataPath:
         self.acceptor.connection_limit.others = None if share is None else share.others
         pool.most = max(1, descriptors - RESERVED - enough_for(descriptors) - surplus_for(descriptors))
         self._runner = web.ServerRunner(self.acceptor)
+        self._takers: list[ConnectionTaker] = []
 
     async def start(self) -> None:
         """Connect to Redis if the configuration needs it, and begin to follow the wall clock."""
@@ -361,8 +363,9 @@ class DataPath:
     @property
     def usage(self) -> Usage:
         """The present use of everything that has a limit (calls, waiting calls, bytes)."""
-        acceptor = self.acceptor
-        return Usage(self.in_flight, self.waiting, self.buffered, int(acceptor.context.draining and acceptor.is_busy))
+        drains = self.context.draining
+        busy = drains and (self.acceptor.is_busy or any(taker.is_busy for taker in self._takers))
+        return Usage(self.in_flight, self.waiting, self.buffered, int(busy))
 
     @property
     def wires(self) -> Wires:
@@ -408,11 +411,21 @@ class DataPath:
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
-    def drain(self, *, replaced: bool = False) -> None:
+    def take_idle(self, sock: socket.socket) -> None:
+        """Go on with the idle connections of a process that drains, which come on the socket `sock`."""
+        limit, held = self.acceptor.connection_limit, self.acceptor.open
+        self._takers.append(ConnectionTaker(self.context.loop, sock, self.acceptor, lambda: len(held) < limit.most))
+        if self.context.draining:
+            self._takers[-1].close()
+
+    def drain(self, *, replaced: bool = False, to: socket.socket | None = None) -> None:
         """Close app connections as their calls end. Calls that arrive meanwhile are served, and no call is held. In a
-        process that is `replaced` by another, calls are held as before.
+        process that is `replaced` by another, calls are held as before, and idle connections are given to the other one
+        on the socket `to`.
         """
-        self.acceptor.drain()
+        for taker in self._takers:
+            taker.close()
+        self.acceptor.drain(replaced=replaced, giver=None if to is None else ConnectionGiver(to))
         if not replaced:
             self.registry.hold_none(monotonic())
 

@@ -5,6 +5,7 @@ and the one that comes after it (`proxy.take_over`).
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 from proxy.config.load import LoadResult
@@ -21,7 +22,8 @@ _SETTINGS = ("listen", "admin", "probe")
 class Succession:
     """The process between its predecessor, from which it may have taken its listeners over, and its successor, which
     may take them over from it. `may_leave` is awaited before the listeners are given away, and returns whether they may
-    be. `replaced` is called when the successor serves. A configuration that is loaded while a successor starts has to
+    be. `replaced` is called when the successor serves; `take_idle` is called with the socket on which the predecessor's
+    idle connections come. A configuration that is loaded while a successor starts has to
     wait; `load` is called with it, if the successor ends before it serves.
     """
 
@@ -33,6 +35,7 @@ class Succession:
         *,
         may_leave: Callable[[], Awaitable[bool]],
         replaced: Callable[[], None],
+        take_idle: Callable[[socket.socket], None],
         load: Callable[[LoadResult, str], None],
     ) -> None:
         self._handover = handover
@@ -40,6 +43,9 @@ class Succession:
         self._notify = notify
         self._may_leave = may_leave
         self._end = replaced
+        self._take_idle = take_idle
+        #: The socket on which the successor takes idle connections; None if it takes none.
+        self.takes_idle: socket.socket | None = None
         self._load = load
         self._deferred: tuple[LoadResult, str] | None = None
         self._offer = Offer(self._given, self._replaced, self._kept)
@@ -55,7 +61,9 @@ class Succession:
         if before is not None:
             line = f"took over from process {before.pid}, redrive {before.release}, which lets its calls finish"
             self._notify("took_over", [line], predecessor=before.pid, release=before.release)
-            await asyncio.to_thread(before.replace)
+            idle = await asyncio.to_thread(before.replace)
+            if idle is not None:
+                self._take_idle(idle)
         elif unused:
             lines = [f"the service manager listens on {at}, which no setting names: nothing serves it" for at in unused]
             self._notify("inherited", lines, unused=unused)
@@ -89,7 +97,8 @@ class Succession:
     async def _given(self) -> list[InheritedSocket] | None:
         return self._listeners.offered() if await self._may_leave() else None
 
-    def _replaced(self, pid: int, release: str) -> None:
+    def _replaced(self, pid: int, release: str, takes_idle: socket.socket | None) -> None:
+        self.takes_idle = takes_idle
         line = f"process {pid}, redrive {release}, has taken over"
         self._notify("replaced", [line], successor=pid, release=release)
         self._end()

@@ -14,10 +14,11 @@ a conversation in lines of JSON, which stays the same in every release, since th
                                                  {"release": "0.1.0", "sockets": 2}
                                                  {"what": "listen", "address": "127.0.0.1:8080"}    one descriptor each
                                                  {"what": "admin", "address": "127.0.0.1:9901"}
-    {"serving": true}
-                                                 {"drains": true}
+    {"serving": true}                            with the descriptor on which idle connections may come
+                                                 {"drains": true, "connections": true}
 
-or, in place of any line, {"refused": "why"}. What a line has beyond these is skipped.
+or, in place of any line, {"refused": "why"}. What a line has beyond these is skipped, and so is a descriptor: idle
+connections of apps are given away (`proxy.server.idle_handover`) if both sides know how.
 
 Without a path, the socket has abstract names (unix(7)), which need no folder that can be written to and go with their
 process: one is made from the configuration's path, the others are the addresses where the proxy listens. So a process
@@ -43,6 +44,7 @@ from typing import Any
 from proxy import __version__
 from proxy.config.settings import Settings
 from proxy.process import Background
+from proxy.server.idle_handover import pair
 from proxy.server.inherited import InheritedSocket, from_service_manager, usable
 
 #: The version of the conversation.
@@ -109,11 +111,19 @@ class Predecessor:
     sockets: list[InheritedSocket]
     _peer: _Peer
 
-    def replace(self) -> None:
-        """Tell the predecessor that this process serves; return once it accepts no more successors, or has ended."""
-        with contextlib.suppress(OSError, TakeOverError), self._peer.sock:
-            self._peer.say({"serving": True})
-            self._peer.hear()
+    def replace(self) -> socket.socket | None:
+        """Tell the predecessor that this process serves. Return, once it accepts no more successors or has ended, the
+        socket on which its idle connections come; None if it gives none.
+        """
+        ours, theirs = pair()
+        gives = True  # unless it says that it does not: it may have given some, and ended before its line was heard
+        with contextlib.suppress(OSError, TakeOverError), self._peer.sock, theirs:
+            self._peer.say({"serving": True}, theirs.fileno())
+            gives = bool(self._peer.hear().get("connections"))
+        if gives:
+            return ours
+        ours.close()
+        return None
 
 
 def predecessor(of: Sequence[str]) -> Predecessor | None:
@@ -164,14 +174,15 @@ def _asked(sock: socket.socket, name: str) -> Predecessor:
 
 class Offer:
     """The offer of this process's listeners. `listeners` is awaited for them, and returns None if they can't be given
-    away. `replaced` is called with the successor's process id and release once it serves; `kept` is called with the
-    process id of a successor that ended before it served. `is_asked`: a successor starts; `is_taken`: it serves.
+    away. `replaced` is called once the successor serves, with its process id and release, and with the socket on which
+    it takes idle connections (None if it takes none). `kept` is called with the process id of a successor that ended
+    before it served. `is_asked`: a successor starts; `is_taken`: it serves.
     """
 
     def __init__(
         self,
         listeners: Callable[[], Awaitable[list[InheritedSocket] | None]],
-        replaced: Callable[[int, str], None],
+        replaced: Callable[[int, str, socket.socket | None], None],
         kept: Callable[[int], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -235,16 +246,16 @@ class Offer:
         peer, release = _Peer(sock), ""
         try:
             release = await self._give(peer)
-            await self._serves(peer)
+            connections = await self._serves(peer)
         except (OSError, ValueError, KeyError, TakeOverError):
             self.is_asked = False
             self._kept(pid)
         else:
             self.is_taken = True
             self.close()
-            self._replaced(pid, release)
+            self._replaced(pid, release, connections)
             with contextlib.suppress(OSError):
-                peer.say({"drains": True})
+                peer.say({"drains": True, "connections": connections is not None})
         finally:
             sock.close()
 
@@ -263,17 +274,30 @@ class Offer:
         await asyncio.to_thread(_send, peer, listeners)
         return str(asked["release"])
 
-    async def _serves(self, peer: _Peer) -> None:
-        """Wait for the line that says that the successor serves. Raises TakeOverError if the successor has ended."""
+    async def _serves(self, peer: _Peer) -> socket.socket | None:
+        """Wait for the line that says that the successor serves; return the socket on which it takes idle connections,
+        None if it takes none. Raises TakeOverError if the successor has ended.
+        """
         peer.sock.setblocking(False)
-        line = b""
-        while not line.endswith(b"\n"):
-            more = await self._loop.sock_recv(peer.sock, _LINE)
-            line += more
-            if not more or len(line) > _LINE:
-                raise TakeOverError
-        if not json.loads(line)["serving"]:
+        while True:
+            try:
+                line = peer.hear()
+                break
+            except BlockingIOError:
+                readable = self._loop.create_future()
+                self._loop.add_reader(peer.sock, _wake, readable)
+                try:
+                    await readable
+                finally:
+                    self._loop.remove_reader(peer.sock)
+        if not line["serving"]:
             raise TakeOverError
+        return socket.socket(fileno=peer.descriptors.pop()) if peer.descriptors else None
+
+
+def _wake(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
 
 
 def _send(peer: _Peer, listeners: Sequence[InheritedSocket]) -> None:
@@ -316,7 +340,8 @@ class _Peer:
         """Send a line, with descriptors. Raises OSError."""
         rest = json.dumps(line).encode() + b"\n"
         sent = socket.send_fds(self.sock, [rest], descriptors) if descriptors else 0
-        self.sock.sendall(rest[sent:])
+        if sent < len(rest):  # the other side may have answered, and closed, by now
+            self.sock.sendall(rest[sent:])
 
     def hear(self) -> dict[str, Any]:
         """Wait for a line. Raises TakeOverError if the other side refuses or has ended, and OSError or ValueError if it

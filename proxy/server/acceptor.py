@@ -36,6 +36,8 @@ from proxy.retry.http_date import http_date
 from proxy.retry.request_hints import has_readable_timeout
 from proxy.server.app_names import app_of, name_of, naming_of, not_named, unix_user
 from proxy.server.connection_limit import ConnectionLimit, Seat
+from proxy.server.drain import Drain
+from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Notify, Secured
 from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_connect, denied, tunnel_endpoints
@@ -44,8 +46,6 @@ from proxy.wire.head import RequestHead
 
 #: Seconds within which a head that has begun to come must be whole, because it occupies a connection.
 HEAD_SECONDS = 60.0
-#: Seconds that a process that ends waits for the next request of an app that has connected, or has got its answer.
-SAYS_SECONDS = 0.5
 #: Seconds that an app has to read the answer to a call that was cut, before its connection is closed.
 LAST_WORDS_SECONDS = 1.0
 #: The number of exchanges of HTTP/2 calls that are kept to be used again.
@@ -113,7 +113,7 @@ class Acceptor(web.Server):
         self.connection_limit.cut_short = partial(self._dismiss, rejection=_TOO_SLOW)
         self.listening: Counter[Address] = Counter()  # the proxy port's listeners, while connections may wait there
         self._drip_timer: asyncio.TimerHandle | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
+        self._drain = Drain(context.loop, self.open)
         self._emptied: asyncio.Future[None] | None = None
         self._spare: list[Exchange] = []
         self._exposures: dict[Any, Exposure] = {}  # by the local address of connections
@@ -225,8 +225,7 @@ class Acceptor(web.Server):
         """Whether anything is under way: a request, an answer that is not taken yet, or a request that may be about to
         come.
         """
-        before = monotonic() - SAYS_SECONDS
-        return any(not connection.is_silent(before) for connection in self.open)
+        return self._drain.is_busy
 
     def drips(self, connection: Seat) -> None:
         """Take note that a connection's head has begun to come and is not whole, so that it gets only HEAD_SECONDS to
@@ -447,22 +446,17 @@ class Acceptor(web.Server):
 
     def close(self) -> None:
         """Cancel the timers."""
-        for timer in (self._drip_timer, self._drain_timer):
-            if timer is not None:
-                timer.cancel()
-        self._drip_timer = self._drain_timer = None
+        if self._drip_timer is not None:
+            self._drip_timer.cancel()
+            self._drip_timer = None
+        self._drain.close()
 
-    def drain(self) -> None:
-        """Make answers close their connections from now on, and close connections that have been idle for a while."""
+    def drain(self, *, replaced: bool = False, giver: ConnectionGiver | None = None) -> None:
+        """Make answers close their connections from now on, and end the idle connections: in a process that is
+        `replaced`, they are given away by `giver`; in any other they are closed when they have been idle for a while.
+        """
         self.context.draining = True
-        if self._drain_timer is None:
-            self._close_rested()
-
-    def _close_rested(self) -> None:
-        before = monotonic() - SAYS_SECONDS
-        for connection in list(self.open):
-            connection.drained(before)
-        self._drain_timer = self.context.loop.call_later(SAYS_SECONDS, self._close_rested)
+        self._drain.begin(replaced=replaced, giver=giver)
 
 
 #: Hosts of listeners that take connections for any address of the machine.

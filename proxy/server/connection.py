@@ -33,6 +33,7 @@ from proxy.retry.facts import Fault
 from proxy.server import presence
 from proxy.server.acceptor import Acceptor
 from proxy.server.http2 import Http2Connection
+from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
 from proxy.transport.chunk_writer import ChunkWriter
@@ -724,10 +725,21 @@ class AppConnection(ConnectionStream):
 
     # -- the proxy going away -----------------------------------------------------------------------------------------
 
-    def drained(self, before: float) -> None:
-        """Close the connection if it has been idle since before the time `before`, because the proxy shuts down."""
-        if self.plan is not None and self._lingered < 0 and self.transport is not None and self.is_silent(before):
-            self.transport.close()
+    def drained(self, before: float, giver: ConnectionGiver | None) -> None:
+        """Give the connection to the process that goes on, by `giver`, if it is idle and this process holds nothing of
+        it; else close it if it has been idle since before the time `before`. For a proxy that shuts down.
+        """
+        transport = self.transport
+        if transport is None or self._lingered >= 0:
+            return
+        if giver is not None and _is_bare(self, transport):
+            transport.pause_reading()
+            if giver.give(self._fd):
+                transport.abort()
+            else:
+                transport.resume_reading()
+        elif self.plan is not None and self.is_silent(before):
+            transport.close()
 
     def cut(self) -> None:
         """End the call in progress in a way that the app notices, because the proxy ends; written bytes are still
@@ -795,3 +807,15 @@ class AppConnection(ConnectionStream):
         self._held &= ~why
         if not self._held and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+
+def _is_bare(connection: AppConnection, transport: asyncio.Transport) -> bool:
+    """Whether a connection is between two requests and nothing but its socket, so that another process may go on with
+    it: no bytes in either direction are held here, and no request depends on an earlier one.
+    """
+    holds = (
+        connection._parser.pending or connection._undecided or connection._buffer or transport.get_write_buffer_size()
+    )
+    depends = connection.inside is not None or connection.has_pinned or connection.own or connection.exposure.named
+    ends = connection._half_closed or connection.surplus or transport.is_closing()
+    return connection.exchange is None and connection.since > 0 and not (holds or depends or ends)

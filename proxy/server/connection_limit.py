@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from proxy.resources import REFUSED_IN_WORDS
+from proxy.server.idle_handover import ConnectionGiver
 from proxy.transport.clock import monotonic
 
 #: Seconds without a request after which a connection is closed in favour of a new one, if there are too many.
@@ -49,8 +50,10 @@ class Seat(Protocol):
     def is_silent(self, before: float) -> bool:
         """Whether closing the connection loses nothing: it has been idle since before the time `before`."""
 
-    def drained(self, before: float) -> None:
-        """Close the connection if it has been idle since before the time `before`, because the proxy shuts down."""
+    def drained(self, before: float, giver: ConnectionGiver | None) -> None:
+        """Give the connection to the process that goes on, by `giver`, if it is idle and can be given; else close it if
+        it has been idle since before the time `before`. For a proxy that shuts down.
+        """
 
     def cut(self) -> None:
         """End the calls in progress in a way that the app notices, because the proxy ends."""

@@ -14,6 +14,7 @@ from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
 from proxy.server.acceptor import Acceptor
 from proxy.server.http2_stream import Home, Http2AppStream
+from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.http2_protocol import Http2Protocol
@@ -216,9 +217,9 @@ class Http2Connection(Home):
         resting = not self.session.streams and not self.transport.get_write_buffer_size() and 0 < self.since < before
         return resting and not has_said(self._fd)
 
-    def drained(self, before: float) -> None:
-        """Announce to the app that the proxy is shutting down, and close the connection once nothing is left to do.
-        `before` has no effect: HTTP/2 can announce the end to a connection that is not idle.
+    def drained(self, before: float, giver: ConnectionGiver | None) -> None:
+        """Announce to the app that the proxy is shutting down, and close the connection once nothing is left to do. The
+        arguments have no effect: HTTP/2 can announce the end to a connection that is not idle.
         """
         self.session.drain(monotonic())
         self.send_soon()

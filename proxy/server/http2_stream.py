@@ -9,6 +9,7 @@ from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc
 from proxy.server.acceptor import Acceptor
+from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
 from proxy.transport.http2_protocol import Http2Protocol
@@ -53,9 +54,9 @@ class Home(Http2Protocol):
         """Find out whether the app has left; `closely`: even by checks that are costly."""
         raise NotImplementedError
 
-    def drained(self, before: float) -> None:
-        """Accept no more requests, and close the connection after the last one, because the proxy shuts down. `before`
-        has no effect on HTTP/2.
+    def drained(self, before: float, giver: ConnectionGiver | None) -> None:
+        """Accept no more requests, and close the connection after the last one, because the proxy shuts down. The
+        arguments have no effect on HTTP/2.
         """
         raise NotImplementedError
 
@@ -121,7 +122,7 @@ class Http2AppStream(Stream):
         self.answer(status, add, body)
         self.done()
         if close and self.surplus:
-            self._home.drained(0.0)
+            self._home.drained(0.0, None)
 
     # -- events of the session ------------------------------------------------------------------------------------
 

@@ -56,15 +56,13 @@ class Channel:
         loop.add_reader(sock, self._receive)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
-        """Send a message and file descriptors with it. The descriptors must stay open until the message has been
-        written.
-        """
+        """Send a message and file descriptors with it, which the caller may close then."""
         if not self._open:
             return
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         assert len(descriptors) <= _MOST_DESCRIPTORS
         frame = _HEADER.pack(len(body), len(descriptors)) + body
-        self._out.append((memoryview(frame), tuple(descriptors)))
+        self._out.append((memoryview(frame), tuple(os.dup(each) for each in descriptors)))
         if len(self._out) == 1:
             self._write()
 
@@ -75,6 +73,13 @@ class Channel:
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)
             self._sock.close()
+            self._drop()
+
+    def _drop(self) -> None:
+        """Drop the messages that were not written."""
+        for _, descriptors in self._out:
+            _close(descriptors)
+        self._out.clear()
 
     def _write(self) -> None:
         while self._out:
@@ -85,8 +90,9 @@ class Channel:
                 self._loop.add_writer(self._sock, self._write)
                 return
             except OSError:
-                self._out.clear()  # the other side has ended, which `_receive` finds out; or, in `flush`, reads nothing
+                self._drop()  # the other side has ended, which `_receive` finds out; or, in `flush`, reads nothing
                 return
+            _close(descriptors)
             if sent < len(frame):
                 self._out[0] = frame[sent:], ()
             else:
@@ -139,6 +145,11 @@ class Channel:
         del self._in[:end]
         self._on_message(pickle.loads(body), [self._descriptors.popleft() for _ in range(count)])  # noqa: S301  our own
         return True
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 # -- to a worker ----------------------------------------------------------------------------------------------------
@@ -199,6 +210,12 @@ class Own(NamedTuple):
     gone: bool = False
 
 
+class TakeIdle(NamedTuple):
+    """A message to a worker: go on with the idle connections that come on the socket in the message
+    (`proxy.server.idle_handover`).
+    """
+
+
 class Gather(NamedTuple):
     """A request for what the worker has counted. `since`: the worker also sends its calls whose numbers are larger than
     this; None: it sends no calls.
@@ -210,8 +227,9 @@ class Gather(NamedTuple):
 
 class Do(NamedTuple):
     """A command to a worker, one of five words. drain: close each connection with its next answer, and hold no call any
-    more; give way: close connections in the same way, but go on holding calls; retire: give way, and end when nothing
-    is under way; refuse: refuse new calls; end: cut what is under way, and end.
+    more; give way: close connections in the same way, but go on holding calls, and give idle connections away on the
+    socket that comes with the message, if one does; retire: give way, and end when nothing is under way; refuse: refuse
+    new calls; end: cut what is under way, and end.
     """
 
     what: str

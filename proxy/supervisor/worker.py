@@ -49,6 +49,7 @@ from proxy.supervisor.channel import (
     Own,
     PassedSocket,
     Shut,
+    TakeIdle,
     Trouble,
     Use,
     Using,
@@ -135,10 +136,13 @@ class Worker:
                         await self._path.close_listener(self._left.pop(number))
                 case Own(address, gone):
                     (self._path.left if gone else self._path.is_own)(address)
+                case TakeIdle():
+                    self._path.take_idle(socket.socket(fileno=descriptors[0]))
                 case Do("drain" | "retire" | "give way"):
                     self._look_every = _LOOK_CLOSELY
                     self._retiring = self._retiring or message.what == "retire"
-                    self._path.drain(replaced=message.what != "drain")
+                    to = socket.socket(fileno=descriptors[0]) if descriptors else None
+                    self._path.drain(replaced=message.what != "drain", to=to)
                     self._look()
                 case Do("refuse"):
                     self._path.refuse()

@@ -32,11 +32,12 @@ from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
+from proxy.server.idle_handover import pair
 from proxy.server.intercept.interception import Notify
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
-from proxy.supervisor.channel import Begin, Counted, Do, Note, Own, Trouble, Use, Using
+from proxy.supervisor.channel import Begin, Counted, Do, Note, Own, TakeIdle, Trouble, Use, Using
 from proxy.supervisor.heartbeat import HeartbeatWatch
 from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import LAST_PAUSE, PATIENCE, Slot, Slots, WorkerProcess
@@ -324,7 +325,10 @@ class Workers:
         self._slots.forget(worker)
         self._slots.adopt()
         await worker.leave(worker.listening)
-        worker.send(Do("retire"))
+        takes, gives = pair()
+        self.take_idle(takes)
+        with gives:
+            worker.send(Do("retire"), [gives.fileno()])
         if not await worker.until(lambda: worker.over, self._settings.drain):
             worker.send(Do("end"))
             await self._until_over(worker)
@@ -339,9 +343,18 @@ class Workers:
             worker.kill()
             await worker.until(lambda: worker.over)
 
-    def drain(self, *, replaced: bool = False) -> None:
+    def take_idle(self, sock: socket.socket) -> None:
+        with sock:
+            for worker in self._all.values():
+                if worker.is_ready and not worker.retiring:
+                    worker.send(TakeIdle(), [sock.fileno()])
+
+    def drain(self, *, replaced: bool = False, to: socket.socket | None = None) -> None:
         self._draining = True
-        self._say(Do("give way" if replaced else "drain"))
+        for worker in self._all.values():
+            worker.send(Do("give way" if replaced else "drain"), [] if to is None else [to.fileno()])
+        if to is not None:
+            to.close()
 
     def refuse(self) -> None:
         self._refusing = True
