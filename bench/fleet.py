@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import multiprocessing
 import random
 import shutil
@@ -29,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from typing import NamedTuple
@@ -428,6 +429,28 @@ def measure(run: Run, processes: int) -> Figures:
     )
 
 
+@contextlib.contextmanager
+def redis_server(connections: int) -> Iterator[int]:
+    """A Redis, or Valkey, for so many connections, without files; its port. Ends the program if there is none."""
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is None:
+        sys.exit("the bench needs redis-server or valkey-server")
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        where = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
+        server = subprocess.Popen([found, *where, "--maxclients", str(connections)], stdout=subprocess.PIPE)
+        assert server.stdout is not None
+        try:
+            for line in server.stdout:
+                if b"eady to accept" in line:
+                    break
+            yield port
+        finally:
+            server.terminate()
+            server.wait()
+            server.stdout.close()
+
+
 def figures(redis: Redis) -> tuple[int, float]:
     """The scripts that Redis has run, and its processor seconds."""
     stats = redis.info("commandstats")
@@ -462,56 +485,23 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--states", nargs="*", choices=STATES, default=STATES)
     options = parser.parse_args()
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found is None:
-        print("bench/fleet.py needs redis-server or valkey-server", file=sys.stderr)
-        return 2
-    port, missed = free_port(), False
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            found,
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--dir",
-            folder,
-            "--maxclients",
-            "30000",
-        ]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE)
-        try:
-            assert server.stdout is not None
-            for line in server.stdout:
-                if b"eady to accept" in line:
-                    break
-            settles = SETTLES + SETTLES_EACH * options.sidecars
+    missed = False
+    with redis_server(options.sidecars * 2 + 100) as port:
+        settles = SETTLES + SETTLES_EACH * options.sidecars
+        print(f"{options.sidecars} sidecars, {options.calls:g} calls a second each, {options.seconds:g} s a state\n")
+        print("| state | scripts a second and sidecar | Redis, cores | us a script | on time | connections | target |")
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        for state in options.states:
+            url = f"redis://127.0.0.1:{port}/0"
+            run = Run(url, state, options.sidecars, options.seconds, settles, options.calls)
+            found_here = measure(run, options.processes)
+            shown, verdict = judge(run, found_here)
+            missed |= "missed" in verdict
             print(
-                f"{options.sidecars} sidecars, {options.calls:g} calls a second each, {options.seconds:g} s a state\n"
+                f"| {state} | {shown} | {found_here.cores:.3f} | {found_here.micros:.0f} | {found_here.on_time:.0%} "
+                f"| {found_here.connections} | {verdict} |",
+                flush=True,
             )
-            print(
-                "| state | scripts a second and sidecar | Redis, cores | us a script | on time | connections | target |"
-            )
-            print("| --- | --- | --- | --- | --- | --- | --- |")
-            for state in options.states:
-                run = Run(
-                    f"redis://127.0.0.1:{port}/0", state, options.sidecars, options.seconds, settles, options.calls
-                )
-                found_here = measure(run, options.processes)
-                shown, verdict = judge(run, found_here)
-                missed |= "missed" in verdict
-                print(
-                    f"| {state} | {shown} | {found_here.cores:.3f} | {found_here.micros:.0f} | {found_here.on_time:.0%} "
-                    f"| {found_here.connections} | {verdict} |",
-                    flush=True,
-                )
-        finally:
-            server.terminate()
-            server.wait()
     return int(missed)
 
 
