@@ -139,9 +139,10 @@ def process_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
 
 def picture(medians: dict[str, Any]) -> str:
     """Bars of CPU for each call, one group a workload."""
-    works = [work for work in works_of(medians) if any(CPU in rows.get(work, {}) for rows in medians.values())]
+    works = [work for work in works_of(medians) if any(rows.get(work, {}).get(CPU) for rows in medians.values())]
     rows = [
-        (work, [(name, row[work][CPU]) for name, row in medians.items() if CPU in row.get(work, {})]) for work in works
+        (work, [(name, row[work][CPU]) for name, row in medians.items() if row.get(work, {}).get(CPU)])
+        for work in works
     ]
     height = sum(26 + 18 * len(bars) for _, bars in rows) + 50
     out = [

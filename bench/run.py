@@ -211,6 +211,9 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
             before = cpu_seconds(running.pid)
             seen = load(work, place, place.port, target(peer, work, place), seconds)
             used = cpu_seconds(running.pid) - before
+            if not seen.requests:
+                print(f"  {peer.name:12} {work.name:40} answered no call, left out of this round", flush=True)
+                continue
             figures[work.name] = {
                 "cpu us/call": used / max(seen.requests, 1) * 1e6,
                 "calls/s": seen.requests / seen.seconds,
