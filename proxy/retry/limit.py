@@ -48,6 +48,8 @@ _A_SECOND, _LEAST_AT_ONCE, _MOST_AT_ONCE = 2.0, 0.5, 3.0
 #: The part of the pace that is left after an attempt without an answer in time; and how much of the share by which an
 #: answer took too long is taken from the pace.
 _SILENT_CUT, _GENTLY = 0.6, 0.5
+#: Seconds: within a round trip that is no longer, places that a cut has taken are soon regained.
+_SOON_REGAINED = 0.1
 #: More places than are ever in use; and the seconds over which a limit that is given up spreads the calls that it held,
 #: beside twice the usual rate.
 _ANY, _DRAIN = 1e9, 7.0
@@ -148,8 +150,16 @@ class Limit:
     def halve(self, now: float) -> None:
         """Halve the limit, since the upstream asked to wait again."""
         self._answers.asked_to_wait_again(now, served=self._served > 0)
-        self.most = self.threshold = max(1.0, self.most // 2)
+        self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
+
+    def _least(self) -> float:
+        """The fewest places that a refusal leaves. It is one; but where an upstream refuses without a queue, and its
+        answers take long, it is as many as the pace uses, since places return one in a round trip.
+        """
+        if not self.pace.rate or self._spaced or not self._answers_fast():
+            return 1.0
+        return max(1.0, self.pace.rate * (self.round_trip - _SOON_REGAINED))
 
     def begin_elsewhere(self, most: float, threshold: float, now: float) -> None:
         """Begin with the limit that another machine has found: `most` places, which double with each round trip up to
@@ -333,7 +343,7 @@ class Limit:
             return
         if (quick and self._answers_fast()) or (self.most < 2.0 and not quick):
             self._slow_down(sent, now, quick=quick)
-        self.most = self.threshold = max(1.0, self.most / 2)
+        self.most = self.threshold = max(self._least() if quick else 1.0, self.most / 2)
         self._cut(now)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
@@ -377,10 +387,13 @@ class Limit:
         serves nothing still gets one attempt a second. `quick`: an answer refused it, sooner than a request that is
         served is answered.
         """
-        pace = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001)
+        pace, served = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001), self._served
         if quick:
-            if self._served:
-                self.pace.cut(pace, self._served, now)
+            if self.round_trip > _SOON_REGAINED:  # places may have allowed less, and most attempts have no answer yet
+                pace = min(pace, self.most * self.part / (self.round_trip - _SOON_REGAINED))
+                served = max(served, self.pace.sendings - 1)
+            if served > 0:
+                self.pace.cut(pace, served, now)
         else:
             if not self._spaced:
                 self._spaced = pace = self.pace.rate or 1.0 / max(now - sent, 0.001)

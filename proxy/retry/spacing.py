@@ -62,12 +62,13 @@ SLOWEST = 0.5
 
 class Spacing:
     """The spacing of one lane's attempts in time. `rate`: sendings a second, 0 while they are not spaced; it is also
-    called the pace. `next_at`: when the next attempt may be sent (seconds on the callers' clock).
+    called the pace. `next_at`: when the next attempt may be sent (seconds on the callers' clock). `sendings`: how many
+    attempts were sent since the pace was last set.
     """
 
     __slots__ = (
         "_base", "_came", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told", "_proven",
-        "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
+        "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate", "sendings",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -83,6 +84,7 @@ class Spacing:
         self._used = 0.0  # the seconds of use since the last cut
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self._sent_at = -_NEVER
+        self.sendings = 0
         self._is_told = False  # it does not grow by itself
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
         self._came = 0.0  # calls that have come lately, fading,
@@ -96,7 +98,7 @@ class Spacing:
         self._came, self._counted_at = 0.0, -_NEVER
 
     def cut(self, pace: float, served: int, now: float) -> None:
-        """Lower the pace, because attempts at this `pace` (sendings a second) were refused, after `served` were served
+        """Lower the pace, because an attempt at this `pace` (sendings a second) was refused, after `served` were served
         since the last cut.
         """
         self._cut_at = now
@@ -144,7 +146,7 @@ class Spacing:
 
     def _begin(self, base: float, stays: float) -> None:
         self.rate = self._base = max(SLOWEST, base)
-        self._used, self._stays = 0.0, stays
+        self._used, self._stays, self.sendings = 0.0, stays, 0
         self._is_told = False
 
     def sent(self, now: float, waiting: int) -> None:
@@ -157,6 +159,7 @@ class Spacing:
             gap = now - self._sent_at
             self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
         self._sent_at = now
+        self.sendings += 1
         wait = waiting / self.rate
         self._count(waiting, now)
         if not self._is_told and wait > _PRESSURE and not (now < self._steady_until and self._is_enough(waiting)):
