@@ -94,6 +94,7 @@ MODULES = [
     "proxy.retry.transparent_retry",
     "proxy.retry.trial",
     "proxy.retry.usual_times",
+    "proxy.retry.value_bases",
     "proxy.retry.waiting_room",
     "proxy.retry.weather_changes",
     "proxy.server.connection",
@@ -132,6 +133,8 @@ MODULES = [
 
 #: Rooms whose objects go from process to process: policies to workers, and from them what was counted and logged.
 PICKLED = ("proxy.observe.", "proxy.retry.")
+#: A module there whose classes are bases of dataclasses, which have their own way to be pickled.
+BASES = "proxy.retry.value_bases"
 
 #: What Cython puts into every module, once for all: it is a fifth of their size, and so of the memory they take.
 SHARED = "proxy._compiled"
@@ -227,8 +230,8 @@ def compiled() -> list[Extension]:
     """The extensions of the package; none where the environment asks for Python alone, as the command does too."""
     if os.environ.get("REDRIVE_PURE", "0") not in ("", "0"):
         return []
-    plain = [module for module in [SHARED, *MODULES] if not module.startswith(PICKLED)]
-    pickled = [module for module in MODULES if module.startswith(PICKLED)]
+    pickled = [module for module in MODULES if module.startswith(PICKLED) and module != BASES]
+    plain = [module for module in [SHARED, *MODULES] if module not in pickled]
     return [*generated(plain, pickled=False), *generated(pickled, pickled=True)]
 
 

@@ -73,6 +73,9 @@ class Nowhere:
     def add(self, line: str) -> None:
         pass
 
+    def add_now(self, line: str) -> None:
+        pass
+
 
 def request(number: int, what: str) -> list[tuple[bytes, bytes]]:
     """A call's fields; `what` differs from call to call."""

@@ -7,6 +7,7 @@ from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.retry.facts cimport Reply
 from proxy.retry.call_state cimport CallState
+from proxy.retry.value_bases cimport PolicyBase
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
@@ -26,7 +27,7 @@ cdef class Delivery:
     cpdef release(self)
     @cython.locals(head=Answered)
     cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
-    cpdef forward(self, Attempt attempt, bytes data, policy)
+    cpdef forward(self, Attempt attempt, bytes data, PolicyBase policy)
     @cython.locals(direct=ConnectionStream)
     cpdef forward_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, long long owed)
     cpdef note_grpc_status(self, Answered head, trailers)

@@ -1,3 +1,6 @@
+from proxy.retry.value_bases cimport PolicyBase
+
+
 cdef class Edits:
     cdef public bytes to_requests
     cdef public bytes to_answers
@@ -8,5 +11,5 @@ cdef class Edits:
     cpdef frozenset from_answer(self, head)
 
 
-cpdef Edits edits_of(policy)
+cpdef Edits edits_of(PolicyBase policy)
 cdef frozenset _found(list marks, head)

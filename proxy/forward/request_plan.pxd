@@ -2,6 +2,7 @@ cimport cython
 
 from proxy.forward.edits cimport Edits, edits_of
 from proxy.retry.facts cimport Request
+from proxy.retry.value_bases cimport PolicyBase
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.request cimport RequestHead as Asking
@@ -11,7 +12,7 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 cdef class Plan:
     cdef public Asking head
     cdef public Request request
-    cdef public object policy
+    cdef public PolicyBase policy
     cdef public Destination destination
     cdef public bytes rest
     cdef public object upstream
@@ -37,8 +38,8 @@ cdef class Plan:
     @cython.locals(old=Asking, request=Request, made=Request, rest=bytes, whole=bytes, begins=bytes, path=bytes,
                    text="const char *")
     cpdef bint follow(self, Asking head, router) except -1
-    cpdef bint _is_plain(self, Asking head, policy) except -1
-    cpdef bint _turn_to(self, policy, Asking head) except -1
+    cpdef bint _is_plain(self, Asking head, PolicyBase policy) except -1
+    cpdef bint _turn_to(self, PolicyBase policy, Asking head) except -1
     cpdef bint answers_plainly(self, Answer head, str via, bint looked=*) except -1
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)
@@ -46,5 +47,5 @@ cdef class Plan:
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 
-cdef tuple course_of(policy)
+cdef tuple course_of(PolicyBase policy)
 cdef bint _steer_alike(dict some, dict others) except -1

@@ -14,5 +14,5 @@ cdef class AccessLog:
     cdef public bint _console
 
     @cython.locals(call=CallRecord, wanted=list)
-    cpdef add(self, calls)
+    cpdef add(self, calls, bint at_once=*)
     cdef bint _is_wanted(self, CallRecord call) except -1

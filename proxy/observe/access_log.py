@@ -18,7 +18,7 @@ from proxy.observe import masking
 from proxy.observe.call_json import timestamp
 from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord
 from proxy.observe.compiled import call_lines
-from proxy.observe.sink import ClosingSink, Later, Sink
+from proxy.observe.sink import ClosingSink, Later, LogSink
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome
 
@@ -45,7 +45,9 @@ class AccessLog:
     calls that ended with a 5xx or without an answer.
     """
 
-    def __init__(self, sink: Sink, *, console: bool = False, level: Level = "info", later: Later | None = None) -> None:
+    def __init__(
+        self, sink: LogSink, *, console: bool = False, level: Level = "info", later: Later | None = None
+    ) -> None:
         self._sink = sink
         self._later = later
         self._repeated: dict[tuple[str, str, Outcome, int], int] = {}
@@ -60,8 +62,10 @@ class AccessLog:
         self._level = level
         self._console = console
 
-    def add(self, calls: Iterable[CallRecord]) -> None:
-        """Write the log lines of these calls, except for those that the level or the limit on repetition leaves out."""
+    def add(self, calls: Iterable[CallRecord], at_once: bool = False) -> None:
+        """Write the log lines of these calls, except for those that the level or the limit on repetition leaves out.
+        `at_once`: further lines are not waited for.
+        """
         has_successes = self._level in ("debug", "info")
         wanted: list[CallRecord] = []
         for call in calls:
@@ -69,7 +73,11 @@ class AccessLog:
                 wanted.append(call)
         if wanted:
             lines = "" if self._console and self.also is None else call_lines(wanted)
-            self._sink.add(_console_lines(wanted) if self._console else lines)
+            shown = _console_lines(wanted) if self._console else lines
+            if at_once:
+                self._sink.add_now(shown)
+            else:
+                self._sink.add(shown)
             if self.also is not None:
                 self.also.add(lines)
 

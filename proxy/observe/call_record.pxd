@@ -1,12 +1,14 @@
 cimport cython
 
+from proxy.retry.value_bases cimport PolicyBase
+
 
 @cython.no_gc  # a policy, and records: there is no cycle
 cdef class CallRecord:
     cdef public double wall_started
     cdef public double started
     cdef public double ended
-    cdef public object policy
+    cdef public PolicyBase policy
     cdef public str app
     cdef public str method
     cdef public str authority
@@ -35,4 +37,4 @@ cpdef bint was_sent_once(long attempts, outcome, history) except -1
 
 cdef class Observer:
     cpdef call_ended(self, CallRecord call)
-    cpdef app_repeated(self, policy)
+    cpdef app_repeated(self, PolicyBase policy)

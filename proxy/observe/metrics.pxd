@@ -2,6 +2,7 @@ cimport cython
 
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.attempt_record cimport AttemptRecord
+from proxy.retry.value_bases cimport PolicyBase
 
 
 cdef class Durations:
@@ -49,7 +50,7 @@ cdef class Metrics:
     cdef public dict reloads
 
     @cython.locals(found=Series)
-    cpdef Series series(self, policy)
+    cpdef Series series(self, PolicyBase policy)
     @cython.locals(call=CallRecord, series=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
     cpdef add(self, calls)
 

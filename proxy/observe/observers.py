@@ -129,14 +129,18 @@ class Observers(Observer):
 
     def catch_up(self) -> None:
         """Pass on the records that were gathered."""
+        self._pass_on(False)
+
+    def _pass_on(self, at_once: bool) -> None:
+        """Pass on the records that were gathered. `at_once`: the log does not gather their lines for longer."""
         calls, self._gathered = self._gathered, []
         if not calls:
             return
         self.metrics.add(calls)
         self.recent.add(calls)
         if self.log is not None:
-            self.log.add(calls)
+            self.log.add(calls, at_once)
 
     def _in_time(self) -> None:
         self._set = False
-        self.catch_up()
+        self._pass_on(True)

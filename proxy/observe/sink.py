@@ -48,6 +48,14 @@ class Sink(Protocol):
         ...
 
 
+class LogSink(Sink, Protocol):
+    """A sink that can do without gathering."""
+
+    def add_now(self, lines: str) -> None:
+        """Take one line, or several at once, that have been gathered already: no further lines are waited for."""
+        ...
+
+
 class ClosingSink(Sink, Protocol):
     """A sink that has lines to write when it is closed."""
 
@@ -114,17 +122,18 @@ class LineSink:
             self._set = True
             self._later(GATHER, self._flush)
 
-    def add_now(self, line: str) -> None:
-        """Take one line, and write at once as much as can be written."""
-        self.add(line)
-        if self._gather() and self._may_write():
-            self._write()
+    def add_now(self, lines: str) -> None:
+        """Take one line, or several at once, and write at once as much as can be written."""
+        self._lines.append(lines)
+        self._write_gathered()
 
     def _flush(self) -> None:
         self._set = False
-        if not self._gather():
-            return
-        if not self._may_write() or not self._write():
+        self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        """Write as many of the lines that are kept as can be written, and try again later with those that are left."""
+        if self._gather() and not (self._may_write() and self._write()) and not self._set:
             self._set = True
             self._later(_AGAIN, self._flush)
 

@@ -2,6 +2,7 @@ from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.value_bases cimport PolicyBase
 from proxy.retry.waiting_room cimport WaitingRoom
 
 
@@ -41,7 +42,7 @@ cdef class Payment:
 
 cdef class Admission:
     cdef public Request request
-    cdef public object policy
+    cdef public PolicyBase policy
     cdef public ScopeState scope
     cdef public object alarm
     cdef public Caller caller

@@ -6,11 +6,12 @@ from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.states cimport Flight, Flying, Next
+from proxy.retry.value_bases cimport PolicyBase
 
 
 cdef class CallState:
     cdef public Request request
-    cdef public object policy
+    cdef public PolicyBase policy
     cdef public Env env
     cdef public NextAttempt upcoming
     cdef public object fallbacks

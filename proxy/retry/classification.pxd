@@ -3,12 +3,13 @@ cimport cython
 from proxy.retry.event_stream cimport is_event_stream
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.rules cimport ReplyEvidence, Ruleset, ruleset
+from proxy.retry.value_bases cimport ClassifyBase
 
 
-cpdef bint is_plain_success(rules, int status, fields) except -1
+cpdef bint is_plain_success(ClassifyBase rules, int status, fields) except -1
 @cython.locals(asked=Ruleset, evidence=ReplyEvidence)
-cdef _look_into(rules, Reply reply, body, grpc)
+cdef _look_into(ClassifyBase rules, Reply reply, body, grpc)
 @cython.locals(known=dict)
-cpdef classify(rules, Request request, Reply reply, body)
-cdef _status_of_reply(rules, Request request, Reply reply, own)
-cdef bint _speaks_grpc(rules, Request request) except -1
+cpdef classify(ClassifyBase rules, Request request, Reply reply, body)
+cdef _status_of_reply(ClassifyBase rules, Request request, Reply reply, own)
+cdef bint _speaks_grpc(ClassifyBase rules, Request request) except -1

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from proxy.retry.bucket_specs import JsonPath, UsageFields
 from proxy.retry.facts import Class, FaultKind, Verdict
+from proxy.retry.value_bases import ClassifyBase
 
 UnsafeMethods = Literal["never", "unprocessed", "provider", "always"]
 
@@ -250,7 +251,7 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Classify:
+class Classify(ClassifyBase):
     """The rules of a policy that give an attempt's end its class: first `rules`, then those of `dialects`, then the
     lists, by status, grpc-status and fault. If several lists name the same end, it was decided before which one counts.
     """

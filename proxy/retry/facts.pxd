@@ -1,3 +1,6 @@
+from proxy.retry.value_bases cimport FaultBase, PushbackBase, VerdictBase
+
+
 cdef class Request:
     cdef public object method
     cdef public object authority
@@ -30,10 +33,10 @@ cdef class Reply:
 
 cdef class Failure:
     cdef public long attempt
-    cdef public object verdict
-    cdef public object pushback
+    cdef public VerdictBase verdict
+    cdef public PushbackBase pushback
     cdef public object status
-    cdef public object fault
+    cdef public FaultBase fault
     cdef public double sent
     cdef public bint carried_out
 

@@ -8,11 +8,12 @@ behaviour beyond reading itself. Times are seconds on the driver's monotonic clo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Protocol
 
 from proxy.retry.apps import NamedApp
+from proxy.retry.value_bases import FaultBase, PushbackBase, VerdictBase
 
 #: RFC 9110 section 9.2.2: methods that may be repeated even if the first request may have been carried out.
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
@@ -95,7 +96,7 @@ class Progress(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(FaultBase):
     """The end of an attempt without a whole answer.
 
     `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
@@ -105,8 +106,8 @@ class Fault:
     `timeouts.attempt` ended it, and no other limit.
     """
 
-    kind: FaultKind
-    progress: Progress
+    kind: FaultKind = field()
+    progress: Progress = field()
     reused: bool = False
     detail: str = ""
     error: str = "connection_terminated"
@@ -352,7 +353,7 @@ GAVE_UP = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(VerdictBase):
     """The class of an attempt's end, and why it has that class.
 
     `because` is for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer itself
@@ -363,8 +364,8 @@ class Verdict:
     `counts_as`: the status that an error in a success's body counts as.
     """
 
-    cls: Class
-    because: str
+    cls: Class = field()
+    because: str = field()
     unprocessed: bool = False
     repeated_by: str = ""
     repeated_within: float | None = None
@@ -373,7 +374,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushback:
+class Pushback(PushbackBase):
     """An upstream's word on when, or whether, to retry. `delay`: the seconds to wait, None if unnamed; `cooldown`: the
     part of the delay that holds other callers too (contract, section 5), None for none. `stop`: no retry is wanted;
     `retry`: one is wanted whatever the class. `source`: the name of the field that decided.

@@ -8,6 +8,7 @@ from proxy.retry.feedback cimport learn
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.plans cimport Sequential, goes_on
 from proxy.retry.states cimport Flight, Next
+from proxy.retry.value_bases cimport VerdictBase
 
 
 cdef double EPSILON
@@ -22,7 +23,7 @@ cdef class SequentialFlow:
     cpdef bint holds_answer(self, CallState call) except -1
     @cython.locals(failure=Failure)
     cpdef tuple launched(self, CallState call, Flight flight, double now)
-    cpdef bint may_go_alone(self, CallState call, verdict) except -1
+    cpdef bint may_go_alone(self, CallState call, VerdictBase verdict) except -1
     @cython.locals(upcoming=NextAttempt)
     cpdef tuple begin(self, CallState call, double now)
     @cython.locals(payment=Payment)
@@ -32,7 +33,7 @@ cdef class SequentialFlow:
     cpdef tuple succeeded(self, CallState call, long attempt, double now)
     cpdef Sequential sequential(self, CallState call)
     cpdef decide(self, CallState call, Failure failure, bint on, double now)
-    @cython.locals(payment=Payment, upcoming=NextAttempt)
+    @cython.locals(payment=Payment, upcoming=NextAttempt, planned=Next)
     cpdef tuple failed(self, CallState call, Failure failure, Flight flight, began, bint on, double now)
     cdef _change_key(self, CallState call, Failure failure, Next decided, began, double now)
     cpdef tuple no_more(self, CallState call, no, double now, why=*)

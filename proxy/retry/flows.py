@@ -165,19 +165,19 @@ class SequentialFlow:
         if not isinstance(decided, Next):
             note_no(call, failure, flight, decided, now)
             return self.end(call, decided, now)
-        upcoming = call.upcoming
+        upcoming, planned = call.upcoming, decided
         if began is not None or upcoming.keys is not None:
-            self._change_key(call, failure, decided, began, now)
-        call.note(flight, now, "retried", failure, call.reply).delay = decided.due - now
+            self._change_key(call, failure, planned, began, now)
+        call.note(flight, now, "retried", failure, call.reply).delay = planned.due - now
         payment = upcoming.payment
         assert payment is not None  # the price was paid, or is owed
-        if payment.owed is None and decided.due <= now:
-            return self.admit(call, decided, now)
-        call.state = decided
-        actions: Actions = (WakeAt(decided.due),)
+        if payment.owed is None and planned.due <= now:
+            return self.admit(call, planned, now)
+        call.state = planned
+        actions: Actions = (WakeAt(planned.due),)
         if payment.owed is not None:
             payment.asked = True
-            actions = (WakeAt(decided.due), Ask(payment.owed, decided.due))
+            actions = (WakeAt(planned.due), Ask(payment.owed, planned.due))
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:

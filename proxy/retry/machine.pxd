@@ -13,6 +13,7 @@ from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
+from proxy.retry.value_bases cimport PolicyBase, StrategyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -56,7 +57,7 @@ cdef class Call:
     @cython.locals(upcoming=NextAttempt, state=Flying)
     cdef _report_answer(self, Flight flight, double now)
     @cython.locals(call=CallState)
-    cdef tuple _answered(self, Flight flight, Reply reply, verdict, double now)
+    cdef tuple _answered(self, Flight flight, Reply reply, VerdictBase verdict, double now)
     @cython.locals(call=CallState, state=Flying)
     cdef tuple _judge(self, Failure failure, Flight flight, double now)
     @cython.locals(call=CallState)
@@ -70,4 +71,4 @@ cdef class Call:
 
 
 cdef _keeping(CallState call, Reply reply, double now)
-cdef bint _may_be_hedged(CallState call, strategy) except -1
+cdef bint _may_be_hedged(CallState call, StrategyBase strategy) except -1

@@ -100,17 +100,18 @@ class Call:
         alarm: Alarm | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        mode, fallbacks = policy.mode, None
-        if elsewhere is not None and mode == "enforce":
-            fallbacks = Fallbacks(policy, request, elsewhere)
         upcoming = NextAttempt(request, policy, scope, env, alarm, scope.used_bucket(request.app))
-        self.so_far = CallState(request, policy, env, upcoming, fallbacks)
+        call = self.so_far = CallState(request, policy, env, upcoming, None)
+        policy = call.policy  # whose members compiled code reads at once
+        mode = policy.mode
+        if elsewhere is not None and mode == "enforce":
+            call.fallbacks = Fallbacks(policy, request, elsewhere)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = TransparentRetry()
         self._flow: SequentialFlow
         if mode == "enforce":
             strategy = policy.strategy
-            if strategy.hedging_delay is not None and _may_be_hedged(self.so_far, strategy):
+            if strategy.hedging_delay is not None and _may_be_hedged(call, strategy):
                 self._flow = HEDGED
             else:
                 self._flow = SEQUENTIAL if strategy.custom is None else PLUGIN

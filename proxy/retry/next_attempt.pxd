@@ -7,6 +7,7 @@ from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Next
+from proxy.retry.value_bases cimport PolicyBase
 
 
 cdef double EPSILON
@@ -14,7 +15,7 @@ cdef double EPSILON
 
 cdef class NextAttempt:
     cdef public Request request
-    cdef public object policy
+    cdef public PolicyBase policy
     cdef public ScopeState scope
     cdef public Env env
     cdef public object alarm
@@ -31,6 +32,7 @@ cdef class NextAttempt:
     cdef public Admission admission
 
     cpdef Payment payable(self)
+    cpdef Payment _new_payment(self)
     cpdef Admission gates(self)
     cpdef Caller caller(self)
     cpdef str endpoint_of(self, Flight flight)

@@ -6,6 +6,7 @@ from proxy.retry.buckets cimport Bucket
 from proxy.retry.call_state cimport CallState
 from proxy.retry.facts cimport Failure, Reply
 from proxy.retry.states cimport Next
+from proxy.retry.value_bases cimport FaultBase, PolicyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -33,9 +34,9 @@ cdef class Hedged:
 
 
 cpdef bint goes_on(CallState call, Failure failure) except -1
-cpdef Failure failure_of(CallState call, long attempt, Reply reply, verdict, double sent, double wall)
+cpdef Failure failure_of(CallState call, long attempt, Reply reply, VerdictBase verdict, double sent, double wall)
 cdef _pushback_of(CallState call, Reply reply, cls, double wall)
-cpdef bint is_safe(verdict, fault, bint idempotent, unsafe_methods) except -1
+cpdef bint is_safe(VerdictBase verdict, FaultBase fault, bint idempotent, unsafe_methods) except -1
 cpdef double safe_until(Failure failure, double first_sent, bint idempotent, unsafe_methods) except? -1
 cpdef first_no(CallState call, Failure failure, bint goes_on, bint disabled, bint safe)
-cpdef bint too_long(delay, policy) except -1
+cpdef bint too_long(delay, PolicyBase policy) except -1

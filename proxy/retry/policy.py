@@ -15,6 +15,7 @@ from typing import Any, Literal
 from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, TokenRules
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import FaultKind
+from proxy.retry.value_bases import BackoffBase, PolicyBase, PushbackPolicyBase, StrategyBase, TimeoutsBase
 
 Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
 Mode = Literal["enforce", "observe", "off"]
@@ -28,11 +29,11 @@ _DEFAULT_RULES = Classify()
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(BackoffBase):
     """Exponential backoff (contract, section 3). `throttling_base` replaces `base` after a throttling error."""
 
-    base: float
-    max: float
+    base: float = field()
+    max: float = field()
     multiplier: float = 2.0
     jitter: Jitter = "full"
     throttling_base: float | None = None
@@ -46,7 +47,7 @@ class Percentile:
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(StrategyBase):
     """A strategy's definition. `name` is what the user called it; `kind` one of the contract's table, or "custom".
 
     `hedging_delay`: the seconds before each hedge, None for a strategy that does not hedge. `hedging_percentile`: the
@@ -60,10 +61,10 @@ class Strategy:
     section 7 RetryStrategy object, and `remake` makes a new one like it, without any history.
     """
 
-    kind: str
-    name: str
-    max_attempts: int
-    backoff: Backoff
+    kind: str = field()
+    name: str = field()
+    max_attempts: int = field()
+    backoff: Backoff = field()
     own_bucket: BucketSpec | None = None
     exact_pushback: bool = False
     pushback_clamp: float | None = None
@@ -87,7 +88,7 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(TimeoutsBase):
     """The timeouts of a call in seconds; None is off."""
 
     connect: float = 5.0
@@ -98,7 +99,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class PushbackPolicy:
+class PushbackPolicy(PushbackPolicyBase):
     """The bounds on pushbacks, in seconds. `hold`: the longest that cooldowns hold one call, in all. `ahead`: calls
     also wait until they fit into the limits that answers report.
     """
@@ -294,7 +295,7 @@ class EndpointShare:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Policy:
+class Policy(PolicyBase):
     """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
 
     `rate` and `more_rates`: the rate buckets, all of which each attempt pays; `tokens`: the rules by which an attempt's
@@ -304,10 +305,10 @@ class Policy:
     own.
     """
 
-    upstream: str
-    route: str
-    strategy: Strategy
-    bucket: BucketRef | None
+    upstream: str = field()
+    route: str = field()
+    strategy: Strategy = field()
+    bucket: BucketRef | None = field()
     rate: BucketRef | None = None
     scope: Scope = Scope()
     timeouts: Timeouts = Timeouts()

@@ -2,6 +2,7 @@ cimport cython
 
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport LookUp, ScopeState
+from proxy.retry.value_bases cimport PolicyBase
 
 
 cdef class Registry:
@@ -31,4 +32,4 @@ cdef class Registry:
     cdef public object weather_changed
 
     @cython.locals(states=dict, state=ScopeState, found=LookUp, is_valid=bint)
-    cpdef ScopeState scope(self, policy, Request request, double now=*, ScopeState last=*)
+    cpdef ScopeState scope(self, PolicyBase policy, Request request, double now=*, ScopeState last=*)

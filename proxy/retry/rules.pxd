@@ -4,6 +4,7 @@ from proxy.retry.content_coding cimport coding_of_reply, decoded
 from proxy.retry.event_stream cimport SseReader, is_event_stream
 from proxy.retry.facts cimport Reply
 from proxy.retry.json_text cimport lacks, may_be_whole_json, read_json
+from proxy.retry.value_bases cimport ClassifyBase
 
 
 cdef class ReplyEvidence:
@@ -66,4 +67,4 @@ cpdef bint is_named(rule, event) except -1
 @cython.locals(left=list, at=cython.Py_ssize_t, keys=cython.Py_ssize_t)
 cdef _gather(document, tuple path, list found)
 cdef bint _reaches(rule, int status, grpc) except -1
-cpdef Ruleset ruleset(classify)
+cpdef Ruleset ruleset(ClassifyBase classify)

@@ -74,8 +74,10 @@ class FieldBlock:
 
     def get(self, name: bytes) -> bytes | None:
         """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
-        mark = b"\n" + name + b":"
-        at = self.lowered.find(mark)
+        mark, lowered = b"\n" + name + b":", self._lowered
+        if lowered is None:
+            lowered = self.lowered
+        at = lowered.find(mark)
         if at < 0:
             return None
         at += len(mark)

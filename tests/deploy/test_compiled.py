@@ -6,17 +6,24 @@ import ast
 import importlib
 import importlib.machinery
 import os
+import pickle
 import re
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from proxy.retry import dialect, facts, policy, value_bases
+from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.wire.http1.compiled import CORE
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = re.findall(r'^    "(proxy[\w.]+)",$', (ROOT / "setup.py").read_text(), re.M)
 TYPED = [module for module in MODULES if (ROOT / module.replace(".", "/")).with_suffix(".pxd").exists()]
+#: The bases of values, and the values (dataclasses) by name.
+BASES = [each for name, each in vars(value_bases).items() if name.endswith("Base")]
+VALUES = {**vars(dialect), **vars(facts), **vars(policy)}
 _CLASS = re.compile(r"^cdef class (\w+)(?:\((\w+)\))?:$")
 _ATTRIBUTES = re.compile(r"^    cdef (?:public |readonly )?[\w ]+?(?:\[\d+\])? (\w+(?:, \w+)*)(?:  #.*)?$")
 
@@ -66,6 +73,27 @@ def test_every_attribute_is_declared(module: str) -> None:
             base, names, _ = classes[base]
             known |= names
         assert attribute in known, f"{name}.{attribute} is not in {module.replace('.', '/')}.pxd"
+
+
+@pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
+def test_a_base_of_values_names_all_fields_of_its_dataclass(base: type) -> None:
+    """A field without a place in the base would be read by name, and one that is no field would be left out of the
+    copies that are made of the value, and of what goes to other processes.
+    """
+    value, names = VALUES[base.__name__.removesuffix("Base")], base.__dict__["__slots__"]
+    assert issubclass(value, base)
+    assert set(names) == {field.name for field in fields(value)}
+    assert declared()[base.__name__][1] == set(names)
+    assert value.__dict__["__slots__"] == ()
+
+
+def test_a_policy_is_the_same_in_another_process() -> None:
+    sent = Policy("payments", "", Strategy("standard", "own", 3, Backoff(0.1, 20.0)), None, mode="observe")
+    there = pickle.loads(pickle.dumps(sent, pickle.HIGHEST_PROTOCOL))
+    assert [getattr(there, field.name) for field in fields(sent)] == [
+        getattr(sent, field.name) for field in fields(sent)
+    ]
+    assert replace(there, mode="off").strategy == sent.strategy
 
 
 def test_every_types_file_belongs_to_a_module_that_is_compiled() -> None:

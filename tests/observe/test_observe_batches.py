@@ -17,8 +17,15 @@ from proxy.retry.facts import Outcome
 
 
 class Kept(list[str]):
+    def __init__(self) -> None:
+        self.at_once = 0
+
     def add(self, lines: str) -> None:
         self.extend(lines.splitlines(keepends=True))
+
+    def add_now(self, lines: str) -> None:
+        self.at_once += lines.count("\n")
+        self.add(lines)
 
 
 class Watched:
@@ -53,6 +60,7 @@ def test_gathered_calls_are_told_after_a_moment_by_one_timer() -> None:
     assert len(watched.due) == 1
     watched.tick()
     assert len(watched.lines) == 4
+    assert watched.lines.at_once == 4  # they have waited
 
 
 def test_a_full_batch_waits_for_nothing() -> None:
@@ -62,6 +70,7 @@ def test_a_full_batch_waits_for_nothing() -> None:
     assert len(watched.lines) == BATCH
     watched.tick()
     assert len(watched.lines) == BATCH
+    assert watched.lines.at_once == 0  # under load many batches are written in one
 
 
 def test_who_reads_the_metrics_sees_every_call() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -298,6 +299,37 @@ def test_lines_are_gathered_and_written_together(pipe: tuple[int, int]) -> None:
     assert len(loop.asked) == 1
     loop.run()
     assert os.read(pipe[0], 100) == "a\né\n".encode()
+    assert loop.asked == []
+
+
+def test_lines_that_were_gathered_are_written_at_once(pipe: tuple[int, int]) -> None:
+    loop = Loop()
+    sink = LineSink(pipe[1], loop.later)
+    sink.add_now("a\nb\n")
+    assert os.read(pipe[0], 100) == b"a\nb\n"
+    assert loop.asked == []
+    sink.add("c\n")
+    sink.add_now("d\n")
+    assert os.read(pipe[0], 100) == b"c\nd\n"
+    loop.run()
+    assert loop.asked == []
+
+
+def test_a_line_for_which_there_is_no_room_now_is_written_later(pipe: tuple[int, int]) -> None:
+    loop = Loop()
+    sink = LineSink(pipe[1], loop.later)
+    os.set_blocking(pipe[1], False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe[1], b"x" * 4096)
+    sink.add_now("a\n")
+    assert len(loop.asked) == 1
+    os.set_blocking(pipe[0], False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.read(pipe[0], 1 << 20)
+    loop.run()
+    assert os.read(pipe[0], 100) == b"a\n"
     assert loop.asked == []
 
 

@@ -1,0 +1,143 @@
+"""The members of the frozen values that deciding reads most: policies, and how attempts end.
+
+A dataclass can't be compiled to a class with types. So each of these values has a base class that names its members,
+and is compiled: compiled code reads a member from the object's memory, where a look-up by name takes some 140
+instructions, and a retry made some 140 of them. Python alone has the same members, as slots.
+
+Law: a base names all fields of its dataclass, and nothing else (`tests/deploy/test_compiled.py`). A field of the
+dataclass without a default is set to `field()`: without that, `dataclass` takes the base's member for the default.
+"""
+
+from __future__ import annotations
+
+
+class BackoffBase:
+    """The members of a `Backoff`."""
+
+    __slots__ = ("base", "jitter", "max", "multiplier", "throttling_base")
+
+
+class StrategyBase:
+    """The members of a `Strategy`."""
+
+    __slots__ = (
+        "backoff",
+        "custom",
+        "delay_first",
+        "exact_pushback",
+        "extra",
+        "hedging_delay",
+        "hedging_percentile",
+        "kind",
+        "max_attempts",
+        "name",
+        "non_fatal",
+        "own_bucket",
+        "paced",
+        "pushback_clamp",
+        "remake",
+        "safe_methods",
+    )  # fmt: skip
+
+
+class TimeoutsBase:
+    """The members of a `Timeouts`."""
+
+    __slots__ = ("attempt", "connect", "first_byte", "idle", "total")
+
+
+class PushbackPolicyBase:
+    """The members of a `PushbackPolicy`."""
+
+    __slots__ = ("ahead", "cooldown", "hold", "max_delay", "of")
+
+
+class ClassifyBase:
+    """The members of a `Classify`."""
+
+    __slots__ = (
+        "credentials",
+        "delays_in_bodies",
+        "dialects",
+        "empty_events",
+        "faults",
+        "grpc",
+        "grpc_dialect",
+        "hosts",
+        "inside",
+        "key_header",
+        "keys_injected",
+        "known",
+        "looks_below_400",
+        "out_of_quota",
+        "own_dialects",
+        "plain_below_400",
+        "reads",
+        "repeats",
+        "resets",
+        "rules",
+        "ruleset",
+        "service_codes",
+        "service_retries",
+        "service_timeout",
+        "statuses",
+        "stop_fields",
+        "stream_ends",
+        "unsafe_methods",
+    )  # fmt: skip
+
+
+class PolicyBase:
+    """The members of a `Policy`."""
+
+    __slots__ = (
+        "answers",
+        "attempt_headers",
+        "balance",
+        "bucket",
+        "circuit_breaker",
+        "classify",
+        "concurrency",
+        "course",
+        "credentials",
+        "endpoints",
+        "fallback",
+        "idempotency_key",
+        "limit",
+        "mode",
+        "more_rates",
+        "outage",
+        "pushback",
+        "rate",
+        "request_headers",
+        "response_headers",
+        "resume",
+        "route",
+        "scope",
+        "strategy",
+        "target",
+        "timeouts",
+        "tokens",
+        "undecided",
+        "unfinished",
+        "upstream",
+        "via",
+    )  # fmt: skip
+
+
+class VerdictBase:
+    """The members of a `Verdict`."""
+
+    __slots__ = ("because", "cls", "counts_as", "dialect", "repeated_by", "repeated_within", "unprocessed")
+
+
+class PushbackBase:
+    """The members of a `Pushback`."""
+
+    __slots__ = ("cooldown", "delay", "retry", "source", "stop")
+
+
+class FaultBase:
+    """The members of a `Fault`."""
+
+    __slots__ = ("by_attempt", "code", "detail", "error", "kind", "ours", "progress", "reused")
