@@ -102,6 +102,14 @@ def names_used(tree: ast.AST) -> Iterator[str]:
                 yield from names_used(ast.parse(node.value, mode="eval"))
 
 
+def is_layout(node: ast.ClassDef) -> bool:
+    """Whether a class has nothing but a docstring and `__slots__`."""
+    return bool(node.body) and all(
+        isinstance(each, ast.Expr) or (isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__slots__")
+        for each in node.body
+    )
+
+
 class Classes:
     """All classes of some files: where each is, what is made of each, and who names it."""
 
@@ -109,6 +117,7 @@ class Classes:
         self.places: dict[str, list[str]] = defaultdict(list)
         self.subclasses: dict[str, list[str]] = defaultdict(list)
         self.named: set[str] = set()
+        self.layouts: set[str] = set()
         for path, text in files.items():
             self._read(path, ast.parse(text, path))
 
@@ -118,15 +127,19 @@ class Classes:
                 self.named |= {*names_used(node)}
                 continue
             self.places[node.name].append(f"{path}:{node.lineno}")
+            if is_layout(node):
+                self.layouts.add(node.name)
             for base in node.bases:
                 self.subclasses[base_name(base)].append(node.name)
             inside = [*node.body, *node.decorator_list, *(each.value for each in node.keywords)]
             self.named |= {name for part in inside for name in names_used(part)} - {node.name}
 
     def lone_mixins(self) -> Iterator[tuple[str, str]]:
-        """The name and a line for each class that is the base of one other class, and nothing else anywhere."""
+        """The name and a line for each class that is the base of one other class, and nothing else anywhere. A class
+        that only names members is no mixin: it gives a dataclass members that compiled code reads from memory.
+        """
         for name, places in sorted(self.places.items()):
-            if len(self.subclasses[name]) == 1 and name not in self.named:
+            if len(self.subclasses[name]) == 1 and name not in self.named | self.layouts:
                 yield name, f"{places[0]}: {name} is only the base of {self.subclasses[name][0]}: make them one class"
 
     def doubles(self) -> Iterator[tuple[str, str]]:

@@ -67,6 +67,16 @@ def test_a_base_that_somebody_names_is_no_mixin(elsewhere: str) -> None:
     assert [*Classes({**files, "elsewhere.py": elsewhere}).lone_mixins()] == []
 
 
+def test_a_base_that_only_names_members_is_no_mixin() -> None:
+    from house import Classes
+
+    base = 'class Half:\n    """The members."""\n    __slots__ = ("a",)\n'
+    files = {"half.py": base, "whole.py": "class Whole(Half): ..."}
+    assert [*Classes(files).lone_mixins()] == []
+    files["half.py"] += "    def again(self): ..."
+    assert len([*Classes(files).lone_mixins()]) == 1
+
+
 def test_a_name_that_stands_twice() -> None:
     from house import Classes
 
