@@ -72,6 +72,7 @@ cdef class ClassifyBase:
     cdef public object stream_ends
     cdef public object known
     cdef public object ruleset
+    cdef public object sought
 
 
 cdef class PolicyBase:

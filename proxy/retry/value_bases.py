@@ -80,6 +80,7 @@ class ClassifyBase:
         "service_codes",
         "service_retries",
         "service_timeout",
+        "sought",
         "statuses",
         "stop_fields",
         "stream_ends",
