@@ -52,7 +52,7 @@ def add_call(
     """Add to a record the course of a call that had a `Call` to decide about it. `agent`: the request's User-Agent;
     `bytes_in`: the bytes of the request's body; `endpoint`: where its last attempt went, "" if none was made.
     """
-    attempts, history = call.attempts, tuple(call.history)
+    attempts, history = call.attempts, call.history
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
     record.outcome = outcome
     record.attempts = attempts

@@ -3,4 +3,4 @@ from proxy.retry.facts cimport Failure, Reply
 from proxy.retry.states cimport Flight
 
 
-cpdef AttemptRecord note(list history, Flight flight, double now, decision, Failure failure=*, Reply reply=*)
+cpdef AttemptRecord record_of(Flight flight, double now, decision, Failure failure=*, Reply reply=*)

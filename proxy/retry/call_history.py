@@ -1,9 +1,11 @@
 """The history of one call: a record of each attempt, and of the decision after it, for people.
 
-A history is the list of the records; the functions here add to it and revise it.
+A history is the tuple of the records, which is empty for most calls; the functions here make and revise them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
 from proxy.retry.facts import Class, Failure, Outcome, Reply
@@ -13,17 +15,12 @@ from proxy.retry.states import Flight
 _SUCCESS_CLASS = Class.SUCCESS
 
 
-def note(
-    history: list[AttemptRecord],
-    flight: Flight,
-    now: float,
-    decision: str,
-    failure: Failure | None = None,
-    reply: Reply | None = None,
+def record_of(
+    flight: Flight, now: float, decision: str, failure: Failure | None = None, reply: Reply | None = None
 ) -> AttemptRecord:
-    """Add the record of an attempt that has ended, with the decision after it, to `history`, and return it. `flight`:
-    the attempt; `failure`: how it failed, None if it did not; `reply`: the last answer that was judged, which is the
-    attempt's own unless a fault ended the attempt.
+    """Return the record of an attempt that has ended, with the decision after it. `flight`: the attempt; `failure`: how
+    it failed, None if it did not; `reply`: the last answer that was judged, which is the attempt's own unless a fault
+    ended the attempt.
     """
     payment = flight.payment
     record = AttemptRecord(flight.attempt, flight.since, now)
@@ -40,11 +37,10 @@ def note(
         record.judge(failure, reply)
     elif reply is not None and decision == "delivered":
         record.status, record.cls = reply.status, _SUCCESS_CLASS
-    history.append(record)
     return record
 
 
-def revise(history: list[AttemptRecord], no: str, why: str | None = None) -> None:
+def revise(history: Sequence[AttemptRecord], no: str, why: str | None = None) -> None:
     """Change the decision in the last record, because the attempt that was to follow is not made after all. `no`: the
     outcome that refuses it; `why`: the reason, None to leave the recorded one.
     """
@@ -54,7 +50,7 @@ def revise(history: list[AttemptRecord], no: str, why: str | None = None) -> Non
         last.why = why
 
 
-def note_never_sent(history: list[AttemptRecord], no: Outcome, upstream: str, why: str) -> None:
+def note_never_sent(history: Sequence[AttemptRecord], no: Outcome, upstream: str, why: str) -> None:
     """Add to the last record, that of an attempt at another upstream, that the call ended with the outcome `no` before
     anything was sent to the upstream named `upstream`, for the reason `why`.
     """
@@ -63,7 +59,7 @@ def note_never_sent(history: list[AttemptRecord], no: Outcome, upstream: str, wh
         last.decision, last.why = no.value, f"{last.why}; {upstream}: {why or no.value}"
 
 
-def note_fallback(history: list[AttemptRecord], no: Outcome) -> None:
+def note_fallback(history: Sequence[AttemptRecord], no: Outcome) -> None:
     """Note in the last record that the call, which would have ended with the outcome `no`, goes on at another
     upstream.
     """

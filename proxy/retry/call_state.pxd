@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.retry.attempt_record cimport AttemptRecord
-from proxy.retry.call_history cimport note
+from proxy.retry.call_history cimport record_of
 from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.next_attempt cimport NextAttempt
@@ -23,7 +23,7 @@ cdef class CallState:
     cdef public bint committed
     cdef public bint ambiguous
     cdef public object hints
-    cdef public list history
+    cdef public tuple history
     cdef public Failure failure
     cdef public Reply reply
     cdef public Flight delivered

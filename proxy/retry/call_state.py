@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.retry.actions import Actions, Cancel, Discard, Hold
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.call_history import note
+from proxy.retry.call_history import record_of
 from proxy.retry.classification import MISDIRECTED, read_by
 from proxy.retry.dialect import StreamEnds
 from proxy.retry.environment import Env
@@ -57,7 +57,7 @@ class CallState:
         self.deadline: float | None = None
         self.committed = self.ambiguous = False
         self.hints = NO_HINTS
-        self.history: list[AttemptRecord] = []
+        self.history: tuple[AttemptRecord, ...] = ()
         self.failure: Failure | None = None
         self.reply: Reply | None = None
         self.delivered: Flight | None = None
@@ -231,7 +231,8 @@ class CallState:
         """Record the end of an attempt, and the decision after it. `failure`: how it failed, None if it did not;
         `reply`: the last answer that was judged, which is the attempt's own unless a fault ended the attempt.
         """
-        record = note(self.history, flight, now, decision, failure, reply)
+        record = record_of(flight, now, decision, failure, reply)
+        self.history = (*self.history, record)
         if self.fallbacks is not None and self.fallbacks.has_gone:
             record.upstream, record.route = self.policy.upstream, self.policy.route
         return record

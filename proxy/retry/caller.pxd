@@ -7,6 +7,7 @@ from proxy.retry.usual_times cimport timed_route
 
 
 cdef dict _NAMES
+cdef dict _CREDENTIALS
 
 cpdef bytes _name_of_route(str route, str what)
 

@@ -4,6 +4,8 @@ endpoint's label and its group of callers: all, those with one credential (by it
 
 from __future__ import annotations
 
+from sys import intern
+
 from proxy.retry.cooldown import ALL_CALLERS, credential_of
 from proxy.retry.facts import Fields, Request
 from proxy.retry.usual_times import timed_route
@@ -13,6 +15,8 @@ ROUTE = b"route "
 #: The names of routes' callers that were made last, by route and method or path, and the most that are kept.
 _NAMES: dict[tuple[str, str], bytes] = {}
 _MOST_NAMES = 256
+#: The hashes of the credentials that came last, so that the calls that wait with one credential share one object.
+_CREDENTIALS: dict[bytes, bytes] = {}
 #: A lane's name: the endpoint's label ("" if the upstream has one endpoint, or is meant as a whole), and its callers:
 #: ALL_CALLERS, the hash of a credential, or a route.
 Name = tuple[str, bytes]
@@ -105,13 +109,16 @@ class Caller:
     def timed_route(self) -> str:
         """The key of this call's route among the usual times of answers."""
         if not self._timed_route:
-            self._timed_route = timed_route(self.route, self.request)
+            self._timed_route = intern(timed_route(self.route, self.request))  # calls that wait share it
         return self._timed_route
 
     def credential(self) -> bytes:
         """The name of the group of callers with this call's credential: a hash of it."""
         if not self._credential:
-            self._credential = credential_of(self.fields)
+            made = credential_of(self.fields)
+            if len(_CREDENTIALS) >= _MOST_NAMES:
+                _CREDENTIALS.clear()
+            self._credential = _CREDENTIALS.setdefault(made, made)
         return self._credential
 
     def move(self, fields: Fields) -> None:

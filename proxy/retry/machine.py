@@ -74,7 +74,7 @@ from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
-from proxy.retry.transparent_retry import TransparentRetry
+from proxy.retry.transparent_retry import AVAILABLE, USED
 from proxy.retry.whole_answers import WholeAnswer
 from proxy.retry.xml_root import RootLook
 
@@ -107,7 +107,7 @@ class Call:
         if elsewhere is not None and mode == "enforce":
             call.fallbacks = Fallbacks(policy, request, elsewhere)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
-        self._transparent = TransparentRetry()
+        self._transparent = AVAILABLE
         self._flow: SequentialFlow
         if mode == "enforce":
             strategy = policy.strategy
@@ -130,7 +130,7 @@ class Call:
     @property
     def resent(self) -> bool:
         """Whether the one transparent retry has been made."""
-        return self._transparent.made
+        return self._transparent is USED
 
     @property
     def first_byte(self) -> float | None:
@@ -348,9 +348,10 @@ class Call:
         if call.resumption is not None:
             return self._resumption_failed(flight, fault, now)
         if flight.reply is None and self._transparent.follows(call, self._flow, flight, fault, now):
-            return self._transparent.send(call, flight, fault, now)
+            available, self._transparent = self._transparent, USED
+            return available.send(call, flight, fault, now)
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
-            self._transparent.note_processed()
+            self._transparent = self._transparent.after_processing()
         call.reply = None
         verdict = classify_fault(call.policy.classify, call.request, fault)
         failure = Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
@@ -590,7 +591,7 @@ class Call:
         """Deliver an answer whose class is success; judge any other as a failure."""
         call = self.so_far
         attempt = flight.attempt
-        self._transparent.note_processed()
+        self._transparent = self._transparent.after_processing()
         call.reply = reply
         if reply.follows and self._flow.may_go_alone(call, verdict):
             verdict = MISDIRECTED

@@ -51,7 +51,10 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
             unreadable = True
         elif timeout is None or seconds < timeout:
             timeout = seconds
-    return RequestHints(disabled, timeout, unreadable, _retries_itself(request, policy, seen, now))
+    retries_itself = _retries_itself(request, policy, seen, now)
+    if timeout is None and not (disabled or unreadable or retries_itself):
+        return NO_HINTS  # calls that wait share it
+    return RequestHints(disabled, timeout, unreadable, retries_itself)
 
 
 def has_readable_timeout(fields: Fields) -> bool:

@@ -10,30 +10,23 @@ from proxy.retry.feedback import report_resent
 from proxy.retry.flows import SequentialFlow
 from proxy.retry.states import Flight
 
-#: The states of the transparent retry: it may be made; it may, except after a refused stream, since an attempt may have
-#: been processed; it has been made.
-_AVAILABLE, _PROCESSED, _USED = 0, 1, 2
-
 
 class TransparentRetry:
-    """The one transparent retry that a call may get, whatever made it necessary."""
+    """The one transparent retry that a call may get, whatever made it necessary, in one of three states: AVAILABLE, it
+    may be made; PROCESSED, it may, except after a refused stream, since an attempt may have been processed; USED, it
+    has been made. All calls share these three objects.
+    """
 
     __slots__ = ("_state",)
 
-    def __init__(self) -> None:
-        self._state = _AVAILABLE
+    def __init__(self, state: str) -> None:
+        self._state = state
 
-    @property
-    def made(self) -> bool:
-        """Whether the transparent retry has been made."""
-        return self._state == _USED
-
-    def note_processed(self) -> None:
-        """Note that an attempt of the call may have been processed, so that its repeat would not be transparent any
-        more.
+    def after_processing(self) -> TransparentRetry:
+        """The state once an attempt of the call may have been processed, so that its repeat would not be transparent
+        any more.
         """
-        if self._state == _AVAILABLE:
-            self._state = _PROCESSED
+        return PROCESSED if self is AVAILABLE else self
 
     def follows(self, call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, now: float) -> bool:
         """Whether the attempt `flight`, which failed with `fault` before it was answered, is to be sent again at once,
@@ -45,18 +38,17 @@ class TransparentRetry:
         """Whether the call's one transparent retry has not been made yet, and sending the attempt again can't repeat
         what was carried out.
         """
-        if self._state == _USED or call.committed or flow.shared_body(call):
+        if self is USED or call.committed or flow.shared_body(call):
             return False
         if fault.progress is Progress.NEVER_SENT:
             return True
         if fault.progress is Progress.REFUSED:
-            return self._state != _PROCESSED
+            return self is not PROCESSED
         return fault.reused and call.is_idempotent()
 
     def send(self, call: CallState, flight: Flight, fault: Fault, now: float) -> Actions:
-        """Send the same attempt again on a fresh connection."""
+        """Send the same attempt again on a fresh connection; the transparent retry is USED from then on."""
         keys = call.upcoming.keys
-        self._state = _USED
         call.note(flight, now, "transparent").record_fault(fault)
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(fault, classify_fault(call.policy.classify, call.request, fault))
@@ -68,6 +60,9 @@ class TransparentRetry:
                 keys.bind()
         endpoint = call.upcoming.take_again(flight, call.state, fault, now)
         return (Launch(flight.attempt, fresh=True, endpoint=endpoint, key=flight.key),)
+
+
+AVAILABLE, PROCESSED, USED = map(TransparentRetry, ("available", "processed", "used"))
 
 
 def _is_turned_away(call: CallState, flight: Flight, fault: Fault, now: float) -> bool:
