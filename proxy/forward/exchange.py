@@ -158,7 +158,6 @@ class Exchange(AttemptOwner):
             if origin is None:
                 self._start_decided(now, body, done, trailers)
                 return
-            undecided.begin(self, scope, request.app, origin, stream, body, now)
             if destination.only is None:
                 destination.took(origin)
             self.due = now + plan.patience
@@ -166,10 +165,9 @@ class Exchange(AttemptOwner):
                 app.enter(now)
             if self.due <= context.watch.next_tick:
                 context.watch.sooner(self)
+            undecided.begin(self, plan, scope, origin, stream, body, now)
             if stream is None:
                 undecided.dial(self, plan, partial(_send_dialled, self))
-            else:
-                undecided.send(plan, stream)
         except Exception as error:
             self.break_down(error, now)
 

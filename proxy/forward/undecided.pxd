@@ -32,10 +32,9 @@ cdef class Undecided:
     cdef bint pass_gates(self, ScopeState scope, Request request, double now) except -1
     cdef bint _choose_endpoint(self, ScopeState scope, Request request) except -1
     cdef turn_back(self, ScopeState scope, double now)
-    @cython.locals(first=Attempt, bucket=Bucket, traffic=Traffic)
-    cdef begin(self, AttemptOwner owner, ScopeState scope, app, Origin origin, stream, bytes body, double now)
-    @cython.locals(first=Attempt, prepared=PreparedRequest, connection=Connection)
-    cdef send(self, Plan plan, stream)
+    @cython.locals(first=Attempt, bucket=Bucket, traffic=Traffic, prepared=PreparedRequest, connection=Connection)
+    cdef begin(self, AttemptOwner owner, Plan plan, ScopeState scope, Origin origin, stream, bytes body, double now)
+    cdef PreparedRequest _prepare(self, Plan plan, Origin origin)
     @cython.locals(first=Attempt)
     cdef dial(self, AttemptOwner owner, Plan plan, send)
     @cython.locals(first=Attempt)

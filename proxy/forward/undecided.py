@@ -17,7 +17,6 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Send, send_when_open
 from proxy.observe.call_record import SUCCESS
-from proxy.retry.apps import NamedApp
 from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets import Bucket
 from proxy.retry.credentials import CallKeys
@@ -29,6 +28,7 @@ from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.first_bytes import HTTP1, HTTP2
+from proxy.wire.head import PreparedRequest
 
 
 class Undecided:
@@ -94,23 +94,22 @@ class Undecided:
     def begin(
         self,
         owner: AttemptOwner,
+        plan: Plan,
         scope: ScopeState,
-        app: NamedApp | None,
         origin: Origin,
         stream: UpstreamStream | None,
         body: bytes,
         now: float,
     ) -> None:
-        """Begin the call of this app (None if it has no name): count it, and make its attempt to `origin`. `stream`:
-        the stream to send it on, None if one has to be opened. `owner`: gets the attempt's events; `body`: the
-        request's whole body.
+        """Begin the call: count it, make its attempt to `origin`, and send the request on `stream`, if that is not
+        None. `owner`: gets the attempt's events; `body`: the request's whole body.
         """
-        bucket = scope.bucket
+        app, bucket = plan.request.app, scope.bucket
         if scope.mode or app is not None:
             bucket = scope.used_bucket(app)
         if bucket is not None:
             bucket.begin(now)
-        self.scope, self.bucket = scope, bucket
+        self.scope, self.bucket, self.body = scope, bucket, body
         if scope.mode == 2:  # off
             self.traffic = None
         else:
@@ -122,10 +121,23 @@ class Undecided:
         first.origin, first.stream = origin, stream
         if stream is None:
             first.sent_at, first.protocol = None, ""
+            return
+        first.sent_at = now
+        first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
+        prepared = plan.prepared
+        if prepared is None or prepared.head is not plan.head or self.keys is not None:
+            prepared = self._prepare(plan, origin)
+        if isinstance(stream, Connection):
+            connection = stream
+            connection.send(first, prepared, body, True, None)
         else:
-            first.sent_at = now
-            first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
-        self.body = body
+            stream.send(first, prepared, body, True, None)
+
+    def _prepare(self, plan: Plan, origin: Origin) -> PreparedRequest:
+        """Return the request as the attempt sends it to `origin`, if the plan has not prepared it yet."""
+        if self.keys is not None:
+            return plan.keyed_request(origin, self.context.via, self.keys.key)
+        return plan.first_request(origin, self.context.via)
 
     def dial(self, owner: AttemptOwner, plan: Plan, send: Send) -> None:
         """Open a connection for the attempt that was begun, and then call `send`, which sends its request. `owner`:
@@ -143,22 +155,7 @@ class Undecided:
         first = self.first
         assert first is not None  # it was begun
         first.stream, first.sent_at, first.protocol = stream, now, HTTP1
-        self.send(plan, stream)
-
-    def send(self, plan: Plan, stream: UpstreamStream) -> None:
-        """Send the request of the attempt that was begun on `stream`."""
-        first, keys = self.first, self.keys
-        assert first is not None  # it was begun
-        prepared = plan.prepared
-        if keys is not None:
-            prepared = plan.keyed_request(first.origin, self.context.via, keys.key)
-        if prepared is None or prepared.head is not plan.head:
-            prepared = plan.first_request(first.origin, self.context.via)
-        if isinstance(stream, Connection):
-            connection = stream
-            connection.send(first, prepared, self.body, True, None)
-        else:
-            stream.send(first, prepared, self.body, True, None)
+        stream.send(first, self._prepare(plan, first.origin), self.body, True, None)
 
     def answered_well(self, plan: Plan, started: float, now: float) -> None:
         """Report the head of the attempt's answer, which is no failure, to the governor (the object that finds out the

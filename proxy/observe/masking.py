@@ -44,13 +44,13 @@ def target(path: str) -> str:
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
     before, mark, values = path.partition("?")
-    if has_parameters(before):
+    if ";" in before or "%3" in before:  # `has_parameters`, without a call on the way of every logged call
         before = _PARAMETER.sub(_parameter, before)
     if not values:
         return before + mark
     if "&" in values:
         return f"{before}?{query(values)}"
-    name, equals, _ = values.partition("=")  # the common case, on the way of every logged call
+    name, equals, _ = values.partition("=")  # the common case
     return f"{before}?{name}={MASK}" if equals else f"{before}?{MASK}"
 
 

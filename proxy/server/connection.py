@@ -278,7 +278,7 @@ class AppConnection(ConnectionStream):
             if head is None:
                 self._await_head()
                 return
-            rest = parser.leftover()
+            rest = parser.leftover() if parser.rest else b""
             if not (head.chunked or head.content_length):
                 self._buffer = rest
                 self._start(head, b"", True, None)

@@ -9,7 +9,7 @@ cdef class HeadParser:
     cdef public Py_ssize_t header_bytes
     cdef public Py_ssize_t headers
     cdef public Py_ssize_t _roomy
-    cdef public bytes _rest
+    cdef public bytes rest
     cdef public Py_ssize_t _at
     cdef public object _partial
     cdef public Py_ssize_t _line_end

@@ -50,10 +50,11 @@ class HeadParser:
     """A reader of heads, one after the other, from one direction of one connection. This base class reads requests;
     subclasses override the class variables.
 
-    `header_bytes` bounds a head, first line and fields together; `headers` bounds the number of fields.
+    `header_bytes` bounds a head, first line and fields together; `headers` bounds the number of fields. `rest`: what
+    was fed last, if it has bytes after the head that was returned; b"" if `leftover` has nothing to take.
     """
 
-    __slots__ = ("_at", "_line_end", "_partial", "_rest", "_roomy", "_skipped", "header_bytes", "headers")
+    __slots__ = ("_at", "_line_end", "_partial", "_roomy", "_skipped", "header_bytes", "headers", "rest")
 
     _match: ClassVar[Callable[..., re.Match[bytes] | None]] = REQUEST
     _check_line: ClassVar[Callable[..., None]] = staticmethod(check_request_line)
@@ -66,7 +67,7 @@ class HeadParser:
         self.headers = headers
         # The shortest field line is four bytes long, so that a head of up to `_roomy` bytes keeps both limits.
         self._roomy = min(header_bytes, 4 * headers)
-        self._rest = b""  # what was fed last, if it has bytes after the head
+        self.rest = b""
         self._at = 0  # the offset of these bytes in it
         self._partial = bytearray()  # an unfinished head
         self._line_end = -1  # the end of its first line, once that was checked
@@ -76,14 +77,14 @@ class HeadParser:
         """Keep the bytes of `data` after the head that ends at `end`."""
         self._skipped = False
         if end != len(data):
-            self._rest, self._at = data, end
+            self.rest, self._at = data, end
 
     def _read(self, data: bytes) -> Any:
         """Return the next head from the bytes that are held and `data` after them; None if it is not whole."""
         if self._partial:
             return self._go_on(data)
-        data, start = (self._rest[self._at :] + data, 0) if data else (self._rest, self._at)
-        self._rest = b""
+        data, start = (self.rest[self._at :] + data, 0) if data else (self.rest, self._at)
+        self.rest = b""
         found = self._match(data, start)
         if found is None:
             return self._go_on(data[start:])
@@ -94,7 +95,7 @@ class HeadParser:
         self._skipped = False
         end = found.end()
         if end != len(data):
-            self._rest = data
+            self.rest = data
             self._at = end
         raw = data[start:end]
         if end - start > self._roomy:
@@ -104,7 +105,7 @@ class HeadParser:
     @property
     def pending(self) -> bool:
         """Whether bytes are held: of an unfinished head, or after the last one."""
-        return bool(self._rest or self._partial)
+        return bool(self.rest or self._partial)
 
     def leftover(self) -> bytes:
         """Take the bytes that are held: the beginning of a body after its head, or of what follows an upgrade."""
@@ -113,8 +114,8 @@ class HeadParser:
             self._partial.clear()
             self._line_end = -1
         else:
-            rest = self._rest[self._at :] if self._rest else b""
-            self._rest = b""
+            rest = self.rest[self._at :] if self.rest else b""
+            self.rest = b""
         return rest
 
     def _go_on(self, data: bytes) -> Any:
@@ -201,7 +202,7 @@ class RequestParser(HeadParser):
     def feed(self, data: bytes) -> RequestHead | None:
         """Add bytes; return the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
         head: RequestHead | None
-        if self._rest or self._partial:
+        if self.rest or self._partial:
             head = self._read(data)
             return head
         last = self._last
@@ -260,7 +261,7 @@ class RequestParser(HeadParser):
                 head = RequestHead(data[:size], method, target, b"1", _REQUESTS.pairs(significant))
                 if head.common:
                     _REQUESTS.keep(key, head, size)
-        self._rest, self._at, self._skipped = rest, 0, False
+        self.rest, self._at, self._skipped = rest, 0, False
         if size <= REPEATABLE and head.common:
             self._last, self._fields_at = head, len(line) + 2
         return head
@@ -295,7 +296,7 @@ class ResponseParser(HeadParser):
     def feed(self, data: bytes) -> ResponseHead | None:
         """Add bytes; return the next head if it is whole now, else None. `feed(b"")` reads on in what is held."""
         head: ResponseHead | None
-        if self._rest or self._partial:
+        if self.rest or self._partial:
             head = self._read(data)
             return head
         last = self._last
@@ -308,7 +309,7 @@ class ResponseParser(HeadParser):
         else:
             head, rest = self._read_lines(data)
             if head is not None:
-                self._rest, self._at = rest, 0
+                self.rest, self._at = rest, 0
                 return head
         found = RESPONSE(data)
         if found is None:
@@ -321,7 +322,7 @@ class ResponseParser(HeadParser):
 
     def take(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
         """Add bytes; return the next head if it is whole, and the bytes after it (`feed` and `leftover` at once)."""
-        if not (self._rest or self._partial):
+        if not (self.rest or self._partial):
             last = self._last
             if self._compiled:
                 head = scan_answer(data, last, self.header_bytes, self.headers)
