@@ -125,7 +125,7 @@ def test_an_app_that_leaves_while_it_is_held_has_no_sending() -> None:
     registry = Registry()
     assert play(paced, start(), registry=registry).so_far.attempts == 1
     held = play(paced, start(at=0.0), app_gone(0.5), registry=registry)
-    assert held.so_far.history == []
+    assert held.so_far.history == ()
     assert held.so_far.held_by == "rate"
 
 
