@@ -4,8 +4,9 @@
 
 The upstream has a capacity, a queue and an end (tests/support/capacity.py); its phases are those of SCENES. Each
 contender has an upstream of its own, and all of them play a scene in the same seconds, each with the same calls at the
-same rate. An app gives a call up after 20 s. Envoy has its adaptive concurrency filter, outlier detection and retries, and takes
-part where its binary is found (bench/.venv/bin or PATH); else that is said.
+same moments, which chance has drawn. An app gives a call up after 20 s; every tenth app does after 0.5 s, and says so.
+Envoy has its adaptive concurrency filter, outlier detection and retries, and takes part where its binary is found
+(bench/.venv/bin or PATH); else that is said.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import random
 import shutil
 import statistics
 import sys
@@ -30,16 +33,19 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.capacity import CapacityServer  # noqa: E402
 
-#: Seconds after which an app gives its call up.
-PATIENCE = 20.0
+#: Seconds after which an app gives its call up; and after which every tenth app does.
+PATIENCE, SHORT = 20.0, 0.5
+#: What chance draws is the same in every run.
+SEED = 31
 #: Seconds after which an attempt counts as timed out, for each contender; an app without a proxy makes one attempt.
 ATTEMPT = 1.0
 
 
 @dataclass(frozen=True)
 class Scene:
-    """`rate`: calls a second, for `seconds`; every fifth is a POST with a key, the others are GETs. `places` and `work`:
-    each upstream's capacity, and the seconds that a request takes. `happens`: the second and what is done then.
+    """`rate`: calls a second, for `seconds`, at random moments; every fifth is a POST with a key, the others are GETs.
+    `places` and `work`: each upstream's capacity, and the seconds that a request takes. `happens`: the second and what
+    is done then.
     """
 
     name: str
@@ -76,33 +82,59 @@ async def unthrottle(servers: list[CapacityServer]) -> None:
     servers[0].throttled = None
 
 
+def refuse(status: int) -> Callable[[list[CapacityServer]], Awaitable[None]]:
+    """What lets an upstream refuse, with this status, each request that comes sooner than 50 ms after the one before."""
+
+    async def happens(servers: list[CapacityServer]) -> None:
+        servers[0].gap, servers[0].refusal = 0.05, status
+
+    return happens
+
+
 SCENES = [
-    Scene("restart", "a restart of 8 s, 50 calls/s", 50, 28, 20, 0.05, ((5, stop), (13, start))),
-    Scene("half", "half the capacity for 20 s, 75 calls/s of 100/s", 75, 55, 10, 0.1, ((5, halve), (25, double))),
+    Scene("restart", "a restart of 8 s, 30 calls/s", 30, 28, 4, 0.05, ((5, stop), (13, start))),
+    Scene("half", "half the capacity for 20 s, 30 calls/s of 40/s", 30, 55, 4, 0.1, ((5, halve), (25, double))),
+    Scene("too_much", "a third too much: 40 calls/s of 30/s", 40, 60, 3, 0.1, ()),
     Scene(
-        "throttled", "one endpoint of two answers 429, Retry-After 4, for 20 s, 50 calls/s", 50, 35, 10, 0.05,
+        "throttled", "one endpoint of two answers 429, Retry-After 4, for 20 s, 30 calls/s", 30, 35, 4, 0.05,
         ((5, throttle), (25, unthrottle)), 2,
     ),
+    Scene("no_queue_503", "a limit without a queue: 503, Retry-After 1, 15 calls/s of 20/s", 15, 60, 4, 0.04, ((0, refuse(503)),)),
+    Scene("no_queue_429", "a limit without a queue: 429, Retry-After 1, 15 calls/s of 20/s", 15, 60, 4, 0.04, ((0, refuse(429)),)),
 ]  # fmt: skip
 
 
 @dataclass
 class Result:
-    """What the calls of one contender got. Times are seconds; `load`: requests that the upstream got for each call, and
-    `peak`: the most that it got in a second, as a multiple of the rate of calls.
+    """What the calls of one contender got: of `calls` calls, the patient ones took these `times` (seconds) if they were
+    served, and `lost` were not; of the `short` calls, whose apps give up after half a second, `short_served` were served,
+    and the others waited for the times of `vain` before they were refused. `load`: requests that the upstream got for
+    each call, and `peak`: the most that it got in a second, as a multiple of the rate of calls.
     """
 
     calls: int = 0
-    served: int = 0
+    lost: int = 0
+    short: int = 0
+    short_served: int = 0
     load: float = 0.0
     peak: float = 0.0
     times: list[float] = field(default_factory=list)
+    vain: list[float] = field(default_factory=list)
 
     def row(self) -> list[str]:
         times = sorted(self.times) or [0.0]
         p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
-        share = f"{100 * self.served / max(1, self.calls):.1f} %"
-        return [share, f"{statistics.median(times):.3f} s", f"{p99:.2f} s", f"{self.load:.2f}", f"{self.peak:.1f}"]
+        share = f"{100 * len(self.times) / max(1, len(self.times) + self.lost):.1f} %"
+        short = f"{100 * self.short_served / max(1, self.short):.0f} %"
+        vain = f", {statistics.median(self.vain):.2f} s" if self.vain else ""
+        return [
+            share,
+            f"{statistics.median(times):.3f} s",
+            f"{p99:.2f} s",
+            f"{self.load:.2f}",
+            f"{self.peak:.1f}",
+            short + vain,
+        ]
 
 
 def redrive(port: int, urls: list[str], folder: Path) -> list[str]:
@@ -191,27 +223,44 @@ CONTENDERS: dict[str, Callable[[int, list[str], Path], list[str]] | None] = {
 
 async def call(number: int, port: int, patience: float, result: Result) -> None:
     """Make one call on a connection of its own, and note what becomes of it."""
-    head = f"GET /items/{number} HTTP/1.1\r\nHost: up.test\r\nConnection: close\r\n\r\n"
-    if number % 5 == 0:
-        head = (
-            f"POST /orders HTTP/1.1\r\nHost: up.test\r\nIdempotency-Key: {number}\r\nConnection: close\r\n"
-            "Content-Length: 2\r\n\r\n{}"
-        )
+    is_short = number % 10 == 7
+    method = "POST" if number % 5 == 0 else "GET"
+    lines = [f"{method} /items HTTP/1.1", "Host: up.test", "Connection: close"]
+    if method == "POST":
+        lines += [f"Idempotency-Key: {number}", "Content-Length: 2"]
+    if is_short:
+        lines += [f"X-Retry-Timeout: {SHORT:g}", f"x-envoy-upstream-rq-timeout-ms: {SHORT * 1000:.0f}"]
+        patience = min(patience, SHORT + 0.1)
     begun = time.perf_counter()
     result.calls += 1
+    is_served = await is_answered(port, "\r\n".join(lines) + "\r\n\r\n" + "{}" * (method == "POST"), patience)
+    took = time.perf_counter() - begun
+    if is_short:
+        result.short += 1
+        result.short_served += is_served
+        if not is_served:
+            result.vain.append(took)
+    elif is_served:
+        result.times.append(took)
+    else:
+        result.lost += 1
+
+
+async def is_answered(port: int, request: str, patience: float) -> bool:
+    """Whether the request is answered with 200 within `patience` seconds."""
     writer = None
     try:
         async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(head.encode())
+            writer.write(request.encode())
             line = await reader.readline()
-            if line.startswith(b"HTTP/1.1 200"):
-                await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(2)
-                result.served += 1
-                result.times.append(time.perf_counter() - begun)
+            if not line.startswith(b"HTTP/1.1 200"):
+                return False
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(2)
+            return True
     except (OSError, TimeoutError, asyncio.IncompleteReadError):
-        pass
+        return False
     finally:
         if writer is not None:
             writer.transport.abort()
@@ -234,9 +283,11 @@ async def compete(name: str, scene: Scene, folder: Path, ready: asyncio.Barrier)
         await ready.wait()
         weather = asyncio.create_task(play(scene, servers))
         counting = asyncio.create_task(count(scene, servers, result))
-        begun, calls = time.perf_counter(), []
+        begun, at, calls = time.perf_counter(), 0.0, []
+        chance = random.Random(SEED)
         for number in range(int(scene.rate * scene.seconds)):
-            await asyncio.sleep(max(0.0, begun + number / scene.rate - time.perf_counter()))
+            at += chance.expovariate(scene.rate)
+            await asyncio.sleep(max(0.0, begun + at - time.perf_counter()))
             calls.append(asyncio.create_task(call(number, ports[number % len(ports)], patience, result)))
         await asyncio.gather(*calls)
         await weather
@@ -282,7 +333,8 @@ def main() -> None:
         print("Envoy is left out: it is neither in bench/.venv nor on the path (sh bench/install)\n", file=sys.stderr)
     found = {}
     print(
-        "| weather | contender | served | median | p99 | requests a call | peak |\n| --- | --- | --- | --- | --- | --- | --- |"
+        "| weather | contender | served | median | p99 | requests a call | peak | of 0.5 s: served, others refused after |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for scene in SCENES:
         if wanted and scene.name not in wanted:
@@ -291,6 +343,7 @@ def main() -> None:
         for name, result in results.items():
             print("| " + " | ".join([scene.title, name, *result.row()]) + " |", flush=True)
         found[scene.name] = {name: asdict(result) for name, result in results.items()}
+    print(f"load of the machine over the last five minutes: {os.getloadavg()[1]:.1f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(found))
 

@@ -20,6 +20,7 @@ cdef class Evidence:
     @cython.locals(ended=cython.longlong, recent=cython.long, each=cython.longlong)
     cpdef bint refused(self, double now) except -1
     cpdef double share(self, long refused=*, long ended=*) except -1
+    cpdef refused_under_limit(self, double now)
     cpdef skip(self, double now)
     cpdef learn(self, double share, double now)
     cpdef _count(self, double now, long refused)

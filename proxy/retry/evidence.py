@@ -59,6 +59,18 @@ class Evidence:
         return tail(min(ended, LATEST), recent, self.share(recent, LATEST)) < BEGINS
 
     @property
+    def latest_share(self) -> float:
+        """The share of the latest few attempts that were refused (0 to 1)."""
+        ended = self.traffic.ended
+        return sum(each > ended - LATEST for each in self._latest) / max(1, min(ended, LATEST))
+
+    def refused_under_limit(self, now: float) -> None:
+        """Note that the attempt which ended last was refused under a limit that has held no call so far: what fails
+        under it counts for the usual share, since the limit has changed nothing.
+        """
+        self._count(now, 1)
+
+    @property
     def pace(self) -> float:
         """The number of attempts a second that ended between the first and the last of the latest refusals; 0 if there
         was only one.

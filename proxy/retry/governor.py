@@ -292,8 +292,9 @@ class Governor:
             is_probe = self.probe_lost(attempt, now)
             if is_probe and caller.endpoint:
                 base = self.lane(caller.endpoint)
-                for other in _others_out(self._lanes, base):
-                    base.time_probe(now, other)
+                others = _others_out(self._lanes, base)
+                for other in others:
+                    base.time_probe(now, other, len(others) + 1)
             if not is_probe and caller.outages:
                 self._lost(caller, ending, now, again=again)
         if ending.lost != "endpoint":

@@ -279,12 +279,12 @@ class Lane:
         self.outage.forget()
         self._retime_all(now)
 
-    def time_probe(self, now: float, other: Lane) -> None:
+    def time_probe(self, now: float, other: Lane, out: int = 0) -> None:
         """Time the outage's next probe by another endpoint (`other`: its lane): at another time than that of the
-        other's outage, or soon if the other has answered.
+        other's outage, or soon if the other has answered. `out`: how many endpoints are out.
         """
         if other.outage.is_on:
-            self.outage.keep_apart(other.outage)
+            self.outage.keep_apart(other.outage, out)
         else:
             self.outage.probe_soon(now)
             self.release(now)

@@ -77,6 +77,9 @@ _GIVEN_UP, _GIVEN_UP_LONGEST = 5.0, 60.0
 _UNBOUND, _PACED, _UNBOUND_LONGEST, _AGAIN = 2.0, 2.5, 30.0, 15.0
 #: Seconds since the last served attempt for which the upstream counts as one that serves.
 _SERVES = 5.0
+#: The pace, in sendings a second, that no trial goes below: section 9, rule 3, allows a sidecar as much at any time,
+#: and a client of one call at a time would wait for it.
+_ALWAYS = 2.0
 #: The pace, in sendings a second, for an upstream that serves nothing.
 _PROBES = 1.0
 
@@ -173,7 +176,8 @@ class Limit:
         self.pace.end()
         self._ended_at = now
         self._trial.end()
-        self.evidence.skip(now)
+        if self.held_at > self.begun:
+            self.evidence.skip(now)
         self.evidence.traffic.skip(now)
 
     def is_over(self, in_use: int, now: float) -> bool:
@@ -316,23 +320,25 @@ class Limit:
         if self.most == _NEVER:
             if now >= self._given_up_until and self.evidence.refused(now):
                 self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
-                self._trial.begin(self.evidence.pace, now)
+                self._trial.begin(self.evidence.pace, self.evidence.latest_share, now)
                 self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
             return
         self._answers.refused(now)
         if self.is_draining:
             return
+        if self.held_at == self.begun:
+            self.evidence.refused_under_limit(now)
         self._trial.count(_NEVER, before=sent < self.begun, refused=True, silent=silent)
         if silent:
             self._answers.given_up(now - sent, least=SLOW)
         if not self._trial.is_on and not self.returns and not silent:
-            self._trial.begin(self.evidence.pace, now)
+            self._trial.begin(self.evidence.pace, self.evidence.latest_share, now)
         if sent < self._cut_at:
             return
         self._refused += 1
         if quick and not self.pace.rate and self._trial.is_first and self._trial.shows_no_queue:
             # a refusal frees its place so soon that places alone would not send less
-            self.pace.explore(self._trial.pace / 2)
+            self.pace.explore(max(self._trial.pace / 2, _ALWAYS))
             self._trial.restart(now)
         if self._trial.is_careful:
             return

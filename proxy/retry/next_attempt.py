@@ -188,6 +188,13 @@ class NextAttempt:
             return False
         if failure.verdict.cls is not _THROTTLING and (failure.status != 503 or failure.pushback.delay is None):
             return False
+        return self.is_free_elsewhere(now)
+
+    def is_free_elsewhere(self, now: float) -> bool:
+        """Whether there is an endpoint at which the call has not failed, and which would be sent the call now."""
+        picker = self.picker
+        if picker is None or not picker.several:
+            return False
         governor, caller, waiter = self.scope.governor, self.caller(), self.gates()
         return picker.is_left(now, lambda label: governor.wait_at(waiter, caller, label, now))
 

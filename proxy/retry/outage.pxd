@@ -35,7 +35,7 @@ cdef class Outage:
     cpdef probes(self, probe)
     cpdef held_in_vain(self)
     cpdef probe_soon(self, double now)
-    cpdef keep_apart(self, Outage other)
+    cpdef keep_apart(self, Outage other, long out)
     cpdef goes_on(self, double since, double probed_at, double now)
     cpdef bint is_late(self, double now, double hold) except -1
     cpdef bint turns_away(self, double now) except -1

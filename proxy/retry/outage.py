@@ -38,6 +38,9 @@ LATE_WAIT, _PROBE_AGE = 1.0, 2.0
 #: at most; once a call was held in vain, probes are then so many seconds apart (section 9, rule 3: two attempts a
 #: second for each sidecar).
 _TURNED_AWAY, _SHORTLY, _BUSY_GAP = 3, 1.0, 0.55
+#: Seconds between two probes of one endpoint at most, however many endpoints take turns: fewer than those after which
+#: an outage is not known any more.
+_LONGEST_TURN = 8.0
 
 
 class Outage:
@@ -166,12 +169,20 @@ class Outage:
         if self.probe is None:
             self.probe_at = min(self.probe_at, now + _FIRST)
 
-    def keep_apart(self, other: Outage) -> None:
-        """Send the next probe half a gap sooner if that of another endpoint's outage is due at about the same time, so
-        that the end of both is noticed sooner: half a gap in all, however many other endpoints are out.
+    def keep_apart(self, other: Outage, out: int) -> None:
+        """Time the next probe by that of another endpoint's outage. `out`: how many endpoints are out. If two are, send
+        the probe half a gap sooner if both are due at about the same time, so that the end of both is noticed sooner.
+        Three and more take turns once their gap is the longest, so that all of them together are not asked more often
+        than section 9, rule 3, allows; but soon enough that the outage stays known.
         """
-        if self.probe is None and abs(self.probe_at - other.probe_at) < self._gap / 4:
-            self.probe_at = self._probed_at + self._gap / 2
+        if self.probe is not None:
+            return
+        if out <= 2:
+            if abs(self.probe_at - other.probe_at) < self._gap / 4:
+                self.probe_at = self._probed_at + self._gap / 2
+        elif self._gap >= _BUSY_GAP:
+            at = max(self.probe_at, other.probe_at + _BUSY_GAP)
+            self.probe_at = min(at, self._probed_at + _LONGEST_TURN)
 
     def held_in_vain(self) -> None:
         """Note that a call was held for as long as a call may be held: until an answer comes, no further outage holds

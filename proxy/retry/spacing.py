@@ -40,6 +40,10 @@ _STAYS = 2.0
 _GROWTH, _MOST_GROWTH = 0.04, 20.0
 #: How fast the pace grows whose limit is not known: by the logarithm of this factor a second.
 _FAST = math.log(2.0)
+#: The most seconds of that growth for one sending after a refusal that came after hardly any served attempt, and for
+#: how many sendings: at a slow pace, that refusal was one second's growth too far; with these the pace comes back to
+#: the refused one, and some attempts have been served by then.
+_CAREFUL, _CAREFUL_FOR = 0.05, 10
 #: The pace grows only while so many calls wait that they take more than so many seconds. It grows the faster the longer
 #: they take, in units of the second figure, at most by the third figure times faster: so clients with a smaller share
 #: catch up.
@@ -67,8 +71,9 @@ class Spacing:
     """
 
     __slots__ = (
-        "_base", "_came", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told", "_proven",
-        "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate", "sendings",
+        "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told",
+        "_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
+        "sendings",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,6 +91,7 @@ class Spacing:
         self._sent_at = -_NEVER
         self.sendings = 0
         self._is_told = False  # it does not grow by itself
+        self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
         self._came = 0.0  # calls that have come lately, fading,
         self._counted_from = self._counted_at = -_NEVER  # since when they are counted, and when they were last,
@@ -116,6 +122,7 @@ class Spacing:
         if self._early >= _DISPROVED:
             self._proven, self._early = self._proven * _CUT_HARD, 0
         self._begin(pace * _CUT_HARD, 0.0)
+        self._careful = _CAREFUL_FOR
 
     @property
     def binds(self) -> bool:
@@ -147,7 +154,7 @@ class Spacing:
     def _begin(self, base: float, stays: float) -> None:
         self.rate = self._base = max(SLOWEST, base)
         self._used, self._stays, self.sendings = 0.0, stays, 0
-        self._is_told = False
+        self._is_told, self._careful = False, 0
 
     def sent(self, now: float, waiting: int) -> None:
         """Note that an attempt is sent: the next may follow one interval later. While `waiting` calls wait, the pace
@@ -163,7 +170,8 @@ class Spacing:
         wait = waiting / self.rate
         self._count(waiting, now)
         if not self._is_told and wait > _PRESSURE and not (now < self._steady_until and self._is_enough(waiting)):
-            self._grow((1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
+            stays = self._used < self._stays and self._sure > 1.0
+            self._grow((1.0 if stays else 1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
         self.next_at = max(now, self.next_at) + 1.0 / self.rate
 
     def _count(self, waiting: int, now: float) -> None:
@@ -185,11 +193,18 @@ class Spacing:
         self._used += seconds
         proven = self._proven * (1.0 - _CUT / self._sure)
         if not self._stays and (not proven or self.rate < proven):  # nothing says that the upstream takes no more
-            grown = self.rate * math.exp(_FAST * seconds)
+            self._careful = max(0, self._careful - 1)
+            grown = self.rate * math.exp(_FAST * (min(seconds, _CAREFUL) if self._careful else seconds))
             self._base = self.rate = min(grown, proven) if proven else grown
             if self.rate == proven:
                 self._used, self._stays = 0.0, _STAYS * self._sure
             return
         over = self._used - self._stays
-        if over > 0.0:
-            self.rate = self._base * math.exp(min(_GROWTH * over * over, _MOST_GROWTH))
+        if over <= 0.0:
+            return
+        grown = self._base * math.exp(min(_GROWTH * over * over, _MOST_GROWTH))
+        most = self.rate * (1.0 + _CUT / self._sure / 4.0)
+        if grown > most and self.rate < self._top * (1.0 + _SAME):
+            grown = most
+            self._used = self._stays + math.sqrt(math.log(grown / self._base) / _GROWTH)
+        self.rate = grown

@@ -66,9 +66,15 @@ AVAILABLE, PROCESSED, USED = map(TransparentRetry, ("available", "processed", "u
 
 
 def _is_turned_away(call: CallState, flight: Flight, fault: Fault, now: float) -> bool:
-    """Whether the attempt could not connect, and was the probe of an outage that turns other calls away: then it is
-    not sent again at once, since one attempt at a time is all that the upstream gets.
+    """Whether the attempt could not connect, and was a probe that is not sent again at once: that of an outage that
+    turns other calls away, or that of one endpoint among several, if the others would not be sent the call either.
+    Sent again, it would go to an endpoint that is out without being that one's probe.
     """
     if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
         return False
-    return call.upcoming.scope.governor.turns_away(flight, now)
+    upcoming = call.upcoming
+    governor = upcoming.scope.governor
+    if governor.turns_away(flight, now):
+        return True
+    several = upcoming.picker is not None and upcoming.picker.several
+    return several and governor.is_probe(flight) and not upcoming.is_free_elsewhere(now)

@@ -19,11 +19,13 @@ cdef class Trial:
     cdef public double _since
     cdef public bint _is_first
     cdef public double pace
+    cdef public double _seen
     cdef public double _share
     cdef public double _slowness
 
     cpdef count(self, double ratio, bint before, bint refused, bint silent=*)
-    cpdef begin(self, double pace, double now)
+    cpdef begin(self, double pace, double seen, double now)
     cpdef restart(self, double now)
     cpdef end(self)
     cpdef double chance(self, double now) except -1
+    cpdef bint _is_chance(self, double share, double pace) except -1

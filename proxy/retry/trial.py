@@ -31,6 +31,8 @@ _EXPECTED = 0.3
 #: The least part of the earlier share of failures at which as many attempts fail as before; and the shares of failures
 #: below which, and above which, they are not called chance.
 _AS_MANY, _LEAST, _MOST = 0.6, 0.02, 0.5
+#: The share of failures above which they are never called chance.
+_MOST_OF_ALL = 0.85
 #: Less is sent than before if it is at most the first part of what was sent; answers are as slow as before if they take
 #: at least the second part of the earlier time. Attempts that were under way when the limit began are slower than most,
 #: since others had ended.
@@ -100,7 +102,7 @@ class Trial:
     seconds on the callers' clock.
     """
 
-    __slots__ = ("_is_first", "_share", "_since", "_slowness", "first", "is_on", "pace", "second")
+    __slots__ = ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second")
 
     def __init__(self) -> None:
         self.is_on = False
@@ -109,11 +111,15 @@ class Trial:
         self._since = 0.0  # since when the second cohort is counted
         self._is_first = True
         self.pace = 0.0  # attempts a second, as many as fail with the share,
+        self._seen = 0.0  # the share of refusals just before the limit, of few attempts
         self._share = 0.0  # and whose answers took this multiple of the usual time
         self._slowness = _NEVER
 
-    def begin(self, pace: float, now: float) -> None:
-        """Begin the trial of a limit that begins now, while `pace` attempts were made a second."""
+    def begin(self, pace: float, seen: float, now: float) -> None:
+        """Begin the trial of a limit that begins now, while `pace` attempts were made a second, of the latest of which
+        the share `seen` was refused.
+        """
+        self._seen = seen
         self.is_on = self._is_first = True
         self.pace, self._share, self._slowness, self._since = pace, _EXPECTED, _NEVER, now
         self.first.clear()
@@ -176,14 +182,26 @@ class Trial:
         is_slow = _AS_SLOW * self._slowness <= slowness < _NEVER
         as_slow = second.is_fast or is_slow
         stays_slow = is_slow and slowness > FAST and not second.is_fast
-        as_many = (stays_slow or share >= max(_LEAST, _AS_MANY * part * self._share)) and share <= _MOST
+        as_many = stays_slow or share >= max(_LEAST, _AS_MANY * part * self._share)
+        as_many = as_many and (share <= _MOST or self._is_chance(share, pace))
         answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
         if is_less and as_many and as_slow and answered:
             return max(share, _LEAST)
         if is_less and as_slow and answered and _UNCLEAR * self._share <= share <= _MOST and second.ended < _ENOUGH:
             return 0.0  # more attempts will tell
         if pace > _LESS * self.pace:  # as much was sent: this says better what to expect
+            self._seen = share
             self.pace, self._share, self._slowness = max(pace, self.pace), share, min(slowness, self._slowness)
         self._is_first, self._since = False, now
         second.clear()
         return 0.0
+
+    def _is_chance(self, share: float, pace: float) -> bool:
+        """Whether the share of refusals among attempts that were sent at the lower `pace` is chance, though it is
+        large. If load were the reason, as many attempts would be served a second as before, so that a larger share
+        would have been refused then, and few attempts suffice to see that.
+        """
+        if share > _MOST_OF_ALL:
+            return False
+        under_load = 1.0 - (1.0 - share) * min(1.0, pace / max(self.pace, 1e-3))
+        return self._seen < (share + under_load) / 2.0

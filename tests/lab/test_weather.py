@@ -56,3 +56,13 @@ def test_the_defaults_hold_every_rule(file: Path) -> None:
     assert {verdict.rule for verdict in broken} <= known, "\n".join(verdict.says for verdict in broken)
     if broken:
         pytest.xfail("held by the governor: " + "; ".join(verdict.says for verdict in broken))
+
+
+@pytest.mark.parametrize(("calls", "capacity"), [(2.0, 3.0), (4.0, 6.0), (8.0, 10.0), (15.0, 20.0)])
+def test_a_slow_limit_without_a_queue_serves_what_it_can(calls: float, capacity: float) -> None:
+    """A few calls a second, of which each refusal delays all for a second: the pace is found all the same."""
+    file = next(each for each in EXAMPLES if each.stem == "no_queue_503")
+    found, problems = read_scenario(str(file))
+    assert found is not None, problems
+    judge = trial(replace(found, calls=calls, capacity=capacity))
+    assert [verdict.says for verdict in judge.verdicts() if verdict.rule == 1 and not verdict.holds] == []

@@ -366,3 +366,22 @@ def test_there_is_always_a_place_and_a_pace(events: list[tuple[str, float, bool]
         assert limit.wait_for(5, now) >= 0.0
         if limit.pace.rate:
             assert limit.pace.next_at <= now + 100 / SLOWEST
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.7])
+def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_of_chance(share: float) -> None:
+    """Most attempts may fail by chance: the limit is given up, and no trial sends fewer than two attempts a second."""
+    rng, traffic = random.Random(5), Traffic()
+    limit, now, slowest = Limit(traffic), 1.0, 0.0
+    for _ in range(600):
+        sent = now = max(now + 0.1, limit.pace.next_at)
+        now += 0.02
+        traffic.ended += 1
+        if rng.random() < share:
+            limit.refused(sent, now, 1, quick=True)
+        else:
+            limit.served(sent, now, 1.0)
+        limit.judge(now)
+        limit.pace.sent(sent, 0)
+        slowest += limit.pace.next_at > sent + 0.6
+    assert slowest < 30

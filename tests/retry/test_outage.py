@@ -138,10 +138,39 @@ def test_two_endpoints_that_are_out_are_probed_in_turn_so_that_the_end_is_notice
             each.probes(each)
             each.probe_ended(110.0 + number, lost=True)
     assert first.probe_at == second.probe_at == 118.0
-    second.keep_apart(first)
+    second.keep_apart(first, 2)
     assert second.probe_at == 117.5
-    second.keep_apart(first)
+    second.keep_apart(first, 2)
     assert second.probe_at == 117.5
+
+
+def test_six_endpoints_that_are_out_take_turns_so_that_two_probes_a_second_are_sent_in_all() -> None:
+    outages = [in_outage() for _ in range(6)]
+    sent = []
+    now = 110.0
+    while now < 150.0:
+        due = min(outages, key=lambda each: each.probe_at)
+        now = max(now, due.probe_at)
+        sent.append(now)
+        due.probes(due)
+        due.probe_ended(now, lost=True)
+        for other in outages:
+            if other is not due:
+                due.keep_apart(other, 6)
+    late = [at for at in sent if at > 120.0]
+    assert max(sum(at <= each < at + 5.0 for each in late) for at in late if at < 145.0) <= 10
+
+
+def test_an_endpoint_among_many_that_are_out_is_probed_often_enough_that_its_outage_is_known() -> None:
+    outages = [in_outage() for _ in range(40)]
+    for number in range(8):
+        for each in outages:
+            each.probes(each)
+            each.probe_ended(110.0 + number, lost=True)
+            for other in outages:
+                if other is not each:
+                    each.keep_apart(other, 40)
+    assert all(each.is_known(each.probe_at) for each in outages)
 
 
 def test_an_endpoint_is_probed_soon_once_another_that_was_out_has_answered() -> None:

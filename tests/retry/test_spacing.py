@@ -96,3 +96,35 @@ def test_it_grows_if_they_become_more() -> None:
 
 def test_it_grows_if_it_was_refused_soon_since_others_may_have_been_the_reason() -> None:
     assert pace_after(6, waiting=60, coming=30) > 1.0
+
+
+def sendings(spacing: Spacing, count: int, waiting: int = 100) -> list[float]:
+    """The paces after each of so many sendings, each as soon as it may be sent, while so many calls wait."""
+    paces = []
+    for _ in range(count):
+        spacing.sent(max(spacing.next_at, 1.0), waiting)
+        paces.append(spacing.rate)
+    return paces
+
+
+def test_a_slow_pace_that_was_refused_at_once_takes_some_sendings_to_come_back() -> None:
+    for pace in (1.0, 5.0, 20.0):
+        spacing = Spacing()
+        spacing.cut(pace, 1, 1.0)
+        begun = spacing.rate
+        paces = sendings(spacing, 20)
+        assert begun < paces[4] < pace
+        assert paces[-1] > pace
+
+
+def test_near_the_refused_pace_one_sending_adds_less_than_a_refusal_takes() -> None:
+    spacing = Spacing()
+    for now in (1.0, 20.0, 40.0):
+        spacing.cut(2.0, PROVEN, now)
+    cut = 1.0 - spacing.rate / 2.0
+    before = spacing.rate
+    for pace in sendings(spacing, 60):
+        if before < 2.2:
+            assert pace <= before * (1.0 + 0.6 * cut)
+        before = pace
+    assert before > 4.0, "the limit may be gone: then the pace grows ever faster"

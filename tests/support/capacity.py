@@ -23,6 +23,8 @@ _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 
 class CapacityServer:
     """See the module. `throttled`: seconds of Retry-After with which every request is refused at once, None for none.
+    `gap`: the least time in seconds between two requests that are served, 0 for none; one that comes sooner is refused
+    at once with the status `refusal` and `Retry-After: 1`, as nginx's limit_req does without a burst.
     `requests` counts the requests that came, `served` those that were answered with 200; `most` is the largest number
     that were there at a time, under work or in the queue.
     """
@@ -31,6 +33,9 @@ class CapacityServer:
         self.seconds = seconds
         self.port = port
         self.throttled: int | None = None
+        self.gap = 0.0
+        self.refusal = 503
+        self._let_in_at = 0.0  # when a request was last not refused for `gap`
         self.requests = self.served = self.most = 0
         self._places = places
         self._busy = 0
@@ -102,8 +107,9 @@ class CapacityServer:
                 async with self._came:
                     self.requests += 1
                     self._came.notify_all()
-                if self.throttled is not None:
-                    line = f"HTTP/1.1 429 Too Many Requests\r\nRetry-After: {self.throttled}\r\n"
+                status, delay = self._refuses()
+                if status:
+                    line = f"HTTP/1.1 {status} Refused\r\nRetry-After: {delay}\r\n"
                     writer.write(line.encode() + b"Content-Length: 0\r\n\r\n")
                     continue
                 await self._work()
@@ -114,6 +120,18 @@ class CapacityServer:
         finally:
             self._open.discard(writer)
             writer.close()
+
+    def _refuses(self) -> tuple[int, int]:
+        """The status and the Retry-After (seconds) with which a request that comes now is refused; (0, 0) if it is not
+        refused.
+        """
+        if self.throttled is not None:
+            return 429, self.throttled
+        now = asyncio.get_running_loop().time()
+        if now - self._let_in_at < self.gap:
+            return self.refusal, 1
+        self._let_in_at = now
+        return 0, 0
 
     async def _work(self) -> None:
         """Wait for a place, and use it for `seconds`."""
