@@ -490,7 +490,7 @@ class Recorder(Driver):
     def call_elsewhere(self, entry: Fallback) -> Call:
         """The call as the upstream of a fallback entry gets it."""
         assert self._others is not None  # they were asked
-        return self._call(*self._others.call_of(entry, self.clock.now), self.call.so_far.env)
+        return self._call(*self._others.call_of(entry, self.clock.now), self.call.so_far.upcoming.env)
 
     def _call(
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, elsewhere: Elsewhere | None = None

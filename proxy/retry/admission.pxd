@@ -1,6 +1,5 @@
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
-from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.value_bases cimport PolicyBase
 from proxy.retry.waiting_room cimport WaitingRoom
@@ -9,19 +8,22 @@ from proxy.retry.waiting_room cimport WaitingRoom
 cdef class Admission
 
 
+cdef class Owed:
+    cdef public double price
+    cdef public double limit
+    cdef public bint asked
+
+
 cdef class Payment:
     cdef public Bucket bucket
     cdef public WaitingRoom room
     cdef public object upstream
     cdef public object price
-    cdef public object owed
-    cdef public bint asked
-    cdef public double limit
+    cdef public Owed owed
     cdef public object choice
     cdef public double _taken_at
-    cdef public object _hedges
+    cdef public tuple _hedge
     cdef public object _load
-    cdef public double _hedged_at
     cdef public tuple _tokens
     cdef public object estimate
     cdef public object _under_way
@@ -41,7 +43,6 @@ cdef class Payment:
 
 
 cdef class Admission:
-    cdef public Request request
     cdef public PolicyBase policy
     cdef public ScopeState scope
     cdef public object alarm

@@ -21,7 +21,7 @@ from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.caller import Caller, Name
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
-from proxy.retry.facts import Outcome, Request
+from proxy.retry.facts import Outcome
 from proxy.retry.fair_order import newest_below
 from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
@@ -47,19 +47,30 @@ _HOPE, _HOPE_BY_DEADLINE = 0.8, 0.4
 Alarm = Callable[[float], None]
 
 
+class Owed:
+    """A price that a bucket outside this process has still to grant. `price`: tokens; `asked`: the bucket was asked for
+    them and has not answered; `limit`: the time (seconds) from which a missing answer counts as a refusal.
+    """
+
+    __slots__ = ("asked", "limit", "price")
+
+    def __init__(self, price: float, limit: float) -> None:
+        self.price = price
+        self.limit = limit
+        self.asked = False
+
+
 class Payment:
     """The payment for one attempt: everything that is taken for it.
 
-    `price`: tokens that were taken from the bucket, None if none were due. For a bucket outside this process, which has
-    to be asked: `owed`, the tokens that have still to be taken, None for none; `asked`, the bucket was asked for them
-    and has not answered; `limit`, the time (seconds) from which a missing answer counts as a refusal. `choice`: the
-    attempt's endpoint, if the core chooses it. `app`: the app that the call belongs to, None if the configuration names
-    no apps; `waiter`: the call as gates know it, once one holds it.
+    `price`: tokens that were taken from the bucket, None if none were due; `owed`: those that have still to be taken,
+    None for none. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call belongs to,
+    None if the configuration names no apps; `waiter`: the call as gates know it, once one holds it.
     """
 
     __slots__ = (
-        "_hedged_at", "_hedges", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "asked", "bucket",
-        "choice", "estimate", "limit", "owed", "price", "room", "upstream", "waiter",
+        "_hedge", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "bucket", "choice", "estimate",
+        "owed", "price", "room", "upstream", "waiter",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None = None) -> None:
@@ -69,15 +80,10 @@ class Payment:
         self.app = app
         self.waiter: Admission | None = None
         self.price: float | None = None
-        self.owed: float | None = None
-        self.asked = False
-        self.limit = 0.0
+        self.owed: Owed | None = None
         self.choice: Choice | None = None
         self._taken_at = 0.0
-        self._hedges: Hedges | None = (
-            None  # the hedges among which this attempt counts, if it does; `_hedged_at` is the instant
-        )
-        self._hedged_at = 0.0
+        self._hedge: tuple[Hedges, float] | None = None  # the hedges among which this attempt counts, and since when
         self._tokens: tuple[TokenGate | Rates, ...] = ()
         self.estimate: Estimate | None = None  # what was paid to rate buckets that count tokens, until it is settled
         self._under_way: Places | None = None  # the places of which the attempt has one
@@ -140,12 +146,12 @@ class Payment:
         """
         if self.bucket is None or self.bucket.affords(price, now) != ASK:
             return False
-        self.owed, self.limit = price, limit
+        self.owed = Owed(price, limit)
         return True
 
     def pay(self, now: float) -> bool:
         """Take the owed price of the retry, if this process has the tokens by now; False if it has not."""
-        if self.owed is None or not self.take(self.owed, now):
+        if self.owed is None or not self.take(self.owed.price, now):
             return False
         self.owed = None
         return True
@@ -154,30 +160,35 @@ class Payment:
         """Note that the bucket outside this process, which was asked for the price, has granted it. Returns False if
         the payment does not need the price any more, so that the caller has to give it back.
         """
-        if not self.asked or self.owed != price:
+        if not self._waits_for(price):
             return False
         self.price, self._taken_at = price, now
-        self.asked, self.owed = False, None
+        self.owed = None
         return True
 
     def refused(self, price: float) -> bool:
         """Note that the bucket outside this process, which was asked for the price, refuses it. The retry may still be
         paid from tokens that this process has. Returns False if the payment does not wait for this answer any more.
         """
-        if not self.asked or self.owed != price:
+        owed = self.owed
+        if owed is None or not self._waits_for(price):
             return False
-        self.asked = False
+        owed.asked = False
         return True
+
+    def _waits_for(self, price: float) -> bool:
+        """Whether the bucket outside this process was asked for this price, and its answer is waited for."""
+        return self.owed is not None and self.owed.asked and self.owed.price == price
 
     def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
         """Count the attempt as a hedge, if it was not counted before; False if the scope already has as many hedges as
         allowed, `share` (0 to 1) of its calls.
         """
-        if self._hedges is None:
+        if self._hedge is None:
             at = hedges.take(share, now)
             if at is None:
                 return False
-            self._hedges, self._hedged_at = hedges, at
+            self._hedge = hedges, at
         return True
 
     def pass_gate(self, gate: TokenGate | Rates, waiter: Admission, now: float) -> float:
@@ -273,7 +284,6 @@ class Payment:
             self.bucket.give_back(self.price, now, taken_at=self._taken_at)
         self.leave_gates(now)
         self.price = self.owed = None
-        self.asked = False
 
     def leave_gates(self, now: float) -> None:
         """Give back the tokens, the place and the hedge that gates granted this attempt; the price of the retry stays
@@ -286,9 +296,10 @@ class Payment:
             else:
                 gate.give_back(now)
         self._tokens, self.estimate = (), None
-        if self._hedges is not None:
-            self._hedges.give_back(self._hedged_at)
-            self._hedges = None
+        if self._hedge is not None:
+            hedges, at = self._hedge
+            hedges.give_back(at)
+            self._hedge = None
 
 
 class Admission:
@@ -324,20 +335,17 @@ class Admission:
         "held_attempt",
         "held_by",
         "policy",
-        "request",
         "scope",
     )  # fmt: skip
 
     def __init__(
         self,
-        request: Request,
         policy: Policy,
         scope: ScopeState,
         alarm: Alarm | None,
         caller: Caller,
         endpoints: Endpoints | None = None,
     ) -> None:
-        self.request = request
         self.policy = policy
         self.scope = scope
         self.alarm = alarm
@@ -364,7 +372,7 @@ class Admission:
     @property
     def app(self) -> NamedApp | None:
         """The app that the call belongs to; None if the configuration names no apps."""
-        return self.request.app
+        return self.caller.request.app
 
     @property
     def tokens(self) -> float:
@@ -397,6 +405,12 @@ class Admission:
     def was_cooled(self) -> bool:
         """Whether a cooldown has held the call."""
         return self._cooled_before > 0
+
+    @property
+    def is_as_new(self) -> bool:
+        """Whether nothing has held the call, or begun a delay for it, so that a new object would decide the same."""
+        was_held = self.held_by or self._cooled_before > 0 or self in self.scope.governor
+        return not (was_held or self._own_delays or self._met_before) and self._late is None
 
     def retime(self, at: float) -> None:
         """Move the call's alarm to the time `at`, since a gate has changed the time that it had named before. The alarm

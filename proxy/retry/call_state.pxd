@@ -2,7 +2,6 @@ cimport cython
 
 from proxy.retry.attempt_record cimport AttemptRecord
 from proxy.retry.call_history cimport record_of
-from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.states cimport Flight, Flying, Next
@@ -12,7 +11,6 @@ from proxy.retry.value_bases cimport PolicyBase
 cdef class CallState:
     cdef public Request request
     cdef public PolicyBase policy
-    cdef public Env env
     cdef public NextAttempt upcoming
     cdef public object fallbacks
     cdef public object state

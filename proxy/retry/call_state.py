@@ -13,7 +13,6 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_history import record_of
 from proxy.retry.classification import MISDIRECTED, read_by
 from proxy.retry.dialect import StreamEnds
-from proxy.retry.environment import Env
 from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request, forwarded
 from proxy.retry.fallback import Fallbacks
@@ -40,16 +39,13 @@ class CallState:
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "ends", "env", "failure", "fallbacks",
+        "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "ends", "failure", "fallbacks",
         "hints", "history", "plan", "policy", "reply", "request", "resumption", "spared", "state", "upcoming",
     )  # fmt: skip
 
-    def __init__(
-        self, request: Request, policy: Policy, env: Env, upcoming: NextAttempt, fallbacks: Fallbacks | None
-    ) -> None:
+    def __init__(self, request: Request, policy: Policy, upcoming: NextAttempt, fallbacks: Fallbacks | None) -> None:
         self.request = request
         self.policy = policy
-        self.env = env
         self.upcoming = upcoming
         self.fallbacks = fallbacks
         self.state: State = _NEW

@@ -19,8 +19,6 @@ cdef class Caller:
     cdef public str endpoint
     cdef public str _timed_route
     cdef public bytes _credential
-    cdef public bytes _lost_path
-    cdef public bytes _lost_route
     cdef public bint ahead
     cdef public object ousted
     cdef public bint was_probe
@@ -29,7 +27,7 @@ cdef class Caller:
     cdef public bint outages
     cdef public bint retries
 
-    @cython.locals(request=Request, method=str, what=str)
+    @cython.locals(request=Request, method=str)
     cpdef bytes lost_route(self)
     cpdef bytes lost_path(self)
     @cython.locals(request=Request, path=str)

@@ -61,8 +61,8 @@ class Caller:
     """
 
     __slots__ = (
-        "_credential", "_lost_path", "_lost_route", "_timed_route", "ahead", "cools", "endpoint", "fields", "limits",
-        "ousted", "outages", "request", "retries", "route", "was_probe",
+        "_credential", "_timed_route", "ahead", "cools", "endpoint", "fields", "limits", "ousted", "outages", "request",
+        "retries", "route", "was_probe",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -71,32 +71,34 @@ class Caller:
         self.route = route
         self.endpoint = ""
         self._timed_route = ""
-        self._credential = self._lost_path = self._lost_route = b""
+        self._credential = b""
         self.ahead = self.cools = self.limits = self.outages = self.retries = False
         self.was_probe = False
         self.ousted = ""
+
+    @property
+    def is_as_new(self) -> bool:
+        """Whether no attempt of the call has left anything here that the governor has to know. What the call waits for
+        ahead is not considered.
+        """
+        return not (self.endpoint or self.ousted or self.was_probe)
 
     def lost_route(self) -> bytes:
         """The name of this call's group if an outage concerns one route: the callers of the same route and method (for
         gRPC: of the same gRPC method).
         """
-        if not self._lost_route:
-            request = self.request
-            method = request.method
-            what = request.path if method == "POST" and request.is_grpc else method
-            self._lost_route = _name_of_route(self.route, what)
-        return self._lost_route
+        request = self.request
+        method = request.method
+        return _name_of_route(self.route, request.path if method == "POST" and request.is_grpc else method)
 
     def lost_path(self) -> bytes:
         """The name of this call's group if an outage concerns one path: the callers of the same route, method and path,
         of which only the first two segments count. It is that of `lost_route` for gRPC, and for a request without a
         path.
         """
-        if not self._lost_path:
-            self._lost_path = self.lost_route()
-            if self.has_path():
-                self._lost_path = ROUTE + self.timed_route().encode("utf-8", "surrogateescape")
-        return self._lost_path
+        if self.has_path():
+            return ROUTE + self.timed_route().encode("utf-8", "surrogateescape")
+        return self.lost_route()
 
     def has_path(self) -> bool:
         """Whether an outage can concern the calls of this one's path alone (`lost_path`), rather than of its route and

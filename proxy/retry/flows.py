@@ -108,16 +108,17 @@ class SequentialFlow:
         late; else go on waiting for its answer.
         """
         payment = call.upcoming.payment
-        assert payment is not None  # the price is owed
+        owed = None if payment is None else payment.owed
+        assert payment is not None and owed is not None  # the price is owed
         if payment.pay(now):
             return self.admit(call, expected, now)
         if call.deadline is not None and now >= call.deadline - EPSILON:
             why = "the store that keeps the bucket did not answer in time"
             return self.no_more(call, Outcome.DEADLINE, now, why)
-        if not payment.asked or now >= payment.limit - EPSILON:
+        if not owed.asked or now >= owed.limit - EPSILON:
             why = "the store that keeps the bucket did not grant it"
             return self.no_more(call, Outcome.BUCKET_EMPTY, now, why)
-        return (WakeAt(payment.limit if call.deadline is None else min(payment.limit, call.deadline)),)
+        return (WakeAt(owed.limit if call.deadline is None else min(owed.limit, call.deadline)),)
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
         """Ask the gates for the planned attempt, which is paid for and whose time has come. Returns the actions that
@@ -143,7 +144,7 @@ class SequentialFlow:
         """The call's plan for attempts one after another, made when it is needed."""
         plan = call.plan
         if plan is None:
-            plan = call.plan = Sequential(call.policy.strategy, call.env.rng)
+            plan = call.plan = Sequential(call.policy.strategy, call.upcoming.env.rng)
         assert isinstance(plan, Sequential)
         return plan
 
@@ -173,11 +174,12 @@ class SequentialFlow:
         assert payment is not None  # the price was paid, or is owed
         if payment.owed is None and planned.due <= now:
             return self.admit(call, planned, now)
+        upcoming.forget_gates()
         call.state = planned
         actions: Actions = (WakeAt(planned.due),)
         if payment.owed is not None:
-            payment.asked = True
-            actions = (WakeAt(planned.due), Ask(payment.owed, planned.due))
+            payment.owed.asked = True
+            actions = (WakeAt(planned.due), Ask(payment.owed.price, planned.due))
         return actions if failure.status is None else (Hold(failure.attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:
@@ -279,7 +281,7 @@ class SequentialFlow:
             if not call.upcoming.payable().wait(reason, call.upcoming.admission):
                 return self.withdraw(call, Outcome.OVERLOADED, now)
         payment = call.upcoming.payment
-        return (WakeAt(planned.due if payment is None or payment.owed is None else payment.limit),)
+        return (WakeAt(planned.due if payment is None or payment.owed is None else payment.owed.limit),)
 
     def withdraw(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no` although an attempt was granted: the attempt is not sent, and its payment

@@ -211,7 +211,8 @@ class HedgedFlow(SequentialFlow):
         limit = now + PATIENCE if call.deadline is None else min(now + PATIENCE, call.deadline)
         if not payment.owe(planned.price, limit, now):
             return self.no_more(call, Outcome.BUCKET_EMPTY, now)
-        payment.asked = True
+        assert payment.owed is not None  # it was noted just now
+        payment.owed.asked = True
         actions = self.wait(call, planned, now)
         if call.upcoming.payment is not payment:
             return actions  # the waiting room was full

@@ -27,7 +27,7 @@ def read_again(call: CallState, flight: Flight, now: float) -> None:
     definition = keys.ring.definition
     file = definition.files[flight.key] if definition.files else None
     if file is not None and file.is_due(now):
-        value = call.env.read_key_file(file.path)
+        value = call.upcoming.env.read_key_file(file.path)
         if value is not None:
             definition.renew(flight.key, value, now)
 

@@ -101,7 +101,7 @@ class Call:
         elsewhere: Elsewhere | None = None,
     ) -> None:
         upcoming = NextAttempt(request, policy, scope, env, alarm, scope.used_bucket(request.app))
-        call = self.so_far = CallState(request, policy, env, upcoming, None)
+        call = self.so_far = CallState(request, policy, upcoming, None)
         policy = call.policy  # whose members compiled code reads at once
         mode = policy.mode
         if elsewhere is not None and mode == "enforce":
@@ -598,7 +598,7 @@ class Call:
         if call.ambiguous and reply.status == 409 and verdict.cls is Class.UNNAMED and call.has_key():
             verdict = AT_WORK
         if verdict.cls is not _SUCCESS_CLASS:
-            wall = now + call.env.wall_offset
+            wall = now + call.upcoming.env.wall_offset
             return self._judge(failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
         call.delivered = flight
         call.deadline = None
@@ -667,7 +667,7 @@ class Call:
             return finish(call, _SUCCESS, now)
         call.committed = True
         report_trailers(call.upcoming, flight, verdict.cls, now)
-        failure = failure_of(call, flight.attempt, whole, verdict, flight.since, now + call.env.wall_offset)
+        failure = failure_of(call, flight.attempt, whole, verdict, flight.since, now + call.upcoming.env.wall_offset)
         on = goes_on(call, failure)
         self._report_failure(failure, flight, on, now)
         no = first_no(call, failure, goes_on=on, disabled=False, safe=True)

@@ -109,9 +109,7 @@ class NextAttempt:
         admission = self.admission
         if admission is None:
             endpoints = None if self.picker is None else self.picker.endpoints
-            admission = self.admission = Admission(
-                self.request, self.policy, self.scope, self.alarm, self.caller(), endpoints
-            )
+            admission = self.admission = Admission(self.policy, self.scope, self.alarm, self.caller(), endpoints)
             admission.estimate = self.estimate
         return admission
 
@@ -121,13 +119,31 @@ class NextAttempt:
         if caller is None:
             policy = self.policy
             caller = self._caller = Caller(self.request, self.scope.caller(self.request), policy.route)
-            governs = self.governs and self.request.method != "CONNECT"  # a tunnel's end says nothing of its calls
+            governs = self._governs()
             caller.limits = policy.limit is not None and governs
             caller.outages = policy.outage == "hold" and governs
-            waits = self.cools or policy.pushback.cooldown == "off"  # unlike hedged calls
-            caller.ahead = policy.pushback.ahead and governs and waits
+            caller.ahead = self._may_wait_ahead()
         caller.cools = self.cools
         return caller
+
+    def _governs(self) -> bool:
+        """Whether the governor may hold the call; not if it is a tunnel, whose end says nothing of the calls in it."""
+        return self.governs and self.request.method != "CONNECT"
+
+    def _may_wait_ahead(self) -> bool:
+        """Whether the call may wait until it fits into the limits that answers reported, unlike hedged calls."""
+        rules = self.policy.pushback
+        return rules.ahead and self._governs() and (self.cools or rules.cooldown == "off")
+
+    def forget_gates(self) -> None:
+        """Drop what the gates and the governor know of the call, where it says nothing of earlier attempts: a call that
+        waits for its backoff keeps less, and it is made again when a gate is asked.
+        """
+        if self.admission is not None and not self.admission.is_as_new:
+            return
+        self.admission, caller = None, self._caller
+        if caller is not None and caller.is_as_new and caller.ahead == self._may_wait_ahead():
+            self._caller = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
         """Let the call's attempts carry the credentials that `keys` picks. `keys`: the call's choice among the policy's

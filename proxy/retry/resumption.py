@@ -71,7 +71,7 @@ def resume(
     if bucket is not None and not bucket.affords(price, now):
         return ()
     if not isinstance(call.plan, Sequential):
-        call.plan = Sequential(policy.strategy, call.env.rng)
+        call.plan = Sequential(policy.strategy, upcoming.env.rng)
     due, until = now + call.plan.next_wait(None, False), since + spec.wait
     if due > until + EPSILON:
         return ()
@@ -97,5 +97,5 @@ def resume(
     call.state = decided
     if payment.owed is None:
         return (WakeAt(due),)
-    payment.asked = True
-    return (WakeAt(due), Ask(payment.owed, due))
+    payment.owed.asked = True
+    return (WakeAt(due), Ask(payment.owed.price, due))

@@ -1,0 +1,57 @@
+"""What a call keeps of the gates while it waits for its next attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from playbook import Playbook, ended, reply, start, wake
+
+from proxy.retry.actions import Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.dialect import Classify
+from proxy.retry.facts import Class, Outcome
+from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
+from proxy.retry.registry import Registry
+
+POLICY = Policy(
+    "u",
+    "",
+    Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none")),
+    BucketRef(QuotaSpec()),
+    classify=Classify(statuses={503: Class.TRANSIENT}),
+)
+
+
+def test_a_call_that_no_gate_held_forgets_the_gates_while_it_waits() -> None:
+    book = Playbook(replace(POLICY, concurrency=Concurrency(max=1)))
+    upcoming = book.call.so_far.upcoming
+    assert book >> start() << Launch(1)
+    assert upcoming.admission is not None
+    assert book >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11)
+    assert (upcoming.admission, upcoming._caller) == (None, None)
+    assert book.scope.places is not None
+    assert book.scope.places.in_use == 0
+    assert book >> wake(0.11) << Discard(1) << Launch(2)
+    assert book.scope.places.in_use == 1, "it asked the gate again"
+    assert book >> reply(2, 200, at=0.12) << Deliver(2, Outcome.SUCCESS) >> ended(2, at=0.12) << Finish(Outcome.SUCCESS)
+    assert book.scope.places.in_use == 0
+
+
+def test_a_call_that_a_gate_held_remembers_it() -> None:
+    policy = replace(POLICY, rate=BucketRef(RateSpec(rate=10.0, burst=1.0)))
+    registry = Registry()
+    first, book = Playbook(policy, registry=registry), Playbook(policy, registry=registry)
+    assert first >> start() << Launch(1)
+    assert book >> start() << WakeAt(0.1) >> wake(0.1) << Launch(1) >> reply(1, 503, at=0.2) << Hold(1) << WakeAt(0.3)
+    assert book.call.so_far.upcoming.was_held
+    assert book.call.so_far.history[0].held == pytest.approx(0.1)
+
+
+def test_a_call_that_waits_ahead_no_more_does_not_begin_to_again() -> None:
+    policy = replace(POLICY, pushback=replace(POLICY.pushback, ahead=True))
+    book = Playbook(policy)
+    assert book >> start() << Launch(1)
+    book.call.so_far.upcoming.gates().forgo_ahead(0.0)
+    assert book >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11)
+    assert not book.call.so_far.upcoming.caller().ahead
