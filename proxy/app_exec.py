@@ -215,7 +215,9 @@ def count(line: Mapping[str, Any], calls: Counter[str]) -> None:
 
 
 def summary(calls: Mapping[str, int]) -> str:
-    """Return what became of a command's calls, in one line. If it made none, say how to make some."""
+    """Return what became of a command's calls, in one line. If it made none, say how to make some. `calls`: the counts
+    that `count` keeps, by name: `calls`, `retries`, `rescued`, `tunnels`, and `failed: OUTCOME` for each outcome.
+    """
     tunnels = calls.get("tunnels", 0)
     unread = f"{tunnels} tunnel{'s' if tunnels != 1 else ''}, in which nothing is retried: --intercept reads https"
     if not calls.get("calls"):

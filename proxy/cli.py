@@ -375,7 +375,9 @@ def schema(options: argparse.Namespace) -> int:
 
 
 def env(options: argparse.Namespace) -> int:
-    """Print the lines that set, or unset, an app's variables."""
+    """Print, for a shell, the lines that set the environment variables by which an app's calls come to this proxy or,
+    with --unset, the lines that restore their earlier values.
+    """
     from proxy.app_env import (
         PLAIN_NAME,
         NotWritableError,

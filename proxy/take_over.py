@@ -344,8 +344,8 @@ class _Peer:
             self.sock.sendall(rest[sent:])
 
     def hear(self) -> dict[str, Any]:
-        """Wait for a line. Raises TakeOverError if the other side refuses or has ended, and OSError or ValueError if it
-        sends no line.
+        """Wait for a line, and return the JSON object that it is. Raises TakeOverError if the other side refuses or has
+        closed the connection, OSError if reading fails, and ValueError if the line is too long or is not a JSON object.
         """
         while b"\n" not in self._read:
             # A descriptor comes with the first byte of its line, and a read does not go beyond the next such byte.

@@ -99,7 +99,10 @@ def _spelled(key: str, value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def spelled(strategy: Strategy) -> Map:
-    """The keys of a built-in kind of strategy, with their defaults, as a mapping, which must not be changed."""
+    """The mapping that a user would write for `strategy`, whose kind has to be built in: the kind, and each of its keys
+    with the value that this strategy has; keys without a value are left out. The mapping is cached, so it must not be
+    changed.
+    """
     values = {key: getattr(strategy, key, None) for key in ("kind", *STRATEGY_KEYS[strategy.kind])}
     return Map.of({key: _spelled(key, value) for key, value in values.items() if value is not None})
 

@@ -1,4 +1,5 @@
-"""An answer that broke while it was delivered to the app, and its resumption (contract, section 15, "Resume").
+"""Decides how a call goes on when its answer breaks during delivery to the app: asks for the rest or ends the call
+(contract, section 15, "Resume").
 
 `proxy.forward.resume` says which answers can be resumed, and `proxy.retry.resumption` decides whether this one is.
 """

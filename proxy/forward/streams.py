@@ -19,8 +19,9 @@ class AppStream(Protocol):
     """The stream of one call to its app. After `done` or `reset` the exchange does not use it again.
 
     `blocked`: whether writing should wait for the exchange's `app_writable`. `exchange`: the call in progress.
-    `watched`: whether the timer of all calls already checks the timeouts of its call (`enter`). `has_pinned`: whether
-    `pinned` may return a stream. If the app leaves, or its stream is reset, `exchange.app_gone` is called.
+    `watched`: whether the timer of all calls already checks the timeouts of this stream's calls; if not, the exchange
+    calls `enter`. `has_pinned`: whether `pinned` may return an upstream connection that is reserved for this app
+    connection. If the app leaves, or its stream is reset, `exchange.app_gone` is called.
     """
 
     blocked: bool

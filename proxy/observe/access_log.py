@@ -148,7 +148,9 @@ def _console_attempt(record: AttemptRecord) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text without control characters: an app must not be able to steer somebody's terminal with what it sends."""
+    """Text with "?" in place of each character that is not printable: an app must not be able to steer somebody's
+    terminal with what it sends.
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 

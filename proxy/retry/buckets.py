@@ -280,7 +280,9 @@ class ThrottleBucket(Bucket):
         return 2 * self._level > self._most
 
     def take(self, price: float, now: float) -> bool:
-        """Grant the retry without a deduction: a throttle takes its tokens when an attempt fails."""
+        """Whether the retry is granted: the level is above half of max_tokens. Nothing is deducted, since a throttle
+        takes its tokens when an attempt fails.
+        """
         return 2 * self._level > self._most
 
     def failed(self, now: float) -> None:

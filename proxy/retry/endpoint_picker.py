@@ -62,9 +62,9 @@ class EndpointPicker:
         return self.endpoints.shares[index].label
 
     def prefer(self, state: State, now: float, waits: Callable[[str], float]) -> int | None:
-        """The number of the endpoint to use: the best of those that would not hold the call; if all would, the one that
-        is free first. `waits`: the seconds for which the endpoint with a given label would hold the call. None if every
-        breaker is open.
+        """The number of the endpoint to use: of those that would not hold the call, the best by `Endpoints.best`; if
+        all would, the one that is free first. None if every breaker is open. `state`: the call's state, which shows the
+        endpoints in use; `waits` returns the seconds for which the endpoint with a given label would hold the call.
         """
         self._turn = ()
         if self.only is not None:

@@ -79,8 +79,8 @@ class Fallbacks:
         self.bound = not is_repeated_anywhere(first, request, end, verdict)
 
     def next_entry(self, no: Outcome) -> Fallback | None:
-        """The next entry of the fallback list that takes a call which would end with the outcome `no`; None if no entry
-        does.
+        """The next entry of the fallback list that takes the call, which would otherwise end with the outcome `no`;
+        None if no entry does. Each entry that was looked at is recorded in `records` and not looked at again.
         """
         entries = self.policy.fallback
         if self.taken >= len(entries):

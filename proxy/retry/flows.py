@@ -48,8 +48,8 @@ class SequentialFlow:
         return call.policy.pushback.cooldown != "off" and not self.is_disabled(call)
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """Whether a request's body of any size needs no buffer, because all attempts are sent side by side and read the
-        body as it comes. Only hedged attempts are.
+        """False: an attempt may follow, so the body is kept for it. (True, in another flow: all attempts are sent side
+        by side and read the body as it comes, so that a body of any size needs no buffer.)
         """
         return False
 

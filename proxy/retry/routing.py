@@ -354,7 +354,7 @@ class Router:
 
     @cached_property
     def _is_flat(self) -> bool:
-        """Whether all prefixes are equally deep, so that none is beneath another."""
+        """Whether all path prefixes of upstreams have the same number of segments, so that none is beneath another."""
         return len(self._prefixes) == 1
 
     @cached_property

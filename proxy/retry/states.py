@@ -32,9 +32,10 @@ class Flight:
     """An attempt in flight, with its number.
 
     `since`: when it was sent (seconds); `payment`: what it has paid, None for nothing; `endpoint`: its endpoint's
-    number, if the core chooses it. `sent_to` and `protocol`: the label of the endpoint and the protocol that the driver
-    reported, "" until then. `reply`: the head of its answer, while the answer's body must be peeked at for its class,
-    or before delivery; `body_wait`: the wait for the body of a success. `key`: the number of the credential that it
+    number, if the call chooses among endpoints, else None. `sent_to` and `protocol`: the label of the endpoint and the
+    protocol that the driver reported, "" until then. `reply`: the head of its answer, while the answer's body must be
+    peeked at for its class, or before delivery; `body_wait`: the state of the wait for the body's beginning, if its
+    answer is a success whose head is kept back until then, else None. `key`: the number of the credential that it
     carries, None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the
     attempt's end. `held`: the seconds for which the gate `held_by` held the attempt. `reported`: its answer was
     reported as no failure to everything that learns from it, though it may break yet. `range`: the value of its Range

@@ -452,8 +452,9 @@ class Acceptor(web.Server):
         self._drain.close()
 
     def drain(self, *, replaced: bool = False, giver: ConnectionGiver | None = None) -> None:
-        """Make answers close their connections from now on, and end the idle connections: in a process that is
-        `replaced`, they are given away by `giver`; in any other they are closed when they have been idle for a while.
+        """Make answers close their connections from now on, and end the idle connections. In a process that is not
+        `replaced` by another, connections are closed when they have been idle for a while. In one that is, `giver`
+        gives the idle ones to the process that goes on; without it (None) they stay open until this process ends.
         """
         self.context.draining = True
         self._drain.begin(replaced=replaced, giver=giver)

@@ -291,8 +291,8 @@ class Http2AppStream(Stream):
 
 
 def _broken(fault: Fault | None) -> bytes:
-    """Return the trailers of a gRPC call's answer that broke off: status and reason, by `fault`, or by the proxy's own
-    decision if that is None.
+    """Return the trailers, as HTTP/1 field lines, that end a gRPC answer which broke off: grpc-status and grpc-message.
+    `fault`: what broke the answer off; None if the proxy ended the call by its own decision, which is UNAVAILABLE.
     """
     code = None if fault is None else fault.code
     status = UNAVAILABLE if fault is None else fault.grpc_status

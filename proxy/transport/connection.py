@@ -111,7 +111,9 @@ class Connection:
     def send(
         self, listener: Listener, prepared: PreparedRequest, body: bytes, end: bool, trailers: Trailers | None
     ) -> None:
-        """Send a request's head and the part of its body that has arrived, in one write."""
+        """Send a request's head and the part of its body that has arrived, in one write. `listener` gets the answer;
+        `end`: `body` is the rest of the body, and the `trailers` (None for none) follow it if it is chunked.
+        """
         assert self.transport is not None
         request = prepared.head
         self._listener = listener

@@ -172,7 +172,10 @@ class Contexts:
 
 
 def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
-    """Make a context. `verify`: True for the system's roots, False for no verification, else the name of a CA file."""
+    """Make a context. `verify`: True for the system's roots, False for no verification, else the name of a CA file.
+    `client_cert`: the files of the certificate and its key, in this order; None for no certificate. `protocols`: the
+    names offered by ALPN, separated by commas.
+    """
     context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sessions = OrderedDict()
     context.without_ticket = OrderedDict()

@@ -67,7 +67,10 @@ def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: floa
 
 
 def usual_fates(chosen: Chosen) -> list[Fate]:
-    """The answers and faults with which sendings are played if the question names none."""
+    """The answers and faults that `redrive explain` plays for a call when the command line names none. A gRPC call has
+    gRPC's statuses; an attempt timeout is among the faults only if the policy `chosen` sets one; and the policy's rules
+    on bodies add the successes that count as failures.
+    """
     limits = chosen.policy.timeouts
     timed = limits.attempt is not None or (limits.first_byte is not None and not chosen.request.is_grpc)
     faults = [fate_of_fault(kind) for kind in FaultKind if timed or kind is not FaultKind.ATTEMPT_TIMEOUT]

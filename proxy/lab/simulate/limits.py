@@ -15,7 +15,7 @@ LimitKind = Literal["fixed", "sliding", "bucket"]
 
 class RequestLimit(Protocol):
     """A limit of one key. Times are seconds and never go back; `size` is how much of the limit a request takes; `most`
-    is how much the limit allows in one window at that time, which outages may change.
+    is how much the limit allows in one window, or refills in one, at that time; outages may change it.
     """
 
     def wait(self, now: float, size: int, most: int) -> float:
@@ -54,7 +54,7 @@ class FixedWindow:
         self._had[number] = self._had.get(number, 0) + size
 
     def left(self, now: float, most: int) -> float:
-        """The rest of the limit in the window that `now` is in."""
+        """The rest of the limit in the window that `now` is in: `most` less what was taken in it."""
         return most - self._had.get(int(now // self._window), 0)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
@@ -132,7 +132,7 @@ class BurstLimit:
         self._last = max(now, self._last)
 
     def left(self, now: float, most: int) -> float:
-        """The level of the bucket."""
+        """The level of the bucket, which refills by `most` in each window."""
         return self._level_at(now, most)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:

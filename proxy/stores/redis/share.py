@@ -68,7 +68,8 @@ class Turns:
 
     Law: over any stretch of time t all processes together get at most rate * t + burst + 1 tokens. When its turn has
     come, a token may be taken for as long as the rate takes to refill the burst (at least one token); after that it is
-    lost. `level`: the fleet's tokens at the time `now`, which the first ranks have at once.
+    lost. `level`: the fleet's tokens at the time `now`, when the turns begin. They go at once to the processes with the
+    lowest numbers (`Share.rank`), one each; the refilled tokens go to the others in order.
     """
 
     def __init__(self, rate: float, burst: float, level: float, share: Share, now: float) -> None:

@@ -102,8 +102,9 @@ class RequestHead(Head):
 
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
-        """Return the head `raw` with this method and target. Of its lines, those that the proxy acts on are equal to
-        those of `like`, a `common` head, so what these lines mean is taken from `like`.
+        """Return the head `raw`, whose request line has this method and target. `like`: a head that was read without
+        the slow path (`common`), and whose lines that the proxy acts on are equal to those of `raw`; what these lines
+        mean is taken from it.
         """
         self = RequestHead.__new__(RequestHead)
         self.raw = raw

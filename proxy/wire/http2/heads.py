@@ -567,8 +567,8 @@ def request_block(
     add: bytes = b"",
 ) -> bytes:
     """Encode a request's head as HPACK, on whichever protocol it came. `scheme`: what the endpoint speaks; `authority`
-    and `target` are sent in place of those that came (None: as they came), the fields named in `drop` are left out, and
-    the lines `add` come last.
+    and `target` are sent in place of those that came (None: as they came). The fields named in `drop` (in lower case)
+    are left out, and the HTTP/1 field lines `add` are encoded last.
     """
     if isinstance(head, Request2):
         return head.block(scheme, authority, target, drop, add)

@@ -107,7 +107,9 @@ class Outbox(StreamOutbox):
             self._resumed.pop().report_held()
 
     def resumed(self, stream: Stream) -> None:
-        """Have a stream report the part of the body that it held, with the next `notify_streams`."""
+        """Note that the owner of `stream` takes the peer's body again after a pause. With the next `notify_streams`,
+        the stream reports to its owner the part of that body which came meanwhile.
+        """
         self._resumed.append(stream)
 
     def drained(self) -> None:
@@ -127,8 +129,9 @@ class Outbox(StreamOutbox):
             stream.session.sent(stream)
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
-        """Add a whole message of `stream`, of which nothing was sent yet: head, body, and trailers (b"" for none), as
-        one group of frames if there is room for all of it.
+        """Add a whole message of `stream`, of which nothing was sent yet: the head `block` and the `trailers` (b"" for
+        none), both encoded already, and the body `data`. If there is room for all of it, it becomes one group of
+        frames; else each part is queued as usual.
         """
         head, size, tail = len(block), len(data), len(trailers)
         if (
