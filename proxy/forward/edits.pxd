@@ -1,13 +1,16 @@
 from proxy.retry.value_bases cimport PolicyBase
+from proxy.wire.http1.request cimport RequestHead as Asking
 
 
 cdef class Edits:
     cdef public bytes to_requests
     cdef public bytes to_answers
+    cdef frozenset _cut
+    cdef bint _is_short
     cdef public list _from_requests
     cdef public list _from_answers
 
-    cpdef frozenset from_request(self, head)
+    cpdef frozenset from_request(self, Asking head)
     cpdef frozenset from_answer(self, head)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from proxy.forward.headers import CallEnd, answer_fields, answers_plainly, attempt_fields, is_plain
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.policy import Policy
-from proxy.wire.fields import NO_NAMES, FieldBlock, needle
+from proxy.wire.fields import FEW, NO_NAMES, FieldBlock, needle
+from proxy.wire.head import RequestHead
 
 #: The edits of policies by their policy, and the most that are kept.
 _OF: dict[Policy, Edits] = {}
@@ -21,18 +22,23 @@ class Edits:
     first. The lines include the count of attempts; Via, which depends on the message's protocol, is added elsewhere.
     """
 
-    __slots__ = ("_from_answers", "_from_requests", "to_answers", "to_requests")
+    __slots__ = ("_cut", "_from_answers", "_from_requests", "_is_short", "to_answers", "to_requests")
 
     def __init__(self, policy: Policy) -> None:
         request = attempt_fields(Request("GET", "", "/"), policy, 1)
         answer = answer_fields(policy, None, CallEnd(Outcome.SUCCESS, 1, grpc=False))
         self.to_requests = request.lines()
         self.to_answers = answer.lines()
-        self._from_requests = _marks(request.names())
+        self._cut = request.names()
+        self._is_short = len(self._cut) <= FEW
+        self._from_requests = _marks(self._cut)
         self._from_answers = _marks(answer.names())
 
-    def from_request(self, head: FieldBlock) -> frozenset[bytes]:
-        """The lower-case names of the fields to remove from a request with this head."""
+    def from_request(self, head: RequestHead) -> frozenset[bytes]:
+        """The lower-case names of the fields to remove from a request with this head; some of them may not be in it."""
+        # Compiled code leaves the lines out as it copies such a head: a search for them before would be a second one.
+        if self._is_short and head.scanned:
+            return self._cut
         return _found(self._from_requests, head)
 
     def from_answer(self, head: FieldBlock) -> frozenset[bytes]:

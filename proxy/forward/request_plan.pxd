@@ -9,6 +9,13 @@ from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
 
+cdef class Naming:
+    cdef public tuple fields
+
+    @cython.locals(raw=bytes, known=bytes)
+    cpdef bint is_same(self, Asking head, Asking like) except -1
+
+
 cdef class Plan:
     cdef public Asking head
     cdef public Request request
@@ -17,7 +24,7 @@ cdef class Plan:
     cdef public bytes rest
     cdef public object upstream
     cdef public object router
-    cdef public object naming
+    cdef public Naming naming
     cdef public bytes begins
     cdef public bint routed
     cdef public bint by_service

@@ -60,10 +60,18 @@ class Naming:
     def __init__(self, fields: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
         self.fields = fields
 
-    def is_same(self, head: RequestHead) -> bool:
+    def is_same(self, head: RequestHead, like: RequestHead) -> bool:
         """Whether a request with this head has these values in the fields that name its app, so that its app is the
-        same.
+        same. `like`: the head of a request that has them.
         """
+        if not (head.is_http2 or like.is_http2):
+            raw, known = head.raw, like.raw
+            if raw[raw.find(b"\n") :] == known[known.find(b"\n") :]:  # all their lines are the same
+                return True
+        return self._names(head)
+
+    def _names(self, head: RequestHead) -> bool:
+        """Whether the fields that name the app have these values, field by field."""
         return all(tuple(head.get_all(name)) == values for name, values in self.fields)
 
 
@@ -188,7 +196,7 @@ class Plan:
             or head.scheme != old.scheme
             # Heads that share them share all that they follow from: neither took the slow path.
             or (head.specials is not old.specials and not (head.common and _steer_alike(head.specials, old.specials)))
-            or (self.naming is not None and not self.naming.is_same(head))
+            or (self.naming is not None and head is not old and not self.naming.is_same(head, old))
         ):
             return False
         if router is not self.router:

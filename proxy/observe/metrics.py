@@ -319,8 +319,11 @@ class Metrics:
 def _count_app(series: Series, call: CallRecord) -> None:
     """Count a call, its retries and the retries that were denied to it, under the name of its app."""
     own = _of_app(series, call.app)
+    if call.was_sent_once:
+        own.at_once[call.status // 100] += 1
+        return
     own.outcomes[call.outcome, call.status // 100] += 1
-    if not call.was_sent_once and not call.fallbacks:
+    if not call.fallbacks:
         _count_history(own, call, call.history)
 
 

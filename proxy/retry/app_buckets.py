@@ -49,15 +49,20 @@ def parts_of(spec: QuotaSpec, level: float) -> AppParts:
 class PartedQuota(QuotaBucket):
     """A quota of which each app has a part. `place`, in all methods, is the number of an app among the parts."""
 
-    __slots__ = ("_views", "parts")
+    __slots__ = ("_latest", "_views", "parts")
 
     def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
         super().__init__(spec, instead_of=instead_of, now=now)
         self.parts = parts_of(spec, self._level)
         self._views: dict[NamedApp, Bucket] = {}
+        self._latest: tuple[NamedApp | None, Bucket] = None, self  # the app that called last, and its view
 
     def of_app(self, app: NamedApp) -> Bucket:
-        return app_view(self._views, self, app)
+        known, view = self._latest
+        if known is not app:  # the same object, whose hash would take longer than all else here
+            view = app_view(self._views, self, app)
+            self._latest = app, view
+        return view
 
     def state(self) -> tuple[float, ...]:
         """The state as numbers: first that of the whole bucket, then that of its parts."""
@@ -116,6 +121,8 @@ class PartedQuota(QuotaBucket):
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
         """Put back tokens that the app with the number `place` earned, or got back."""
+        if self._level >= self.capacity:  # nearly always the case; every part is full then
+            return
         self._level = min(self.capacity, self.level(now) + tokens)
         self.parts.earned(place, tokens, self._level)
 

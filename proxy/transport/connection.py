@@ -151,7 +151,7 @@ class Connection:
             target = b"http://" + origin.host + (b"" if path == b"*" else path)
             add += origin.credentials
         if prepared.drop:
-            text = head.render(target=target, host=prepared.authority, drop=prepared.drop, add=add)
+            text = head.message_without(prepared.drop, target, prepared.authority, add)
         else:
             text = head.message(target, prepared.authority, add, b"")
         if not head.chunked and (head.scanned or head.common):

@@ -61,6 +61,34 @@ async def test_a_field_names_the_app_and_is_not_forwarded() -> None:
             assert each.one("x-app") is None and each.one("x-retry-priority") is None
 
 
+async def test_requests_of_one_connection_are_of_the_app_that_each_names() -> None:
+    apps = Apps(by=("x-app", "proxy_user"), known=KNOWN, fields=frozenset({"x-app"}))
+    async with serving(apps) as (upstream, front):
+        same = ("X-App: web", "A: 1")
+        asked = [
+            same,
+            same,
+            ("X-App: web", "A: 2"),
+            ("X-App: batch", "A: 2"),
+            ("A: 2",),
+            (basic("batch"), "A: 2"),
+            same,
+        ]
+        assert await names(front, *asked) == ["web", "web", "web", "batch", "others", "batch", "web"]
+        assert [each.one("x-app") for each in upstream.requests] == [None] * 7
+        assert all(each.one("proxy-authorization") is None for each in upstream.requests)
+        assert [each.one("a") for each in upstream.requests] == ["1", "1", "2", "2", "2", "2", "1"]
+
+
+async def test_the_app_of_a_request_that_differs_only_in_its_path_is_the_same() -> None:
+    apps = Apps(by=("x-app",), known=KNOWN, fields=frozenset({"x-app"}))
+    async with serving(apps) as (upstream, front), front.app() as app:
+        for path, name in (("/api/1", "web"), ("/api/22", "web"), ("/api/22", "batch"), ("/api/3", "batch")):
+            assert (await app.ask("GET", path, f"X-App: {name}")).status == 200
+        assert [call["app"] for call in await front.observed.until(4)] == ["web", "web", "batch", "batch"]
+        assert all(each.one("x-app") is None for each in upstream.requests)
+
+
 async def test_the_listener_comes_before_what_a_request_says() -> None:
     listen = Address("127.0.0.1", 0, app="batch")
     async with serving(Apps(known=KNOWN), listen=listen) as (_, front):

@@ -204,6 +204,42 @@ def test_drop_takes_further_names() -> None:
     assert lines(head.render(drop=many, host=b"n.example")) == ["Host: n.example", "A: b", "Transfer-Encoding: chunked"]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("X-App: web", *ODD),
+        (*ODD, "Connection: keep-alive", "x-app:web", "X-Apps: 1", "X-Ap: 2"),
+        ("X-APP: web", "Proxy-Authorization: Basic eDp4", "Connection: close", "X-App: again", "X-Retry-Priority: low"),
+        ("Content-Length: 3", "Proxy-Connection: close", "A: X-App: web"),
+        ("Transfer-Encoding: chunked", "X-App:", "Proxy-Authorization: Basic eDp4"),
+        ("Max-Forwards: 3", "TE: trailers", "X-App: web"),
+        ("Connection: x-named", "X-Named: 1", "X-App: web"),
+    ],
+)
+@pytest.mark.parametrize("line", ["GET /p?q HTTP/1.1", "OPTIONS http://u.example/p HTTP/1.1", "GET /p HTTP/1.9"])
+@pytest.mark.parametrize(
+    "drop", [(), (b"x-app",), (b"x-app", b"a"), (b"content-length", b"x-app"), (b"host", b"x-app"), (b"connection",)]
+)
+def test_a_message_without_some_fields_is_what_is_rendered_without_them(
+    fields: tuple[str, ...], line: str, drop: tuple[bytes, ...]
+) -> None:
+    names = frozenset(drop)
+    for order in (("Host: u.example", *fields), (*fields, "hOst: u.example")):
+        data = request(line, *order, host=None)
+        for target, host in ((None, None), (b"/v1/x", b"n.example:81"), (b"/v1/longer/than/before", None)):
+            expected = head_of(data).render(target=target, host=host, drop=names, add=VIA)
+            assert head_of(data).message_without(names, target, host, VIA) == expected
+            if not drop:
+                assert head_of(data).message(target, host, VIA, b"abc") == expected + b"abc"
+
+
+def test_many_names_are_left_out_of_a_message() -> None:
+    fields = [f"N{n}: {n}" for n in range(200)]
+    head = head_of(request("GET / HTTP/1.1", *fields, "Connection: close", "B: 1"))
+    names = frozenset(b"n%d" % n for n in range(200))
+    assert lines(head.message_without(names, None, None, b"")) == ["Host: h.example", "B: 1"]
+
+
 def test_dropping_ours_from_a_head_without_them_is_the_common_way() -> None:
     ours = frozenset({b"x-retry-disable", b"x-retry-timeout", b"x-attempt-count"})
     data = request("GET / HTTP/1.1", "Connection: keep-alive", *ODD)

@@ -1,5 +1,5 @@
 from proxy.wire.http1.slow_path cimport Head
-from proxy.wire.http1.splice cimport splice
+from proxy.wire.http1.splice cimport splice, splice_without
 
 
 cdef class RequestHead(Head):
@@ -14,5 +14,6 @@ cdef class RequestHead(Head):
 
     cpdef _locate(self)
     cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body)
+    cpdef bytes message_without(self, frozenset drop, bytes target, bytes host, bytes add)
     cpdef bytes _simple_fields(self, bytes host)
     cpdef bytes _fields(self, bytes host, frozenset drop)

@@ -28,10 +28,12 @@ from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.slow_path import Head
 
 if CORE == "compiled":
-    from proxy.wire.http1.splice import splice
+    from proxy.wire.http1.splice import splice, splice_without
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
+#: Fields whose lines have places of their own in a head that compiled code has read.
+_PLACED = frozenset({b"connection", b"host"})
 
 
 class RequestHead(Head):
@@ -242,10 +244,20 @@ class RequestHead(Head):
         left out, and `body` after it.
         """
         if not (self.scanned and self.simple):
-            return self.render(target=target, host=host, add=add) + body
+            return self.message_without(NO_NAMES, target, host, add) + body
         if target is None and self.form == "absolute":
             target = self.path
         return splice(self.raw, self.edges, target, self._host if host is None else host, add, body)
+
+    def message_without(self, drop: frozenset[bytes], target: bytes | None, host: bytes | None, add: bytes) -> bytes:
+        """Render the head with this target, Host and the lines `add`, leaving out what `render` does with `drop`."""
+        if not (self.scanned and drop.isdisjoint(_PLACED)):
+            return self.render(target=target, host=host, drop=drop, add=add)
+        if not self.simple:
+            drop |= REQUEST_CUT.intersection(self.specials) - _PLACED
+        if target is None and self.form == "absolute":
+            target = self.path
+        return splice_without(self.raw, self.edges, drop, target, self._host if host is None else host, add)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """Return the field lines to send of a simple head, with this Host if there is one."""

@@ -8,3 +8,4 @@ cdef struct Edges:
 
 
 cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, bytes body)
+cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add)

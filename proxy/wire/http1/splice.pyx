@@ -59,6 +59,64 @@ cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, 
     return out
 
 
+cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add):
+    """The same without the lines whose lower-case names are in `drop`, which names neither Connection nor Host."""
+    if raw is None or drop is None:
+        raise TypeError("a head is made of bytes")
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(raw), start = 0, at = edges.first, after = 0
+    cdef Py_ssize_t end = size - 2
+    cdef const char *text = PyBytes_AS_STRING(raw)
+    cdef const char *line_end
+    cdef Edges moved = edges
+    cdef list names = list(drop)
+    cdef bytes left = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *begin = PyBytes_AS_STRING(left)
+    cdef char *to = begin
+    if not 0 <= at <= end:
+        raise ValueError("edges of another head")
+    while at < end:
+        line_end = <const char *>memchr(text + at, 0x0A, end - at)
+        if line_end == NULL:
+            raise ValueError("a line without an end")
+        after = line_end - text + 1
+        if is_named(text + at, after - at, names):
+            to = copied(to, text, start, at)
+            start = after
+            if edges.cut > at:
+                moved.cut -= after - at
+                moved.cut_end -= after - at
+            if edges.host > at:
+                moved.host -= after - at
+                moved.host_end -= after - at
+        at = after
+    if not start:
+        return splice(raw, edges, target, host, add, b"")
+    to = copied(to, text, start, size)
+    return splice(left[:to - begin], moved, target, host, add, b"")
+
+
+cdef inline bint is_named(const char *line, Py_ssize_t size, list names) except -1:
+    """Whether a line's name, in any case, is one of `names`, which are in lower case."""
+    cdef bytes name
+    cdef const char *letters
+    cdef Py_ssize_t length, n
+    cdef char octet
+    for name in names:
+        length = PyBytes_GET_SIZE(name)
+        if length >= size or line[length] != 0x3A:
+            continue
+        letters = PyBytes_AS_STRING(name)
+        for n in range(length):
+            octet = line[n]
+            if 0x41 <= octet <= 0x5A:
+                octet += 32
+            if octet != letters[n]:
+                break
+        else:
+            return True
+    return False
+
+
 cdef inline char *copied(char *to, const char *text, Py_ssize_t start, Py_ssize_t end) noexcept:
     memcpy(to, text + start, end - start)
     return to + (end - start)
