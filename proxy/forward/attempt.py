@@ -85,7 +85,7 @@ class AttemptOwner:
         """
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
-        """Take more bytes of the answer that is being delivered to the app."""
+        """Take `data`, more bytes of the body of the answer that is being delivered to the app."""
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
         """Take more of the answer that is being delivered to the app: `chunks`, with the framing that they came in.
@@ -239,8 +239,8 @@ class Attempt(Listener):
             self._break_down(error)
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:
-        """Forward an answer that came in one piece, head, body and trailers, and return True; False if something has to
-        be decided for it.
+        """Forward an answer that came in one piece (head, body `data` and trailers), and return True; False if the call
+        has to decide something first, so that nothing was forwarded.
         """
         return self.owner.forward_success(self, head, data, True, trailers)
 

@@ -106,7 +106,7 @@ class Delivery:
             self.note_grpc_status(head, attempt.trailers)
 
     def forward(self, attempt: Attempt, data: bytes, policy: Policy) -> None:
-        """Forward more of an answer's body. `policy`: that of the upstream that answered."""
+        """Forward `data`, more of an answer's body. `policy`: that of the upstream that answered."""
         self.bytes_out += len(data)
         direct = self.direct
         if direct is not None:
@@ -172,7 +172,8 @@ class Delivery:
 
     def _via(self, attempt: Attempt, plan: Plan, journey: Journey | None) -> str:
         """Return the proxy's name for the Via line of an attempt's answer; "" if the policy of the upstream that
-        answered adds no Via.
+        answered adds no Via. `journey`: the call's way through several upstreams, None if it stayed at the one of
+        `plan`.
         """
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)

@@ -90,8 +90,8 @@ def _fields(words: ErrorWords, values: dict[str, Any]) -> tuple[tuple[str, str],
 
 
 def _filled(template: str, values: dict[str, Any]) -> Any:
-    """Fill a template. The result is a text, but a template that consists of one placeholder, such as "{status}", gives
-    the value itself, so that a number stays a number.
+    """Fill a template's placeholders by name from `values`. The result is a text, but a template that consists of one
+    placeholder, such as "{status}", gives the value itself, so that a number stays a number.
     """
     if template[:1] == "{" and template[1:-1] in values and template[-1:] == "}":
         return values[template[1:-1]]

@@ -363,7 +363,8 @@ class Exchange(AttemptOwner):
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
         """Report to the call the head of an answer for which something has to be decided. If the answer that is being
-        delivered broke, and this is the answer to the request for the rest, continue the delivery instead.
+        delivered broke, and this is the answer to the request for the rest, continue the delivery instead. `stream`:
+        the stream that the head came by, which may have ended with it; None if the attempt has none any more.
         """
         if self.delivery.resumer is not None:
             self._take_rest(attempt, attempt.arrived)
@@ -531,8 +532,8 @@ class Exchange(AttemptOwner):
             self.break_down(error, now)
 
     def report_ended(self, attempt: int, now: float, trailers: Trailers | None) -> None:
-        """Report to the call that the delivered answer has ended well, with these trailers (None for none), and carry
-        out its actions.
+        """Report to the call that the delivered answer, that of the attempt with the number `attempt`, has ended well,
+        with these trailers (None for none), and carry out the call's actions.
         """
         try:
             self.carry_out(self.decider().ended(attempt, now, trailers), now)

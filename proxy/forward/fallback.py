@@ -157,7 +157,7 @@ class Journey:
 
     def _body(self, entry: Fallback, upload: Upload | None) -> Replay | None:
         """Return a copy of the request's body with the members that the fallback entry sets; None if the entry sets
-        none. Raises StaysError if the body can't be changed.
+        none. `upload`: the request's body, None if it has none. Raises StaysError if the body can't be changed.
         """
         if not entry.json:
             return None

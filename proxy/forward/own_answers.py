@@ -99,7 +99,9 @@ class OwnAnswer:
 
 
 def problem_type(status: int, outcome: Outcome) -> str:
-    """Return the `type` of a problem (RFC 9457, section 3.1.1): the address of its section in the documentation."""
+    """Return the `type` of a problem (RFC 9457, section 3.1.1): the address of the section about `outcome` in the
+    documentation or, for the `status` 500, of the one about failures of the proxy itself.
+    """
     return f"{PROBLEMS}#{PROXY_FAILED if status == 500 else outcome.value}"
 
 

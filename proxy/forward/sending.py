@@ -200,7 +200,9 @@ class Sender:
             stream.shared.drain()
 
     def _connections(self) -> list[SharedConnection | None]:
-        """Return the shared connections on which attempts failed, or are in flight."""
+        """Return the shared connections on which attempts failed, or are in flight; an attempt in flight on a
+        connection that is not shared gives None.
+        """
         flying = [each.stream.shared for each in self.owner.flights.values() if each.stream is not None]
         return [*self._avoided, *flying]
 

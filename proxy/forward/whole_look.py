@@ -21,9 +21,9 @@ _SUCCESS = Class.SUCCESS
 
 
 def look_at(plan: Plan, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> int:
-    """Judge an answer that has come with its head. `data`: its body, which is whole if `end`. Return PLAIN if the head
-    alone shows a success, LOOKED if a success is shown by the body too, and DECIDE if the call's `Call` has to judge
-    the answer.
+    """Judge an answer that has come with its head. `data`: its body, which is whole, with its `trailers` (None for
+    none), if `end`. Return PLAIN if the head alone shows a success, LOOKED if a success is shown by the body too, and
+    DECIDE if the call's `Call` has to judge the answer.
     """
     policy = plan.policy
     rules, enforced = policy.classify, policy.mode == "enforce"

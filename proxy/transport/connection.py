@@ -407,7 +407,9 @@ class Connection:
                 listener.on_head(head, b"", False, None)
 
     def _read_body(self, data: bytes, listener: Listener, head: ResponseHead | None = None) -> None:
-        """Read more of the body; with `head`, the part of it that arrived in the same packet."""
+        """Read more of the body, `data`. `head`: the answer's head, if it arrived in the same packet and has yet to be
+        reported, with this part; None if it has been reported.
+        """
         body = self._body
         assert body is not None
         if type(body) is ChunkedBody and body.passes:
@@ -430,7 +432,7 @@ class Connection:
             listener.on_end(trailers)
 
     def _pass_on(self, body: ChunkedBody, data: bytes, listener: Listener) -> None:
-        """Read more of a chunked body, and pass its chunks on as they came."""
+        """Read `data`, more of a chunked body, and pass its chunks on to `listener` with the framing they came in."""
         try:
             chunks, size, done, rest = body.pass_on(data)
         except BadMessage as bad:

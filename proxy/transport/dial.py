@@ -144,7 +144,7 @@ class Dialer:
                 self._failed.popitem(last=False)
 
     async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
-        """Connect to one of these addresses, those at which a dial has failed lately last. Raises OSError."""
+        """Connect to this port of one of these addresses, last those at which a dial failed lately. Raises OSError."""
         if len(addresses) > 1 and self._failed:
             now = monotonic()
             last = {each: self._failed.get((each, port), 0.0) for each in addresses}
@@ -174,7 +174,9 @@ class Dialer:
         return await self.resolver.addresses(parent.hostname or ""), parent.port or 80
 
     async def _race(self, addresses: Sequence[str], port: int) -> socket.socket:
-        """Connect to the first of these addresses that answers, in their order (happy eyeballs). Raises OSError."""
+        """Connect to this port of the first of these addresses that answers, in their order (happy eyeballs). Raises
+        OSError.
+        """
         places = [_address_info(address, port) for address in addresses]
         return await start_connection(places, happy_eyeballs_delay=HEAD_START, interleave=0, loop=self._loop)
 

@@ -21,7 +21,9 @@ def _none(transport: asyncio.BaseTransport) -> object | None:
 
 
 def _written(transport: asyncio.WriteTransport, socket: object | None, data: bytes) -> None:
-    """Write the data by the transport: what `write_at_once` does if compiled code is not available."""
+    """Write the data by the transport: what `write_at_once` does if compiled code is not available. `socket` is then
+    None.
+    """
     transport.write(data)
 
 

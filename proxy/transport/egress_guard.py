@@ -44,7 +44,9 @@ class Guard:
         self._networks: tuple[Network, ...] = (*ALWAYS_DENIED, *denied)
 
     def add_own(self, host: str, port: int) -> None:
-        """Deny a listener of this process as a destination. A name counts as both loopback addresses."""
+        """Deny a listener of this process, at `host` and `port`, as a destination. A host that is a name counts as both
+        loopback addresses.
+        """
         self._own.setdefault(port, set()).update(readings(host) or _LOOPBACK)
 
     def drop_own(self, host: str, port: int) -> None:
@@ -195,7 +197,9 @@ def _inet_aton(host: str, *, octal: bool) -> ipaddress.IPv4Address | None:
 
 
 def _number(text: str, *, octal: bool) -> int:
-    """The value of one number; 2**32 if the text is not a number, or larger than an address can be."""
+    """The value of one number of an address: hexadecimal after `0x` and, if `octal`, octal after `0`. 2**32 if the text
+    is not a number, or larger than an address can be.
+    """
     base = 16 if text.startswith("0x") else 8 if octal and text.startswith("0") else 10
     try:
         return min(int(text.removeprefix("0x").lstrip("0") or "0", base), 1 << 32)

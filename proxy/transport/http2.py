@@ -228,7 +228,9 @@ class Http2UpstreamStream(Stream):
     def send(
         self, listener: Listener, prepared: PreparedRequest, body: bytes, end: bool, trailers: Trailers | None
     ) -> None:
-        """Send a request's head and the part of its body that has arrived."""
+        """Send a request's head and `body`, the part of its body that has arrived. `listener` gets the answer; `end`:
+        the body ends with `body`, and the `trailers` (None for none) follow it.
+        """
         connection = self._connection
         self._listener = listener
         block = prepared.block

@@ -51,8 +51,8 @@ class Http2Protocol(SessionOwner):
         self._read(data, self._came)
 
     def _read(self, data: bytes, begun: float) -> None:
-        """Read the frames of one turn, at most TURN of them; pause reading if that took long or bytes are left over.
-        `begun`: when the turn began (seconds).
+        """Read the frames in `data` of one turn, at most TURN of them; pause reading if that took long or bytes are
+        left over. `begun`: when the turn began (seconds).
         """
         flusher, session = self._flusher, self.session
         flusher.reads()

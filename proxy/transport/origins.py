@@ -268,7 +268,9 @@ class Destination:
 
 
 def endpoint_of(scheme: str, authority: str) -> Endpoint:
-    """The endpoint that host[:port] names; the authority must be valid."""
+    """The endpoint that `authority`, host[:port], names; it must be valid. Without a port, the port is that of
+    `scheme`; any scheme but `https` counts as `http`.
+    """
     https = scheme == "https"
     host, _, port = authority[1:].partition("]") if authority.startswith("[") else authority.partition(":")
     return Endpoint("https" if https else "http", host, int(port.removeprefix(":") or (443 if https else 80)))

@@ -248,7 +248,8 @@ class Pool(Keeper):
 
     async def open_tunnel(self, origin: Origin, *, within: float, app: NamedApp | None = None) -> Tunnel:
         """Open a connection that carries bytes from the start: without TLS of ours, and through a tunnel if there is a
-        parent proxy. It is dialled for at most `within` seconds. Raises the errors that `dial_failed` takes.
+        parent proxy. It is dialled for at most `within` seconds. `app`: the app that the call belongs to, None if it
+        has no name. Raises the errors that `dial_failed` takes.
         """
         await origin.dials.enter(within, self.rest, connection=False, app=app)
         return cast(Tunnel, await self._open(origin, within=within, tunnel=True))

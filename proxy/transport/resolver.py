@@ -69,8 +69,8 @@ class Resolver:
         return found
 
     def has_lost(self, host: str, address: str) -> bool:
-        """Whether this address was in no successful look-up of the name within HISTORY seconds, of which there were two
-        at least.
+        """Whether `address` was in no successful look-up of the name `host` within HISTORY seconds, of which there were
+        two at least.
         """
         now, bare = monotonic(), address.partition("%")[0]
         found = [addresses for at, addresses in self._history.get(host, ()) if at > now - HISTORY]

@@ -29,8 +29,8 @@ class Listener:
         """Take an interim answer (1xx except 101)."""
 
     def on_head(self, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Take the final head, with the part of the body that arrived with it; with `end` that is all of it, and its
-        trailers.
+        """Take the final head, with `data`, the part of the body that arrived with it (b"" for none). `end`: that is
+        all of the body, and the `trailers` (None for none) are its own.
         """
 
     def on_whole(self, head: ResponseHead, data: bytes, trailers: Trailers) -> bool:

@@ -148,8 +148,9 @@ class Contexts:
         self._made: dict[tuple[bool | str, tuple[str, str] | None, str], ResumingContext] = {}
 
     def get(self, verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
-        """The context for this way to verify and this client certificate, which offers `protocols` (separated by
-        commas) by ALPN. Raises OSError or ssl.SSLError if a file is missing or bad: a fault of dialling.
+        """The context for this way to verify (as for `_make_context`) and this client certificate (the files of the
+        certificate and its key, None for none), which offers `protocols` (separated by commas) by ALPN. Raises OSError
+        or ssl.SSLError if a file is missing or bad: a fault of dialling.
         """
         key = (verify, client_cert, protocols)
         context = self._made.get(key)

@@ -148,7 +148,7 @@ class Batches:
         self.soon(members, -math.inf)
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
-        """Schedule this bucket's next message for this time, if none is due earlier."""
+        """Schedule this bucket's next message for the time `at`, if none is due earlier."""
         if self._schedule.put(bucket, at) and at < self._timer_at:
             self._plan()
 
@@ -185,7 +185,9 @@ class Batches:
         return sorted(self._known, key=lambda each: each.key)
 
     def _replied(self, buckets: Iterable[RedisBucket], replies: Sequence[Any], now: float) -> None:
-        """Give each bucket its reply. A reply that is an error is raised, after the others have been given."""
+        """Give each bucket its reply, in the same order. A reply that is an exception is raised, after the others have
+        been given.
+        """
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if self.out:
             if errors:

@@ -48,7 +48,7 @@ class Store(Protocol):
     observes: bool  # this process only reads levels, and reports nothing
 
     def soon(self, bucket: RedisBucket, at: float) -> None:
-        """Schedule this bucket's next message for this time, if none is due earlier."""
+        """Schedule this bucket's next message for the time `at`, if none is due earlier."""
 
     def alarm(self, at: float, ring: Callable[[float], None]) -> None:
         """Call `ring(now)` at this time, after a reply that has come by then was taken in."""

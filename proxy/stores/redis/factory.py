@@ -120,8 +120,8 @@ class RedisFactory(Factory):
             self._news.share_endpoints(upstream, group)
 
     def governor(self, upstream: str, value: str) -> Governor:
-        """The governor of this scope. If the fleet has a cooldown in force for the scope, a new governor holds calls by
-        it from the start.
+        """The governor of the scope of `upstream` with the scope value `value`. If the fleet has a cooldown in force
+        for the scope, a new governor holds calls by it from the start.
         """
         governor = self.inner.governor(upstream, value)
         if upstream in self.upstreams:
@@ -132,8 +132,8 @@ class RedisFactory(Factory):
         self.inner.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Forget the governor of this scope. Cooldowns of the scope that begin elsewhere from now on are kept as
-        those of a scope that no call has used.
+        """Forget the governor of the scope of `upstream` with the scope value `value`. Cooldowns of the scope that
+        begin elsewhere from now on are kept as those of a scope that no call has used.
         """
         self.scopes.forget(upstream, value)
 

@@ -147,9 +147,10 @@ class LeasedBucket(RedisBucket):
     def _begin(
         self, store: Store, key: str, known: float | None, *, start: float, refill: float, prices: Sequence[float]
     ) -> None:
-        """Set the attributes up. `known`: the last known level of the bucket that this one replaces, None if it
-        replaces none; `start`: the level of a new bucket; `refill`: tokens a second; `prices`: those that a retry or
-        call may have. The lease is kept at the dearest price at least; a remainder below the cheapest is returned.
+        """Set the attributes up. `key`: the bucket's key in Redis; `known`: the last known level of the bucket that
+        this one replaces, None if it replaces none; `start`: the level of a new bucket; `refill`: tokens a second;
+        `prices`: those that a retry or call may have. The lease is kept at the dearest price at least; a remainder
+        below the cheapest is returned.
         """
         self.hold(store, key, known)
         self._start, self._per_second, self.reserve = start, refill, max(prices)

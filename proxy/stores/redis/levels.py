@@ -71,8 +71,8 @@ class _Level(RedisBucket, Bucket):
         raise NotImplementedError
 
     def _alone_affords(self, price: float, share: Share, now: float) -> bool:
-        """Whether this process, whose share of the fleet is `share`, grants a retry that Redis has not answered in
-        time.
+        """Whether this process, whose share of the fleet is `share`, grants a retry at this price that Redis has not
+        answered in time.
         """
         raise NotImplementedError
 
@@ -222,7 +222,7 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Count one retry less: the newest, whatever `taken_at` says."""
+        """Count one retry less, the newest, whatever `taken_at` says; none if `price` is 0: that retry was free."""
         if price:
             super().give_back(price, now)
             self._retried -= 1

@@ -38,9 +38,9 @@ class FleetNews:
         store.returned.append(self._tell_again)
 
     def join(self, topic: str, upstream: str, take: Take) -> Callable[[str, float], None]:
-        """Call `take` with the facts of this topic and upstream: with those in force now, and with later ones as they
-        come. Returns the function that reports such a fact to the fleet, given its item, and for how many seconds it
-        lasts.
+        """Call `take` with the facts of this topic (such as `weather`) and upstream: with those in force now, and with
+        later ones as they come. Returns the function that reports such a fact to the fleet, given its item, and for how
+        many seconds it lasts (0: it has ended).
         """
         place = f"{topic} {_place_of(upstream)}"
         self._takers[place] = take
@@ -85,8 +85,8 @@ class FleetNews:
         self._hear(" ".join(field), float(seconds))
 
     def hear_all(self, known: dict[bytes, bytes], server: float) -> None:
-        """Take in the facts that Redis keeps: their fields in the hash, with their ends on the clock of Redis.
-        `server`: what that clock says now.
+        """Take in the facts that Redis keeps. `known`: by the fields of the hash (topic, upstream and item), the end of
+        each on the clock of Redis, in seconds as text; `server`: what that clock says now.
         """
         for field, end in known.items():
             self._hear(field.decode(), float(end) - server)

@@ -68,8 +68,8 @@ class FleetScopes:
         self.heard: Callable[[CooldownBegan], None] = lambda began: None
 
     def share(self, governor: Governor, upstream: str, value: str) -> None:
-        """Share what this governor, that of a scope, finds out. If the fleet has a cooldown in force for the scope, the
-        governor holds calls by it from the start.
+        """Share what `governor`, that of the scope of `upstream` with the scope value `value`, finds out. If the fleet
+        has a cooldown in force for the scope, the governor holds calls by it from the start.
         """
         place = name_of(upstream, value)
         self._governors[place] = upstream, governor
@@ -89,8 +89,8 @@ class FleetScopes:
             self._hold(upstream, governor, name, until, status)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Forget the governor of this scope. Cooldowns of the scope that begin elsewhere from now on are kept as
-        those of a scope that no call has used.
+        """Forget the governor of the scope of `upstream` with the scope value `value`. Cooldowns of the scope that
+        begin elsewhere from now on are kept as those of a scope that no call has used.
         """
         self._governors.pop(name_of(upstream, value), None)
 
@@ -100,8 +100,9 @@ class FleetScopes:
         self._begin(place, group, status, float(delay))
 
     def hear_all(self, known: Mapping[bytes, bytes], server: float) -> None:
-        """Take in the cooldowns that Redis keeps: their fields in the hash, with their ends on the clock of Redis, and
-        their statuses. `server`: what that clock says now.
+        """Take in the cooldowns that Redis keeps. `known`: by the fields of the hash (scope and lane), the end of each
+        on the clock of Redis (seconds) and the status that began it, separated by a space; `server`: what that clock
+        says now.
         """
         for field, value in known.items():
             place, group, *_ = field.decode().split()

@@ -216,8 +216,8 @@ class SharedLimiter(CubicLimiter):
     learn = exclusive(CubicLimiter.learn)
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take one token for an attempt; free while the limiter is off, which it is until the first throttling in any
-        worker.
+        """Take one token for an attempt; False if none is left. True without a token while the limiter is off, which it
+        is until the first throttling in any worker.
         """
         return (not self.enabled and not self.record.peek()) or self._take(now, price)
 

@@ -155,7 +155,9 @@ class SharedLines(FairLines):
         return min(due, now + LOOK) if due > now + POLL else now + POLL
 
     def _chosen(self) -> tuple[int, Waiter | None]:
-        """The row of the worker whose call goes next, and that call if it is this worker's."""
+        """The row (by its number) of the worker whose call goes next, and that call; None for the call if it is another
+        worker's, or if no call waits.
+        """
         if not self._elsewhere:
             return self._row, self.first()
         heads, rows = self._all_heads()

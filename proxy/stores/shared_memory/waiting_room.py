@@ -109,8 +109,9 @@ def _pair_of(memory: Memory, page: int, key: int) -> int:
 
 
 def _sweep(memory: Memory, page: int, pair: int) -> None:
-    """Free a pair whose count is 0, and such pairs right before it, unless the next pair is in use: a search, which
-    goes from pair to pair and ends at a free one, might then miss later pairs.
+    """Free the pair at the word `pair` of the page at the word `page`, whose count is 0, and such pairs right before
+    it, unless the next pair is in use: a search, which goes from pair to pair and ends at a free one, might then miss
+    later pairs.
     """
     words, table = memory.words, page + 1
     number = (pair - table) // 2

@@ -16,7 +16,7 @@ class HeaderForm(Protocol):
 
     def pack(self, high: int, low: int, kind: int, flags: int, stream: int, /) -> bytes:
         """Return the 9 bytes of a frame's header with these values. `high` and `low`: the high 16 and the low 8 bits of
-        the length; `kind`: the type.
+        the length; `kind`: the type; `flags`: the flags, as bits; `stream`: the stream's id.
         """
         ...
 

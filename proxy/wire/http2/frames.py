@@ -93,8 +93,8 @@ def code_name(code: int) -> str:
 
 
 def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | None:
-    """Return None if a frame may have this header, else an error code and a clause for people. `kind`: the frame's
-    type; `size`: its payload's length in bytes.
+    """Return None if a frame may have this header, else an error code of HTTP/2 and a clause for people. `kind`: the
+    frame's type; `flags`: its flags, as bits; `stream`: its stream's id; `size`: its payload's length in bytes.
     """
     if size > FRAME_LIMIT:
         if (size, kind, flags) == _HTTP1:
@@ -111,7 +111,9 @@ def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | Non
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Return a frame of the type `kind`, encoded; stream 0 is the connection."""
+    """Return a frame, encoded. `kind`: its type; `flags`: its flags, as bits; `stream`: its stream's id, 0 for the
+    connection.
+    """
     size = len(payload)
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
@@ -122,30 +124,34 @@ def settings(pairs: dict[int, int]) -> bytes:
 
 
 def window_update(stream: int, increment: int) -> bytes:
-    """Return a WINDOW_UPDATE frame; stream 0 is the connection."""
+    """Return a WINDOW_UPDATE frame that lets the peer send `increment` bytes more on the stream with the id `stream`;
+    stream 0 is the connection.
+    """
     return b"\x00\x00\x04\x08\x00" + struct.pack(">II", stream, increment)
 
 
 def rst_stream(stream: int, code: int) -> bytes:
-    """Return a RST_STREAM frame."""
+    """Return a RST_STREAM frame for the stream with the id `stream`. `code`: an error code of HTTP/2."""
     return b"\x00\x00\x04\x03\x00" + struct.pack(">II", stream, code)
 
 
 def goaway(last: int, code: int, detail: str = "") -> bytes:
-    """Return a GOAWAY frame with an error code and a text. `last`: the id of the highest stream that was or may be
-    acted upon.
+    """Return a GOAWAY frame. `last`: the id of the highest stream that was or may be acted upon; `code`: an error code
+    of HTTP/2; `detail`: a text for people, "" for none.
     """
     return frame(GOAWAY, 0, 0, struct.pack(">II", last, code) + detail.encode("ascii", "replace")[:256])
 
 
 def data_header(stream: int, size: int, end: bool) -> bytes:
-    """Return the header of a DATA frame of `size` bytes. `end`: the frame has END_STREAM."""
+    """Return the header of a DATA frame of `size` bytes, on the stream with the id `stream`. `end`: the frame has
+    END_STREAM.
+    """
     return HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM if end else 0, stream)
 
 
 def header_block(stream: int, block: bytes, end: bool, limit: int) -> bytes:
-    """Return a HEADERS frame with the header block, and as many CONTINUATIONs as the peer's `limit` on frames requires.
-    `end`: the frame has END_STREAM.
+    """Return a HEADERS frame with `block`, an encoded header block, for the stream with the id `stream`, and as many
+    CONTINUATIONs as `limit`, the largest payload that the peer accepts, requires. `end`: the frame has END_STREAM.
     """
     size = len(block)
     ending = END_STREAM if end else 0

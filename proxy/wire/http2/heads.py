@@ -298,7 +298,7 @@ class Request2(RequestHead):
         return _get(self.fields, name)
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers to send: all but the fields that are never forwarded."""
+        """Return the body's trailers to send, all but the fields that never are; None if no field is left."""
         return trailers.without(REQUEST_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
@@ -374,8 +374,8 @@ class Request2(RequestHead):
 
 @lru_cache(maxsize=256)
 def _put(name: bytes, value: bytes) -> bytes:
-    """Encode a pseudo-field that replaces one that came. The values are those of endpoints, so they recur, and their
-    encodings are cached.
+    """Encode a pseudo-field (`name` with its colon) that replaces one that came. The values are those of endpoints, so
+    they recur, and their encodings are cached.
     """
     return literal(name, value)
 
@@ -393,7 +393,9 @@ def _authority(place: bytes) -> str:
 
 
 def _same_place(host: bytes, place: bytes, scheme: bytes) -> bool:
-    """Whether two lower-case authorities name the same host and port; true also if `place` is empty."""
+    """Whether two lower-case authorities name the same host and port; true also if `place` is empty. `scheme`: `http`
+    or `https`, whose usual port may be left out.
+    """
     port = _PORTS.get(scheme.lower(), b"")
     one, other = without_empty_port(host), without_empty_port(place)
     return not other or one.removesuffix(port) == other.removesuffix(port)
@@ -485,7 +487,7 @@ class Response2(ResponseHead):
         return _get(self.fields, name)
 
     def trailers_to_forward(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers to forward: all but the fields that are never forwarded."""
+        """Return the body's trailers to forward, all but the fields that never are; None if no field is left."""
         return trailers.without(ANSWER_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:

@@ -104,7 +104,9 @@ _names: dict[bytes, Name] = {}
 
 
 def integer(value: int, prefix: int, pattern: int = 0) -> bytes:
-    """Encode an integer with a prefix of `prefix` bits, the bits before it as in `pattern` (RFC 7541 section 5.1)."""
+    """Encode the integer `value` (0 or more) with a prefix of `prefix` bits; `pattern` is a byte that has the bits
+    before the prefix (RFC 7541 section 5.1).
+    """
     most = (1 << prefix) - 1
     if value < most:
         return bytes((pattern | value,))
@@ -118,7 +120,9 @@ def integer(value: int, prefix: int, pattern: int = 0) -> bytes:
 
 
 def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
-    """Return the integer whose prefix is at `at`, and the offset after it. At most 28 bits follow the prefix."""
+    """Return the integer whose prefix, of `prefix` bits, is in the byte of `block` at the offset `at`, and the offset
+    after the integer. At most 28 bits follow the prefix; raises Unreadable if there are more.
+    """
     most = (1 << prefix) - 1
     value = block[at] & most
     at += 1
@@ -134,7 +138,9 @@ def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
 
 
 def literal(name: bytes, value: bytes, *, never: bool = False) -> bytes:
-    """Encode a field as a literal without indexing, or never indexed if `never`. `name` is in lower case."""
+    """Encode a field as a literal without indexing or, if `never`, as one that no intermediary may index. `name` is in
+    lower case.
+    """
     pattern = 0x10 if never else 0
     index = _NAMES.get(name)
     start = integer(index, 4, pattern) if index else bytes((pattern,)) + integer(len(name), 7) + name
@@ -355,7 +361,9 @@ class PeerTable:
 
 
 def _next_string(block: bytes, at: int) -> tuple[bytes, int]:
-    """Return the string whose length is at `at`, decoded, and the offset after it."""
+    """Return the string of `block` whose length is at the offset `at`, without its Huffman code if it has one, and the
+    offset after the string.
+    """
     coded = block[at] >= 0x80
     length, at = _read_integer(block, at, 7)
     end = at + length

@@ -72,7 +72,9 @@ class EndedStreams:
         return bool(self._latest)
 
     def add(self, number: int, was_reset: bool) -> None:
-        """Remember a stream that is over, or change what is remembered of it. `was_reset`: we broke it off."""
+        """Remember that the stream with the id `number` is over, or change what is remembered of it. `was_reset`: we
+        broke it off.
+        """
         if len(self._latest) >= _REMEMBERED:
             self._before, self._latest = self._latest, {}
         self._latest[number] = was_reset

@@ -99,8 +99,8 @@ class SessionOwner:
         raise NotImplementedError
 
     def failed(self, code: int, detail: str) -> None:
-        """Send what was gathered, and close the connection, which is given up for an error of the peer with this
-        code.
+        """Send what was gathered, and close the connection, which is given up for an error of the peer. `code`: the
+        error code of HTTP/2; `detail`: what the peer did, in a clause for people.
         """
         raise NotImplementedError
 
@@ -249,7 +249,7 @@ class Session(StreamSession):
             self.owner.changed()
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Break a stream off with a RST_STREAM."""
+        """Break a stream off with a RST_STREAM; `code`: an error code of HTTP/2."""
         self._begun.pop(stream, None)
         self._close(stream, True)
         if code not in (NO_ERROR, CANCEL):
@@ -268,8 +268,8 @@ class Session(StreamSession):
         self._errors[code if code < len(CODES) else INTERNAL_ERROR] += 1
 
     def _break(self, stream: Stream, code: int, detail: str, now: float) -> None:
-        """Break off a stream on which the peer broke the rules. A peer that makes us reset streams counts as one that
-        resets them.
+        """Break off a stream on which the peer broke the rules: `code` is the error code of HTTP/2, `detail` says which
+        rule, in a clause. A peer that makes us reset streams counts as one that resets them.
         """
         self._report_begun()
         if not stream.over:
@@ -343,8 +343,8 @@ class Session(StreamSession):
             self._partial_since = now
 
     def _read(self, data: bytes, now: float, turn: int) -> int:
-        """Read whole frames until their costs exceed `turn`, the budget of one turn (see `_LIGHT`). Returns the offset
-        of the first frame that was not read.
+        """Read whole frames of `data` until their costs exceed `turn`, the budget of one turn (see `_LIGHT`). Returns
+        the offset in `data` of the first frame that was not read.
         """
         at, size, heads = 0, len(data), self._heads
         length: int
@@ -400,7 +400,9 @@ class Session(StreamSession):
         return len(PREFACE)
 
     def _check_order(self, kind: int, flags: int, number: int) -> None:
-        """Raise Broken for a frame that may not come here: one before SETTINGS, or one between the frames of a head."""
+        """Raise Broken for a frame that may not come here: one before SETTINGS, or one between the frames of a head.
+        `kind`: the frame's type; `number`: its stream's id, 0 for the connection.
+        """
         if not self._coming and (kind != SETTINGS or flags & ACK):
             raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
@@ -475,8 +477,9 @@ class Session(StreamSession):
             stream.report_end(None)
 
     def _stray_data(self, number: int, size: int, now: float) -> None:
-        """Refuse DATA of a stream that is closed, with a RST_STREAM unless we had broken the stream off. Raises Broken
-        if the stream was never opened. The bytes are credited to the connection.
+        """Refuse DATA of the closed stream with the id `number`, with a RST_STREAM unless we had broken the stream off.
+        Raises Broken if the stream was never opened. The bytes, `size` of them with the padding, are credited to the
+        connection.
         """
         self._credit_connection(size)
         self._check_known(number)
@@ -500,7 +503,9 @@ class Session(StreamSession):
         self._break(stream, code, detail, now)
 
     def _hold(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
-        """Hold DATA of a stream that has paused. `size`: its bytes with the padding; `end`: it had END_STREAM."""
+        """Hold DATA of a stream that has paused. `payload`: its bytes without the padding; `size`: their number with
+        the padding; `end`: it had END_STREAM.
+        """
         stream.hold(payload)
         self.held += len(payload)
         self._credit_stream(stream, size - len(payload))
@@ -514,8 +519,8 @@ class Session(StreamSession):
     # -- heads ----------------------------------------------------------------------------------------------------
 
     def _headers(self, flags: int, number: int, payload: bytes, now: float) -> None:
-        """Read a HEADERS frame that is padded, has a priority, or continues in other frames: its header block without
-        these, or the beginning of that block.
+        """Read a HEADERS frame of the stream with the id `number` that is padded, has a priority, or continues in other
+        frames: its header block without these, or the beginning of that block.
         """
         start = 5 if flags & PRIORITIZED else 0
         if flags & PADDED:
@@ -559,8 +564,8 @@ class Session(StreamSession):
             self._break(stream, PROTOCOL_ERROR, str(bad), now)
 
     def _stray_head(self, number: int, block: bytes, now: float) -> None:
-        """Refuse a head on a stream that is over, with a RST_STREAM unless we had broken the stream off; its block is
-        decoded all the same. Raises Broken if the stream never existed.
+        """Refuse a head on the stream with the id `number`, which is over, with a RST_STREAM unless we had broken the
+        stream off; its header block is decoded all the same. Raises Broken if the stream never existed.
         """
         was_reset = self._ended_streams.was_reset(number)
         if was_reset is None:
@@ -665,8 +670,8 @@ class Session(StreamSession):
     # -- other frames ---------------------------------------------------------------------------------------------
 
     def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
-        """Act on a frame that is neither DATA nor HEADERS, by its type `kind`. Frames of PRIORITY and of unknown types
-        are ignored.
+        """Act on a frame that is neither DATA nor HEADERS, by its type `kind`; `number`: its stream's id, 0 for the
+        connection. Frames of PRIORITY and of unknown types are ignored.
         """
         if kind == WINDOW_UPDATE:
             self._window_update(number, payload, now)
@@ -842,7 +847,9 @@ class Session(StreamSession):
         return self.draining and self._drain_due == NEVER and not self.streams
 
     def fail(self, code: int, detail: str) -> None:
-        """Give the connection up: send GOAWAY, and report every stream as gone."""
+        """Give the connection up: send GOAWAY, and report every stream as gone. `code`: the error code of HTTP/2;
+        `detail`: what the peer did, in a clause for people.
+        """
         if not self.ended:
             if code:
                 self._count(code)
@@ -851,8 +858,9 @@ class Session(StreamSession):
             self.owner.failed(code, detail)
 
     def lost(self, code: int | None = None, detail: str = "the connection was lost") -> None:
-        """Note that the connection is lost: every stream gets that event. A peer's answer that came whole stays
-        whole.
+        """Note that the connection is lost: every stream gets that event, except for one whose answer came whole, which
+        stays whole. `code`: the error code of HTTP/2 for which we gave the connection up, None if we did not; `detail`:
+        the reason in a clause.
         """
         if self.ended:
             return

@@ -15,7 +15,7 @@ class StreamOutbox:
     __slots__ = ()
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
-        """Add a head of `stream`. `end`: nothing follows it."""
+        """Add a head of `stream`; `block`: the head, encoded. `end`: nothing follows it."""
         raise NotImplementedError
 
     def data(self, stream: Stream, data: bytes, end: bool) -> None:
@@ -27,11 +27,15 @@ class StreamOutbox:
         raise NotImplementedError
 
     def message(self, stream: Stream, block: bytes, data: bytes, trailers: bytes) -> None:
-        """Add a whole message of `stream`: head, body, and trailers (b"" for none)."""
+        """Add a whole message of `stream`: the head `block` and the `trailers` (b"" for none), both encoded already,
+        and the body `data`.
+        """
         raise NotImplementedError
 
     def resumed(self, stream: Stream) -> None:
-        """Have `stream` report to its owner the part of the body that it held."""
+        """Have `stream` report to its owner, later, the part of the peer's body that came while the owner had paused
+        the stream.
+        """
         raise NotImplementedError
 
 
@@ -50,7 +54,7 @@ class StreamSession:
         raise NotImplementedError
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Break `stream` off with a RST_STREAM."""
+        """Break `stream` off with a RST_STREAM; `code`: an error code of HTTP/2."""
         raise NotImplementedError
 
     def taken(self, stream: Stream, size: int) -> None:
@@ -110,7 +114,9 @@ class Stream:
         """Take the head of an interim answer (1xx)."""
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """Take the head, with those parts of body and trailers that came with it; `end`: the message is whole."""
+        """Take the head, with `data`, the part of the body that came with it (b"" for none). `end`: the message is
+        whole, with its `trailers` (None for none).
+        """
 
     def on_data(self, data: bytes) -> None:
         """Take more of the body."""
@@ -119,11 +125,11 @@ class Stream:
         """Take the end of the body, with the trailers if any came."""
 
     def on_too_large(self, head: Request2, detail: str) -> None:
-        """Answer with 431, because the request's head exceeds the limits."""
+        """Answer with 431, because the request's head exceeds the limits; `detail` says how, in a clause."""
 
     def on_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Note that the stream was broken off: by the peer's RST_STREAM, for an error of the peer, or with the
-        connection (`code` None).
+        """Note that the stream was broken off. `code`: the error code of HTTP/2, of the peer's RST_STREAM or of the
+        peer's error; None if the connection was lost. `detail`: the reason in a clause.
 
         `processed`: False if the peer says that it did not process the stream. No further event is reported.
         """
@@ -146,7 +152,7 @@ class Stream:
             self.session.outbox.block(self, block, False)
 
     def send_head(self, block: bytes, end: bool) -> None:
-        """Send the head; `end`: nothing follows it."""
+        """Send the head `block`, which is encoded already; `end`: nothing follows it."""
         if not self.sent_all:
             if not self.session.client:
                 self.answered = True
@@ -158,7 +164,7 @@ class Stream:
             self.session.outbox.data(self, data, False)
 
     def send_end(self, data: bytes = b"", trailers: bytes = b"") -> None:
-        """Send the rest of the body, and the trailers (an encoded block, b"" for none)."""
+        """Send `data`, the rest of the body (b"" for none), and the trailers (an encoded block, b"" for none)."""
         if self.sent_all:
             return
         outbox = self.session.outbox
@@ -168,7 +174,9 @@ class Stream:
             outbox.end(self, trailers)
 
     def send_message(self, block: bytes, data: bytes, trailers: bytes = b"") -> None:
-        """Send the head, the whole body, and the trailers (an encoded block, b"" for none)."""
+        """Send the head `block` and the `trailers` (b"" for none), both encoded already, and between them the whole
+        body `data`.
+        """
         if self.sent_all:
             return
         if not self.session.client:
@@ -226,8 +234,8 @@ class Stream:
             self.on_defect(error)
 
     def report_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers2 | None) -> None:
-        """Report the head to the owner, with those parts of body and trailers that came with it; `end`: the message is
-        whole.
+        """Report the head to the owner, with `data`, the part of the body that came with it (b"" for none). `end`: the
+        message is whole, with its `trailers` (None for none).
         """
         try:
             self.on_head(head, data, end, trailers)
@@ -268,8 +276,8 @@ class Stream:
                 self.on_defect(error)
 
     def report_gone(self, code: int | None, *, processed: bool, detail: str) -> None:
-        """Report to the owner that the stream was broken off (`on_gone`), and drop the part of the body that is
-        held.
+        """Report to the owner that the stream was broken off, with the arguments of `on_gone`, and drop the part of the
+        body that is held.
         """
         self.drop_held()
         if not self._left:
