@@ -104,7 +104,9 @@ def restored(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
 
 
 def replaced_proxies(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """The lines that tell a user of the proxies that the variables replace, without their passwords."""
+    """The lines that tell a user of the proxies that the variables replace, without their passwords. `environ`: the
+    environment variables before that.
+    """
     ours = variables(settings)
     replaced: dict[str, list[str]] = {}
     for name in PROXY_NAMES:

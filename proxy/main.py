@@ -540,8 +540,8 @@ def _policy_of(file: str | None, upstream: str) -> dict[str, Any] | None:
 def _tried(
     file: str | None, settings: Settings, upstream: str, text: str, calls: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """The errors of `text`, a draft of an upstream's policy, and what would have happened to the recorded `calls` under
-    it; None if there is no such upstream.
+    """The errors of `text`, a draft of an upstream's policy (YAML), and what would have happened to the recorded
+    `calls` under it; None if there is no such upstream in `file`.
     """
     from proxy.lab.what_if import tried
 

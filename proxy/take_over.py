@@ -61,8 +61,8 @@ class TakeOverError(Exception):
 
 
 def names(path: str, file: str | None, settings: Settings) -> list[str]:
-    """Return the names of the sockets on which a process with this configuration offers its listeners: `path`, or if it
-    is "", abstract names.
+    """Return the names of the sockets on which a process with this configuration (`file`, None for the defaults alone)
+    offers its listeners: `path`, or if it is "", abstract names.
     """
     if path:
         return [str(Path(path).resolve())]
@@ -152,7 +152,9 @@ def predecessor(of: Sequence[str]) -> Predecessor | None:
 
 
 def _asked(sock: socket.socket, name: str) -> Predecessor:
-    """Ask for the listeners on a connection to the process that offers them."""
+    """Ask for the listeners on `sock`, a connection to the process that offers them; `name` is that of the socket it is
+    connected to. Raises TakeOverError if it refuses, or is another user's.
+    """
     pid, why = _other(sock, shared=not name.startswith("\0"))
     if why:
         raise TakeOverError(f"can't take over: {shown(name)} belongs to {why}")

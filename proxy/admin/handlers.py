@@ -315,8 +315,8 @@ def _no_such_call() -> web.Response:
 
 
 async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:
-    """Answer with the result of `made` as JSON. `made` is called in a thread: for a thousand upstreams it takes a tenth
-    of a second.
+    """Answer with this status, and with the result of `made` as JSON. `made` is called in a thread: for a thousand
+    upstreams it takes a tenth of a second.
     """
     return await _send(request, await asyncio.to_thread(_written, made), _JSON, status)
 

@@ -77,7 +77,8 @@ def _unused_app(name: str, apps: Apps | None) -> str:
 
 def _advise_policies(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], problems: Problems) -> None:
     """Report the advice about policies, each piece at the key that it is about or, if the file does not have the key,
-    at the upstream or route. Equal advice for a place is reported once.
+    at the upstream or route. Equal advice for a place is reported once. `placed`: every policy with its place in the
+    file and its path.
     """
     advice, reported = PolicyAdvice(settings), set()
     for policy, at, path in placed:

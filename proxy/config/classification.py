@@ -184,8 +184,9 @@ def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> No
 
 
 def _compiled(typed: dict[str, Any], *, own: bool) -> Dialect:
-    """Compile a dialect pack. `own`: the pack is a user's file, and not built in. In logs, the rules of a user's pack
-    have a number as their name, since their text may contain secrets; a built-in rule's name is its text.
+    """Compile a dialect pack from the typed values of its keys. `own`: the pack is a user's file, and not built in. In
+    logs, the rules of a user's pack have a number as their name, since their text may contain secrets; a built-in
+    rule's name is its text.
     """
     rules = [rule(each, f"rule {n}" if own else _words(each)) for n, each in enumerate(typed["rules"], 1)]
     if "codes" in typed:

@@ -60,10 +60,11 @@ def compile_tree(
     problems: Problems,
     under: Map | None = None,
 ) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
-    """Compile a checked tree. Return the settings and every policy with its place; None if the errors leave no valid
-    settings. Parts with an error that was reported already are left out. `found` has the typed values of the tree's
-    keys. The paths of further files that are read here are added to `files`. `under` is a layer of policy that applies
-    where the tree sets nothing, above the built-in defaults.
+    """Compile a checked tree. Return the settings, and every policy with its place in the file and its path; None if
+    the errors leave no valid settings. Parts with an error that was reported already are left out. `found`: the typed
+    values of the tree's keys; `file`: the main file, None for the built-in defaults; `environ`: the environment
+    variables. The paths of further files that are read here are added to `files`. `under` is a layer of policy that
+    applies where the tree sets nothing, above the built-in defaults.
     """
     top = lay(tree.without(*_POLICY_SECTIONS), FILE.defaults.without("defaults"))
     typed = FILE.filled(found)
@@ -125,7 +126,9 @@ def compile_tree(
 
 
 def _ca(typed: dict[str, str], tree: Map, file: str | None) -> CertificateAuthority:
-    """The paths of the local CA. The defaults are relative to the main file, like everything that it contains."""
+    """The paths of the local CA, from the typed values and the tree of the section `ca`. The defaults are relative to
+    `file`, the main file, like everything that it contains (None: to the working directory).
+    """
     here = DEFAULT if file is None else Mark(file, 1, 1)
     marks = (tree.values_at[key] for key in ("cert", "key"))
     cert, key = (mark if mark.line else here for mark in marks)
@@ -219,8 +222,8 @@ def _names_a_strategy(written: Map) -> bool:
 
 
 def _aws_layers(environ: Mapping[str, str], problems: Problems) -> list[Map]:
-    """The layers of policy that AWS_RETRY_MODE and AWS_MAX_ATTEMPTS stand for: a strategy's name, and keys laid over
-    it.
+    """The layers of policy that AWS_RETRY_MODE and AWS_MAX_ATTEMPTS in `environ`, the environment variables, stand for:
+    a strategy's name, and keys laid over it.
     """
     layers: list[Map] = []
     mode, attempts = environ.get("AWS_RETRY_MODE", "").strip(), environ.get("AWS_MAX_ATTEMPTS", "").strip()
@@ -316,7 +319,8 @@ class Upstreams:
 
     def _credentials(self, merged: Map, typed: Any, endpoints: tuple[Endpoint, ...], path: Path) -> Credentials | None:
         """An upstream's credentials, from their `typed` section; None if it has none. In the tree `merged`, which pages
-        and commands show, each credential is replaced by its number.
+        and commands show, each credential is replaced by its number. `endpoints`: the upstream's; `path`: its keys'
+        path, for problems.
         """
         if not isinstance(typed, dict):
             return None
@@ -389,9 +393,9 @@ class Upstreams:
         shares: tuple[EndpointShare, ...] = (),
         credentials: Credentials | None = None,
     ) -> tuple[Policy, tuple[Route, ...]] | None:
-        """The policy of an upstream and those of its routes, from the upstream's tree `merged`, which stands at `at` in
-        the file; None if one of these policies is wrong. `shares`: the weights and priorities of the upstream's
-        endpoints.
+        """The policy of the upstream `name` and those of its routes, from the upstream's tree `merged`, which stands at
+        `at` in the file; None if one of these policies is wrong. `path`: the path of the tree, for problems; `shares`:
+        the weights and priorities of the upstream's endpoints; `credentials`: the upstream's, None for none.
         """
         labels: dict[str, int] = {}
         under = merged.without("routes")
@@ -413,8 +417,8 @@ class Upstreams:
 
     def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
         """Make the routes of a policy for the calls that `match` describes: one route or, under a gRPC service config,
-        one for each of its methods, and last one for all other calls. `labels` counts the labels given so far, so that
-        each is unique.
+        one for each of its methods, and last one for all other calls. A route whose policy is wrong, which was
+        reported, is None. `labels` counts the labels given so far, so that each is unique.
         """
         found: list[Route | None] = []
         self._look_at_fallbacks(tree, place)

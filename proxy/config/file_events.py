@@ -35,8 +35,8 @@ class FileEvents:
         self._watches: list[Any] = []
 
     def watch(self, files: Iterable[str], patterns: Iterable[str]) -> bool:
-        """Watch these files, and the folders of these globs. Returns whether all of it is watched now; if not, nothing
-        is.
+        """Watch these files, and the folders of the globs `patterns`. Returns whether all of it is watched now; if not,
+        nothing is.
         """
         self.close()
         places = places_of(files, patterns)
@@ -66,9 +66,9 @@ class FileEvents:
 
 
 def places_of(files: Iterable[str], patterns: Iterable[str]) -> Mapping[str, set[str]] | None:
-    """The files and folders to watch, so that no change of these files, or of what these globs find, is missed. Of each
-    the names that count there, globs: a folder's own, and those of files and links on the way to the files. None if a
-    glob has a wildcard in its folder, since the folders to watch are then not known.
+    """The files and folders to watch, so that no change of `files`, or of the files that the globs `patterns` find, is
+    missed. Each comes with the names in it that count, as globs: a folder's own name, and the names of files and links
+    on the way to the files. None if a glob has a wildcard in its folder, since the folders to watch are then not known.
     """
     places: dict[str, set[str]] = {}
     ways = [way for file in files for way in _ways(file)]

@@ -51,9 +51,9 @@ class LoadResult:
 def load(
     path: str | None, environ: Mapping[str, str], edit: Edit | None = None, *, under: Map | None = None
 ) -> LoadResult:
-    """Read, check and compile a file; None stands for the built-in defaults: which file a command uses was decided
-    before, by `find`. `edit` changes the tree of each file that is read, before its ${NAME} are replaced; `under` is a
-    layer of policy under the file's own defaults.
+    """Read, check and compile the file at `path`; None stands for the built-in defaults: which file a command uses was
+    decided before, by `find`. `environ`: the environment variables, for ${NAME}. `edit` changes the tree of each file
+    that is read, before its ${NAME} are replaced; `under` is a layer of policy under the file's own defaults.
     """
     problems = Problems()
     if path is None:
@@ -83,8 +83,9 @@ def _parsed(file: str, problems: Problems) -> Map | None:
 
 
 def load_tree(tree: Any, file: str, environ: Mapping[str, str], *, under: Map | None = None) -> LoadResult:
-    """Load a configuration that is part of another file, or Python data. Relative paths start at the folder of `file`.
-    `under` is a layer of policy that applies where the configuration sets nothing, above the built-in defaults.
+    """Load a configuration that is part of another file, or Python data: `tree`, as mappings, lists and scalars.
+    Relative paths start at the folder of `file`. `environ`: the environment variables, for ${NAME}. `under` is a layer
+    of policy that applies where the configuration sets nothing, above the built-in defaults.
     """
     problems = Problems()
     read = _checked(adopt(tree, Mark(file, 1, 1)), file, FILE, environ, problems)
@@ -92,7 +93,9 @@ def load_tree(tree: Any, file: str, environ: Mapping[str, str], *, under: Map | 
 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
-    """The file that a command uses: `-c`, $REDRIVE_CONFIG, the first of PLACES that exists, None for the defaults."""
+    """The file that a command uses: `path` (of the option `-c`) if it is given, else $REDRIVE_CONFIG in `environ`, else
+    the first of PLACES that exists; None, for the built-in defaults, if there is none of these.
+    """
     named = path or environ.get("REDRIVE_CONFIG")
     return named or next((place for place in PLACES if Path(place).exists()), None)
 

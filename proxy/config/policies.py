@@ -201,9 +201,10 @@ class Policies:
         *,
         ahead: bool,
     ) -> TokenRules | None:
-        """The rules by which an attempt's cost in a language model's tokens is estimated; None if nothing counts such
-        tokens: none of the buckets in `rates`, and (if `ahead`) no limit that answers report. A bucket that counts them
-        also needs a dialect pack that knows where answers say how many tokens they cost.
+        """The rules by which an attempt's cost in a language model's tokens is estimated, from the policy's typed
+        values; None if nothing counts such tokens: none of the buckets in `rates`, and (if `ahead`) no limit that
+        answers report. A bucket that counts them also needs a dialect pack, among those of `rules`, that knows where
+        answers say how many tokens they cost. `mark` and `path`: the policy's place, for problems.
         """
         specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
@@ -298,7 +299,8 @@ class Policies:
     ) -> Classify:
         """Compile a policy's lists of failures, its classification rules and its dialect packs, which `tree` has; equal
         ones are compiled once, and shared by policies. `method`: the policy of a gRPC service config's method, whose
-        codes replace the lists, None for none; `credentials`: whether the upstream has credentials.
+        codes replace the lists, None for none; `endpoints`: the upstream's, whose hosts some dialects' rules depend on;
+        `credentials`: whether the upstream has credentials.
         """
         typed, names = self._typed(tree, "classify"), self._typed(tree, "dialects")
         codes, retried = (None, False) if method is None else (method.codes, method.retried)
@@ -341,7 +343,8 @@ class Policies:
 
     def _concurrency(self, tree: Map, typed: str | dict[str, Any], place: PolicyPlace) -> Concurrency | None:
         """The concurrency limit (on attempts under way) of a policy; None if there is none. A route that sets any key
-        of the limit has one of its own, besides its upstream's.
+        of the limit has one of its own, besides its upstream's. `typed`: the typed value of `concurrency`, which is the
+        word `off` or the limit's keys.
         """
         if isinstance(typed, str):
             return None

@@ -95,7 +95,10 @@ class Problems:
             self._hidden[secret] = reference
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
-        """Add a problem at a place. Words of the user's that are too long for a line are cut short."""
+        """Add a problem. `mark`: the place in the file; `path`: the key that it is about; `message`: what is wrong, as
+        a clause that continues the key. Words of the user's that are too long for a line are cut short, and secrets are
+        replaced.
+        """
         for secret, reference in self._hidden.items():
             message = message.replace(secret, reference).replace(repr(secret)[1:-1], reference)
         where, message = (
@@ -108,7 +111,9 @@ class Problems:
             self._found.append(Problem(mark.file, mark.line, mark.column, where, message, severity))
 
     def warn(self, mark: Mark, path: Path | str, message: str) -> None:
-        """Add a warning about a setting that has no effect, or not the expected one."""
+        """Add a warning about a setting that has no effect, or not the expected one. The arguments are those of
+        `add`.
+        """
         self.add(mark, path, message, "warning")
 
     def take(self, others: Iterable[Problem]) -> None:

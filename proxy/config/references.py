@@ -32,7 +32,9 @@ _UNREPEATED = (
 
 
 def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
-    """Replace every ${NAME}, ${NAME:-default} and ${file:PATH} of a tree, in place. `$${` stands for a plain `${`."""
+    """Replace every ${NAME} and ${NAME:-default} (by the value in `environ`, the environment variables) and every
+    ${file:PATH} of a tree, in place. `$${` stands for a plain `${`.
+    """
     seen: set[int] = set()
 
     def value(tree: Any, mark: Mark, path: KeyPath) -> Any:
@@ -70,7 +72,8 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
 
 def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems) -> tuple[Text, list[str]]:
     """The text with each reference replaced by its value, or by nothing if it has none, and a message for each that has
-    none. `mark`: where the text stands; `problems`: is given the files that references name.
+    none. `environ`: the environment variables; `mark`: where the text stands; `problems`: is given the files that
+    references name.
     """
     wrong: list[str] = []
 

@@ -25,7 +25,9 @@ class RuleSection(Section):
     """
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
-        """Read a rule, and check its parts against each other."""
+        """Read the rule `tree`, which stands at `at` in the file, and check its parts against each other. Return the
+        typed values of its keys, or BAD if it was refused; `report` is called for each error.
+        """
         found = super().read(tree, at, path, report)
         if found is BAD:
             return found
@@ -51,7 +53,7 @@ class RuleSection(Section):
     @staticmethod
     def _check_match(found: Any, statuses: set[int], tree: Any, path: Path, report: Report) -> None:
         """Report conditions of a rule that no answer can meet together. `found`: the rule's typed values; `statuses`:
-        the HTTP statuses that the rule names.
+        the HTTP statuses that the rule names; `tree`: the rule as it is written, for the places of its keys.
         """
         looked_into = [key for key in ("json", "xml") if found.get(key)]
         if "fail" in found:

@@ -115,8 +115,8 @@ NOTHING_MATCHES = "must not be empty: nothing would match; leave the key out to 
 
 
 def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
-    """Make the form of a mapping with these keys. A key given as a form alone, not as a `Key`, has no default and no
-    help text.
+    """Make the form of a mapping with these keys; `name` and `doc` are its name and help text. A key given as a form
+    alone, not as a `Key`, has no default and no help text.
     """
     return Section(name, doc, {name: key if isinstance(key, Key) else Key(key) for name, key in keys.items()})
 

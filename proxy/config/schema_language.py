@@ -421,8 +421,8 @@ _CALLED = {"\t": "a tab", "\n": "a line break", "\r": "a carriage return", "\u00
 
 
 def _stray_blank(value: Any, reader: Callable[[Any], Any]) -> str:
-    """The error for a scalar that `reader` refuses only because of spaces in it, "" if it is refused without them too.
-    The text is not repeated, since it may be a secret.
+    """The error for a scalar that `reader` (which raises ValueError) refuses only because of spaces in it; "" if
+    `reader` refuses it without them too, or if it has none. The text is not repeated, since it may be a secret.
     """
     blank = _BLANKS.search(value) if isinstance(value, str) else None
     if blank is None:

@@ -62,7 +62,8 @@ class MethodPolicy:
 
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
     """Read a gRPC service config, which is a mapping or a file's name, into policies: those of methods first, then
-    those of whole services, then that for all other calls. None if the config is wrong, which was reported.
+    those of whole services, then that for all other calls. None if the config is wrong, which was reported. `value`:
+    the config as it is in the tree; `mark` and `path`: its place, for problems.
     """
     own_problems = Problems()  # separate, to know whether this config has an error
     if isinstance(value, str):
@@ -117,8 +118,8 @@ class _Object:
         return None
 
     def array(self, name: str, *, required: bool = False) -> Seq | None:
-        """The value of a field that must be a list. None if it is absent, which is reported if the field is `required`,
-        or if it is something else, which is always reported.
+        """The value of the field `name`, which must be a list. None if it is absent, which is reported if the field is
+        `required`, or if it is something else, which is always reported.
         """
         value = self.get(name)
         if isinstance(value, Seq):
@@ -384,7 +385,7 @@ def _as_whole(value: Any) -> int:
 
 
 def _as_bool(value: Any) -> bool:
-    """A JSON boolean."""
+    """Read a JSON boolean. Raises ValueError, which says what is wrong, for any other value."""
     found = guess(value)
     if not isinstance(found, bool):
         raise ValueError(f"must be true or false, not {written(value)}")

@@ -273,8 +273,9 @@ class Kinds:
         return not wrong and not twice
 
     def strategy(self, value: Any, mark: Mark, path: Path) -> FoundStrategy:
-        """Compile a resolved strategy. Return it with the mapping that it stands for, which has every key of its
-        kind.
+        """Compile a resolved strategy: `value` is its name, or its keys as a mapping; `mark` and `path` are its place.
+        Return the strategy, and the mapping that it stands for, which has every key of its kind; None for either if it
+        is wrong, which was reported.
         """
         if isinstance(value, Map):
             tree = self._with_kind("strategy", value, str(value["kind"]), path)

@@ -265,7 +265,7 @@ positive_number = checked(number, _above_zero, "must be above 0")
 
 
 def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
-    """Make a reader of whole numbers within bounds."""
+    """Make a reader of whole numbers from `least` to `most`. The reader raises ValueError for any other value."""
 
     def read(value: Any) -> int:
         found = scalar(value, "a whole number")
@@ -279,7 +279,7 @@ def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
 
 
 def flag(value: Any) -> bool:
-    """A switch: true or false; yes, no, on and off are understood."""
+    """Read a switch: true or false; yes, no, on and off are understood. Raises ValueError for any other value."""
     found = scalar(value, "true or false").lower()
     if not is_flag(found):
         raise ValueError(f"{written(value)} is neither true nor false{did_you_mean(found, _TRUE | _FALSE)}")

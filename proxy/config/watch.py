@@ -194,8 +194,9 @@ class _Poll:
 
 
 def load_beside_calls(file: str | None, environ: Mapping[str, str], edit: Edit | None = None) -> LoadResult:
-    """Load a configuration in a thread without holding up calls: return the result of `load`, laid out for calls, with
-    folded provenance. `edit` changes the tree of each file that is read, before its ${NAME} are replaced.
+    """Load a configuration in a thread without holding up calls: return the result of `load` (which explains the
+    arguments), laid out for calls, with folded provenance. `edit` changes the tree of each file that is read, before
+    its ${NAME} are replaced.
     """
     with uncollected():
         result = load(file, environ, edit)

@@ -61,7 +61,9 @@ class Map(dict[str, Any]):
         return made
 
     def put(self, key: str, value: Any, key_at: Mark, value_at: Mark | None = None) -> None:
-        """Set a key together with its places; by default, the value's place is the key's."""
+        """Set a key. `key_at` and `value_at`: the places of the key and of the value; without the latter, the value's
+        place is the key's.
+        """
         self[key] = value
         self.keys_at[key] = key_at
         self.values_at[key] = key_at if value_at is None else value_at
@@ -228,7 +230,9 @@ def is_file(name: str) -> bool:
 
 
 def parse(text: str, file: str, problems: Problems) -> Any:
-    """The tree of a document, or None if the document is empty or cannot be read (which is added to `problems`)."""
+    """The tree of a YAML document, whose text is `text` and whose name, in places, is `file`; None if the document is
+    empty or cannot be read (which is added to `problems`).
+    """
     import yaml  # imported late: a process that gets trees needs no parser
 
     loader, builder = None, _Builder(file)
@@ -431,7 +435,9 @@ def _composing(context: str | None, began: yaml.Mark | None, problem: str, event
 
 
 def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
-    """The place of a syntax error, and one clear line for the parser's message of several lines."""
+    """The place of a syntax error in `file`, whose contents are `text`, and one clear line for the parser's message of
+    several lines.
+    """
     import yaml
 
     mark, message = Mark(file, 1, 1), str(error)

@@ -457,7 +457,9 @@ class OtherUpstreams(Protocol):
         """The reason why the upstream of a fallback entry can't take the call over, in a clause; "" if it can."""
 
     def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
-        """The call as the upstream of a fallback entry gets it, at `now` (seconds)."""
+        """The call as the upstream of a fallback entry gets it, at `now` (seconds): its request, the policy that
+        applies to it there, and the state of its scope.
+        """
 
 
 class Recorder(Driver):

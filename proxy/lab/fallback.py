@@ -67,7 +67,9 @@ class ConfiguredUpstreams:
         return ""
 
     def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
-        """The call as the upstream of a fallback entry gets it, at `now` (seconds)."""
+        """The call as the upstream of a fallback entry gets it, at `now` (seconds): its request, the policy that
+        applies to it there, and the state of its scope.
+        """
         upstream, request = self._router.by_name[entry.to], self._first.request
         left = left_behind(self._first.policy, upstream.policy, entry)
         path = left.target(request.path.encode(errors="surrogateescape"))

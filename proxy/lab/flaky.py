@@ -20,7 +20,9 @@ HOST, PORT = "127.0.0.1", 8081
 
 
 async def serve(host: str, port: int, parent: int) -> None:
-    """Serve until interrupted, or until `parent` (0: none) is no longer this process's parent."""
+    """Serve at this host and port until interrupted, or until the process with the id `parent` (0: none) is no longer
+    this process's parent.
+    """
     requests = count(1)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

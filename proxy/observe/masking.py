@@ -125,7 +125,7 @@ def config(value: Any, name: str = "", *, hidden: bool = False) -> Any:
 
 def _argument(value: Any, name: str) -> Any:
     """An argument of a custom strategy, masked unless it is plainly harmless: the strategy alone knows what its names
-    mean.
+    mean. `name`: the argument's, or the key of a mapping inside it.
     """
     if isinstance(value, Mapping):
         return {key: _argument(item, str(key)) for key, item in value.items()}

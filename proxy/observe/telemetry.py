@@ -22,8 +22,9 @@ _INTERVAL = 60.0
 
 
 def metric_sender(environ: Mapping[str, str], began: float, notify: Callable[..., None]) -> MetricSender | None:
-    """The sender of metrics of a process that `began` at this time (seconds since 1970); None if the environment asks
-    for none. `notify` is called with what goes wrong, for the log.
+    """The sender of metrics of a process that `began` at this time (seconds since 1970); None if the environment
+    variables `environ` ask for none. `notify` is called with what goes wrong, for the log: an event, lines for people,
+    facts for machines.
     """
     if not _is_wanted(environ, "METRICS", otherwise="otlp"):
         return None
@@ -37,8 +38,8 @@ def metric_sender(environ: Mapping[str, str], began: float, notify: Callable[...
 
 
 def log_sender(environ: Mapping[str, str], notify: Callable[..., None]) -> ClosingSink | None:
-    """The sender of log lines over OTLP; None if the environment asks for none. `notify` is called with what goes
-    wrong.
+    """The sender of log lines over OTLP; None if the environment variables `environ` ask for none. `notify` is called
+    with what goes wrong: an event, lines for people, facts for machines.
     """
     if not _is_wanted(environ, "LOGS", otherwise="none"):
         return None

@@ -322,8 +322,8 @@ class AppBudget(Bucket):
         self.whole.ask(price, due, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
-        """Pass on the answer of the budget outside this process. If it granted the retry, count that in the app's own
-        budget.
+        """Pass the answer of the budget outside this process on to `answer`, with the price and whether it was granted.
+        If it granted the retry, count that in the app's own budget.
         """
         if granted:
             self.own.charge_app_retry(now)

@@ -58,8 +58,8 @@ class Decoder:
         self.over = coding not in READABLE
 
     def feed(self, data: bytes, most: int) -> bytes:
-        """Decode a piece of the body, to at most `most` bytes; a piece that decodes to more is cut there, and the
-        decoder is `over`.
+        """Decode `data`, a piece of the body, to at most `most` bytes; a piece that decodes to more is cut there, and
+        the decoder is `over`.
         """
         inflate = self._inflate
         if inflate is None or self.over:

@@ -95,7 +95,9 @@ class FleetCooldowns(Protocol):
         """Note that this process does not keep this lane any more."""
 
     def began(self, name: tuple[str, bytes], status: int, delay: float, *, sent: float, now: float) -> None:
-        """Report that an answer with this status, to an attempt sent at `sent`, asked for a delay (seconds)."""
+        """Report that an answer with this status, to an attempt sent at `sent` in the lane called `name`, asked for a
+        delay (seconds).
+        """
 
     def asked(self, name: tuple[str, bytes], now: float) -> None:
         """Note that a call in this process waits in the lane of this name, so that this process needs a share of the

@@ -66,7 +66,7 @@ class FairLines:
         return len(self._of)
 
     def add(self, waiter: Waiter, price: float, now: float) -> None:
-        """Put a call that comes at `now` at the end of its app's line."""
+        """Put a call that comes at `now`, and whose attempt costs `price` tokens, at the end of its app's line."""
         app = app_of(waiter) or NamedApp()
         lines = self._lines.setdefault(app.rank, {})
         line = lines.get(app.name)

@@ -61,7 +61,7 @@ class FairOrder:
         return copy
 
     def restore(self, given: int, turn: int, time: dict[int, float], tags: dict[tuple[int, str], float]) -> None:
-        """Take over the numbers that `state` returned for another order."""
+        """Take over the numbers that `state` returned for another order, as arguments in the same order."""
         self.given, self.turn, self._time, self._tags = given, turn, time, tags
 
     def state(self) -> tuple[int, int, dict[int, float], dict[tuple[int, str], float]]:

@@ -133,7 +133,7 @@ class SequentialFlow:
         return ()
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
-        """The actions that deliver a successful answer."""
+        """The actions that deliver the successful answer to the attempt with the number `attempt`."""
         if attempt == 1:
             call.state = _DELIVERING_FIRST
             return _DELIVER_FIRST

@@ -234,7 +234,8 @@ class Governor:
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
         """Note that an attempt, sent at `sent`, was answered well. The driver sent it without making a `Call`
-        (`request_hints.may_start_undecided`). `fields`: the header fields with the caller's credential.
+        (`request_hints.may_start_undecided`). `route`: the label of its route; `fields`: the header fields with the
+        caller's credential.
         """
         if self.suspects or self._lost_paths or self.first.outage.lost_in_a_row or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)

@@ -129,7 +129,9 @@ class _Refill:
             self.base_before, self.base = self.base, spent
 
     def came_back(self, remaining: float, expected: float) -> None:
-        """Note what an answer says is left after a reset, where `expected` would be left if all had come back."""
+        """Note what an answer says is left after a reset (`remaining`), where `expected` would be left if all had come
+        back.
+        """
         if remaining < _PART * expected:
             self.in_part, self.is_own, self.base = True, False, self.base_before
         elif self.was_low and remaining >= _MOST * expected:

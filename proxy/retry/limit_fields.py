@@ -43,8 +43,8 @@ class ReportedLimit:
 
 
 def read_limits(fields: Fields, dialects: Sequence[Dialect], wall: float, longest: float) -> list[ReportedLimit]:
-    """The limits that an answer reports. `wall`: when it came, in seconds since the epoch; a limit whose window is
-    longer than `longest` seconds is left out.
+    """The limits that an answer reports in fields that are standard, or that `dialects` name. `wall`: when it came, in
+    seconds since the epoch; a limit whose window is longer than `longest` seconds is left out.
     """
     found = [*_of_packs(fields, dialects, wall), *_of_ietf(fields)]
     return [each for each in found if _can_be(each, longest)]

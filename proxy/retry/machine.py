@@ -305,7 +305,9 @@ class Call:
         return self._answered(flight, reply, verdict, now)
 
     def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
-        """Judge an answer by `body`, which is as much of its body as `Peek` asked for, or all of it."""
+        """Judge the answer to the attempt with the number `attempt` by `body`, which is as much of its body as `Peek`
+        asked for, or all of it.
+        """
         call = self.so_far
         flight = call.in_flight(attempt)
         if flight is None or flight.reply is None:
@@ -322,7 +324,9 @@ class Call:
         return self._answered(flight, reply, verdict, now)
 
     def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
-        """End the call: the answer that is being delivered has ended well, with these trailers."""
+        """End the call: the answer that is being delivered, that of the attempt with the number `attempt`, has ended
+        well, with these trailers (None for none).
+        """
         call = self.so_far
         state = call.state
         if type(state) is not Delivering:

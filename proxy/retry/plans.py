@@ -69,8 +69,9 @@ def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, se
 
 
 def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Pushback:
-    """The pushback of an answer whose class is `cls`. Under hedging, any failure that `non_fatal` names is read like a
-    retryable one, so that a hedge too is never sent sooner than a pushback says.
+    """The pushback of an answer whose class is `cls`. `wall`: when it came, in seconds since the epoch. Under hedging,
+    any failure that `non_fatal` names is read like a retryable one, so that a hedge too is never sent sooner than a
+    pushback says.
     """
     policy = call.policy
     if reply.plain and not policy.classify.resets:

@@ -280,8 +280,8 @@ def _is_zero(value: str) -> bool:
 
 
 def _duration(value: str) -> float | None:
-    """Seconds of `1m30s`, `250ms`, `1h2m3.5s` (Go's durations, as OpenAI sends them) or of a bare number (as Azure
-    sends it).
+    """The seconds of `1m30s`, `250ms`, `1h2m3.5s` (Go's durations, as OpenAI sends them) or of a bare number (as Azure
+    sends it); None if the text is neither.
     """
     if _DECIMAL.fullmatch(value):
         return min(float(value), LONGEST)

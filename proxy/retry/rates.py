@@ -63,7 +63,8 @@ class Rates:
 
     def _stand(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> None:
         """Put a call that has an app, or that comes where others have one, into all queues, before it is asked whether
-        it is its turn: the lines of one gate decide that for all.
+        it is its turn: the lines of one gate decide that for all. `prices`: each gate, and what the attempt costs
+        there.
         """
         lead = self._lead
         lead.stand(waiter, next(price for gate, price in prices if gate is lead), now)
@@ -72,7 +73,9 @@ class Rates:
                 gate.stand(waiter, price, now, lead.lines)
 
     def _take(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> bool:
-        """Take every price, or none: another process may take the tokens of a shared bucket first."""
+        """Take every price of `prices` (each gate, and what the attempt costs there), or none. False if a gate did not
+        have enough: another process may take the tokens of a shared bucket first.
+        """
         taken: list[tuple[TokenGate, float]] = []
         for gate, price in prices:
             if not gate.bucket.take(now, price):

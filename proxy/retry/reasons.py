@@ -126,8 +126,8 @@ def own_answer(
     status: int | None = None,
 ) -> Answer:
     """The proxy's own answer to a call that ends with `outcome` and, if its last attempt ended with one, `fault`.
-
-    `retry_after` is seconds. `status` replaces the outcome's usual status, unless a fault determines it.
+    `detail`: the text for people, None for the outcome's usual one; `retry_after`: seconds for the field Retry-After,
+    None for no such field. `status` replaces the outcome's usual status, unless a fault determines it.
     """
     if fault is not None and outcome not in (Outcome.DENIED, Outcome.BAD_REQUEST):
         # A connection that did not come in time is a timeout too (RFC 9209 section 2.3.9 recommends 504 for it).

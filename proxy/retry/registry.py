@@ -149,8 +149,8 @@ class Registry:
         self._factory.announce(upstream, value)
 
     def forget_scope(self, upstream: str, value: str) -> None:
-        """Note that the registry has forgotten the governor of this scope, since no call has used it for long. `value`:
-        the scope value.
+        """Note that the registry has forgotten the governor of the scope of `upstream` with the scope value `value`,
+        since no call has used it for long.
         """
         self._factory.forget(upstream, value)
 

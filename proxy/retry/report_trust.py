@@ -140,7 +140,7 @@ class ReportTrust:
     @staticmethod
     def _came_back_early(trust: _Trust, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:
         """Whether all of the limit is back (`reported`, see `takes`) long before the reset that was named when little
-        was left. Remembers the report if it says that little is left.
+        was left. Remembers the report if it says that little is left. `spent` and `since` are those of `takes`.
         """
         low = trust.low
         if _is_low(reported):

@@ -111,7 +111,9 @@ def read_duration(text: str) -> float | None:
 
 
 def read_grpc_timeout(text: str | None) -> float | None:
-    """Seconds of a grpc-timeout; an unreadable one counts as absent, as servers treat it."""
+    """The seconds of a grpc-timeout field; None if `text` is None, or is unreadable, since servers treat an unreadable
+    timeout as absent.
+    """
     match = _GRPC_TIMEOUT.fullmatch(text) if text is not None else None
     return int(match[1]) * _GRPC_UNITS[match[2]] if match else None
 

@@ -317,7 +317,7 @@ class RuleGroup:
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
         """The rule of the group that matches, headers before the body; NEEDS_BODY if the body must be peeked at; else
-        None.
+        None. `grpc`: the answer's gRPC status, None if it has none.
         """
         if not _reaches(self._model, evidence.status, grpc):
             return None

@@ -198,7 +198,7 @@ class TokenGate:
         return True
 
     def passed(self, waiter: Waiter, price: float, now: float) -> None:
-        """Remove the waiter whose turn it was from the queue: it has paid."""
+        """Remove the waiter whose turn it was from the queue: it has paid `price` tokens."""
         if not self.queue:
             return
         if self.lines is not None:
@@ -208,8 +208,8 @@ class TokenGate:
             self._retime_first(now)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
-        """Put the waiter into the queue, unless it waits there already. Returns the time to ask again, or REJECTED if
-        it may not wait.
+        """Put the waiter, whose attempt costs `price` tokens, into the queue, unless it waits there already. Returns
+        the time to ask again, or REJECTED if it may not wait.
         """
         if not self.may_stand:
             self._remove(waiter, now, late=True)
@@ -230,7 +230,7 @@ class TokenGate:
         return max(at, now + STEP)
 
     def _before(self, waiter: Waiter, price: float) -> float:
-        """The tokens that the waiters before this one need, in order of arrival."""
+        """The tokens that the waiters before this one need, in order of arrival. `price`: those that this one needs."""
         if waiter is next(reversed(self.queue)):
             return self._total - price
         before = 0.0
@@ -241,8 +241,8 @@ class TokenGate:
         return before
 
     def stand(self, waiter: Waiter, price: float, now: float, lead: FairLines | None = None) -> None:
-        """Put the waiter into the queue, unless it waits there already. `lead`: the lines of another gate, which decide
-        its turn.
+        """Put the waiter, whose attempt costs `price` tokens, into the queue, unless it waits there already. `lead`:
+        the lines of another gate, which decide its turn; None if this gate decides it.
         """
         queue = self.queue
         before = queue.get(waiter)

@@ -162,7 +162,7 @@ def _last_member(text: bytes, name: str) -> Any:
 
 
 def _sum(document: Any, paths: tuple[JsonPath, ...]) -> float | None:
-    """The sum of the whole numbers at the paths; None if there is none."""
+    """The sum of the whole numbers at the paths in `document`, a parsed JSON text; None if there is no such number."""
     found = [
         number for path in paths for each in values_at(document, path) if (number := whole_number(each)) is not None
     ]

@@ -65,7 +65,7 @@ class UsualTimes:
         self._first: dict[str, RouteTime] = {}  # of the first answers of routes, by route and method, and of all
 
     def learn(self, route: str, seconds: float, now: float) -> None:
-        """Take in the time of one answer of this route, which came while all was well."""
+        """Take in the time of one answer of this route, which came after so many seconds while all was well."""
         self.count += 1
         known = self._of.get(route)
         if known is None and len(self._of) >= _MOST:

@@ -55,7 +55,7 @@ class WaitingRoom:
         return True
 
     def leave(self, upstream: str, held: bool = False, guest: Guest | None = None) -> None:
-        """Free a place that `enter` took with the same arguments."""
+        """Free the place of a call that `enter` let wait, called with the same arguments."""
         self.waiting -= 1
         if held:
             left = self._held[upstream] - 1

@@ -562,7 +562,9 @@ class AppConnection(ConnectionStream):
         return waits or head.status >= 400 or not head.keep_alive
 
     def answer(self, status: int, add: bytes, body: bytes) -> None:
-        """Write an answer of our own: with the field lines `add`, and those that frame it."""
+        """Write an answer of the proxy's own: `status`, the field lines `add` and those that frame it, and the body
+        (left out for HEAD).
+        """
         if self._context.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # bytes after a CONNECT were meant for a tunnel, and are never a request (RFC 9931)
         line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""

@@ -127,8 +127,8 @@ class Http2AppStream(Stream):
     # -- events of the session ------------------------------------------------------------------------------------
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Take a request's head, with the body that came with it: make it a call, or answer the request. `end`: the
-        request is whole, with its `trailers`.
+        """Take a request's head, with `data`, the part of its body that came with it: make it a call, or answer the
+        request. `end`: the request is whole, with its `trailers` (None for none).
         """
         self.head = request = cast(Request2, head)
         self.bodiless = request.method == "HEAD"
@@ -155,7 +155,7 @@ class Http2AppStream(Stream):
             self.exchange.app_ended(trailers)
 
     def on_too_large(self, head: Request2, detail: str) -> None:
-        """Refuse a request whose head exceeds the limits."""
+        """Refuse a request whose head exceeds the limits; `detail` says how, in a clause."""
         self.head = head
         self._home.acceptor.refuse(self, 431, detail, head)
 

@@ -205,8 +205,8 @@ def picture(
 
 
 def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row]) -> str:
-    """The line above the table: the admin port named `shown`, its readiness, the window of the figures, and how many
-    upstreams there are.
+    """The line above the table: the admin port named `shown`, its readiness, the window of the figures (seconds), and
+    how many upstreams there are. `ready`: the readiness as the admin port reports it; `rows`: those of the table.
     """
     troubled = sum(row.rank > 0 for row in rows)
     named = sum(bool(row.name) for row in rows)

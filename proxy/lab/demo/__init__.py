@@ -105,7 +105,7 @@ async def _follow(play: DemoRun, seconds: float | None, show: Callable[[bool], N
 
 async def _print_spells(console: Console, play: DemoRun, seconds: float | None) -> None:
     """Print a line for each part of the demo's scripted weather (trouble of one kind, or calm) when it is over, and the
-    demo's picture at the end.
+    demo's picture at the end, after so many seconds (None: until the demo is interrupted).
     """
     before = [app.counts - Counts() for app in play.apps]
     spell = ""

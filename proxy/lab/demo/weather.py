@@ -70,7 +70,9 @@ def at(elapsed: float, round_seconds: float) -> Weather:
 
 
 def left(elapsed: float, round_seconds: float) -> float:
-    """The seconds until the weather changes, `elapsed` seconds after the beginning."""
+    """The seconds until the weather changes, `elapsed` seconds after the beginning, if a round of weather takes
+    `round_seconds`.
+    """
     return _place(elapsed, round_seconds)[1]
 
 

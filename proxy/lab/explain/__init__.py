@@ -43,9 +43,11 @@ def explain(
     now: Callable[[str], list[str]] | None = None,
     **more: Any,
 ) -> int:
-    """Run the verb `redrive explain`. `asked` and `more` are the arguments of `read_question`; `every_value`: the
-    text also lists values that are defaults; `now` says what holds calls of an upstream in a redrive that runs.
-    Exit status: 0 if the question was answered, 2 for bad input or a refused configuration.
+    """Run the verb `redrive explain`. `config`: the option `-c`, None if it is not given; `asked` and `more`: the
+    arguments of `read_question`; `as_json`: print JSON, not text; `every_value`: the text also lists values that are
+    defaults; `environ`: the environment variables, None for those of this process; `now` returns, for an upstream's
+    name, lines that say what holds calls in a redrive that runs. Exit status: 0 if the question was answered, 2 for bad
+    input or a refused configuration.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -182,9 +184,9 @@ def explain_chosen(
     fates: Sequence[Fate] | None,
     wall: float,
 ) -> Explanation:
-    """The explanation of the request `ask`. `chosen`: the policy that takes the request, or the request's refusal;
-    `fates`: the answers and faults in which its sendings may end, each explained separately; None stands for the usual
-    ones. `wall`: seconds since the epoch.
+    """The explanation of the request `ask`. `problems`: the warnings about the configuration; `chosen`: the policy that
+    takes the request, or the request's refusal; `fates`: the answers and faults in which its sendings may end, each
+    explained separately; None stands for the usual ones. `wall`: seconds since the epoch.
     """
     explained = Explanation(f"{ask.method} {masking.target(ask.url)}")
     if isinstance(chosen, RefusedCall):

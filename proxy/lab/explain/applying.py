@@ -144,7 +144,7 @@ def _pattern(upstream: Upstream, host: str, port: int) -> str:
 
 
 def connect_rows(settings: Settings, authority: str) -> list[tuple[str, str]]:
-    """The handling of a CONNECT to this host:port: rows of a name and a text."""
+    """The handling of a CONNECT to `authority`, host:port: rows of a name and a text."""
     place = split_authority(authority, 443)
     try:
         read_connect(authority.encode(errors="surrogateescape"))

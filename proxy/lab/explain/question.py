@@ -54,9 +54,10 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
     of_answer: Sequence[str] = (),
     http2: bool = False,
 ) -> Question:
-    """The question of a command line; ValueError says what is wrong with it. `fields` are put into request and answer,
-    `of_request` and `of_answer` into one. `status` and `fail`: the answer or the fault of every sending, at most one of
-    them. `body` is a file with the request's body, or the text of the answer's. `http2`: the app speaks HTTP/2.
+    """The question of a command line, about a request with this method and URL (a CONNECT has host:port instead);
+    ValueError says what is wrong with it. `fields` are put into request and answer, `of_request` and `of_answer` into
+    one. `status` and `fail`: the answer or the fault of every sending, at most one of them. `body` is a file with the
+    request's body, or the text of the answer's. `http2`: the app speaks HTTP/2.
     """
     if not TOKEN.fullmatch(method):
         raise ValueError(f"{method!r} is not a method")
@@ -108,7 +109,10 @@ def fate_of_fault(said: str) -> Fate:
 
 
 def fate_of_status(status: str, fields: tuple[tuple[str, str], ...] = (), body: bytes = b"") -> Fate:
-    """The fate in which every sending gets this answer: an HTTP status, or a gRPC status by name (trailers-only)."""
+    """The fate in which every sending gets this answer, with these header fields (as names and values) and this body.
+    `status`: an HTTP status or, for an answer of trailers only, the name of a gRPC status. Raises ValueError if it is
+    neither.
+    """
     if status.upper() in GRPC_STATUS_NUMBERS:
         number = GRPC_STATUS_NUMBERS[status.upper()]
         return Fate(status.upper(), UpstreamStep(200, headers=fields, grpc_status=number))

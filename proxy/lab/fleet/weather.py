@@ -151,8 +151,9 @@ class WeatherKey:
             self.prober, self.until = said.holder, now + PROBING
 
     def _count(self, its: Wanting, dead: float, now: float) -> None:
-        """Count all holders, and set the part of each. As in the script, the new record of a holder is kept only if its
-        part changes.
+        """Count all holders, and set the part of each. A holder that was not heard for `dead` seconds is dropped. As in
+        the script, the new record of a holder is kept only if its part changes. `its`: the record of the holder that
+        asks.
         """
         found = [its]
         for name, record in list(self.records.items()):

@@ -21,8 +21,9 @@ __all__ = ["Suite", "load_suite", "run_files", "run_suite"]
 
 
 def run_files(paths: Sequence[str], as_json_array: bool = False, environ: Mapping[str, str] | None = None) -> int:
-    """`redrive test FILE... [--json]`: run the policy tests in these files, and print their results, as an array of
-    JSON if `as_json_array`. Exit status: 0 all hold, 1 one does not, 2 bad input.
+    """`redrive test FILE... [--json]`: run the policy tests in the files at `paths`, and print their results, as an
+    array of JSON if `as_json_array`. `environ`: the environment variables, None for those of this process. Exit status:
+    0 all hold, 1 one does not, 2 bad input.
     """
     suites: list[Suite] = []
     problems: list[Problem] = []

@@ -215,7 +215,9 @@ class Mismatch:
 
 
 def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
-    """The expectations of a call that do not hold."""
+    """The expectations of a call that do not hold. `expect`: the expected values by key, as the test has them;
+    `played`: what the call did.
+    """
     found = [
         Mismatch(key, expected, getattr(played, key))
         for key, expected in expect.items()
@@ -231,7 +233,7 @@ def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
 
 
 def as_data(key: str, got: Any) -> Any:
-    """The result for a key of `expect`, for JSON: seconds rounded to the nanosecond."""
+    """The result `got` for the key `key` of `expect`, for JSON: seconds rounded to the nanosecond."""
     if key not in _TIMES or got is None:
         return got
     return [round(seconds, 9) for seconds in got] if isinstance(got, list) else round(got, 9)

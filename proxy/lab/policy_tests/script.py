@@ -330,7 +330,9 @@ _FILE = Section(
 
 
 def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, list[Problem]]:
-    """The tests of a file with their configuration compiled, and the problems found; no suite if there is an error."""
+    """The tests of a file with their configuration compiled, and the problems found; None in place of the tests if
+    there is an error. `environ`: the environment variables, for the configuration's ${NAME}.
+    """
     script, problems = read_script(path)
     if script is None:
         return None, problems
@@ -345,7 +347,7 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
 
 
 def read_script(path: Path) -> tuple[ScriptFile | None, list[Problem]]:
-    """The script in a file, and the problems found; no script if there is an error."""
+    """The script in a file, and the problems found; None in place of the script if there is an error."""
     file, problems = str(path), Problems()
     text = read_text(file, problems)
     tree: Any = None if text is None else parse(text, file, problems)

@@ -38,9 +38,10 @@ def simulate(
     plot: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Run the verb `redrive simulate`: play a scenario (None: the example) under the policy of a configuration and
-    under other ways to retry, and print the figures, as JSON if `json`. `plot`: the file to write a chart to, None for
-    none. Exit status: 0, or 2 for bad input.
+    """Run the verb `redrive simulate`: play the scenario in the file `scenario` (None: the example) under the policy of
+    the configuration `config` (the option `-c`, None if it is not given) and under other ways to retry, and print the
+    figures, as JSON if `json`. `plot`: the file to write a chart to, None for none; `environ`: the environment
+    variables, None for those of this process. Exit status: 0, or 2 for bad input.
     """
     surroundings = os.environ if environ is None else environ
     file = scenario or str(_EXAMPLE)
@@ -88,5 +89,7 @@ def possible_for(scenario: Scenario, column: Column) -> Possible:
 
 
 def run_scenario(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> list[Figures]:
-    """The figures of every column, played in one process, for tests."""
+    """The figures of every column (a way to retry), played in one process, for tests. `config` and `environ`: as for
+    `simulate`; no figures if anything is wrong.
+    """
     return [figures(scenario, play(scenario, column)) for column in columns(config, scenario, environ)[0]]

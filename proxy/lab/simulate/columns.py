@@ -89,7 +89,9 @@ def without_holding(column: Column) -> Column:
 
 
 def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> tuple[list[Column], list[Problem]]:
-    """The ways to retry that a scenario compares, the configuration's policy first; none if anything is wrong."""
+    """The ways to retry that a scenario compares, the configuration's policy first (none if anything is wrong), and the
+    problems found. `config` and `environ` are those of `find`.
+    """
     problems: list[Problem] = []
     policies: dict[str, Policy] = {}
     if scenario.policy is None:
@@ -184,7 +186,7 @@ def _plain(chosen: Column) -> list[Column]:
 def _configured(config: str | None, scenario: Scenario, environ: Mapping[str, str]) -> Column | list[Problem]:
     """The column of the policy that the configuration has for the scenario's request. If the configuration has no
     upstream, and the request names no host, an upstream that sets nothing itself is added, so that the policy is the
-    one of `defaults`. Returns the problems if there are errors.
+    one of `defaults`. Returns the problems if there are errors. `config` and `environ` are those of `find`.
     """
     file = find(config, environ)
     result = load(file, environ)
@@ -273,8 +275,8 @@ def _of(settings: Settings, upstream: Upstream, scenario: Scenario) -> Column:
 
 
 def _written(scenario: Scenario, policy: Any, where: str, environ: Mapping[str, str]) -> Column | list[Problem]:
-    """Return the column of a policy that is written in the scenario itself, at the path `where`; or the policy's
-    problems, with their places in the scenario's file.
+    """Return the column of `policy`, which is written in the scenario itself, at the path `where`; or the policy's
+    problems, with their places in the scenario's file. `environ`: the environment variables, for ${NAME}.
     """
     name = where.rpartition(".")[2]
     if not isinstance(policy, Map):

@@ -291,7 +291,9 @@ class _Scheduler:
         return level
 
     def _put_off(self, sidecar: int, until: float, at: float) -> None:
-        """Put a sidecar's quiet off until then, if that is later than it is due, because a call or a retry comes."""
+        """Put the quiet of `sidecar` off until `until`, if that is later than it is due, because a call or a retry
+        comes at `at`.
+        """
         self._tokens[sidecar] = self._level(sidecar, at)
         self._quiet[sidecar] = max(self._quiet.get(sidecar, 0.0), until)
 

@@ -282,8 +282,8 @@ def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> ScenarioOutage:
 
 
 def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tuple[ScenarioRoute, ...]:
-    """The routes of a scenario, whose requests have this method and this latency (seconds) unless they say otherwise.
-    Those without a share have what the others leave.
+    """The routes of a scenario, from the typed values `found`, whose requests have this method and this latency
+    (seconds) unless they say otherwise. Those without a share have what the others leave.
     """
     rest = _rest(found)
     return tuple(
@@ -317,7 +317,7 @@ def _redis(found: dict[str, Any]) -> SimulatedRedis:
 
 
 def _apps(found: dict[str, dict[str, Any]]) -> tuple[ScenarioApp, ...]:
-    """The apps of a scenario; those without a share have what the others leave."""
+    """The apps of a scenario, from their typed values by name; those without a share have what the others leave."""
     full = {name: APP.filled(each) for name, each in found.items()}
     rest = _rest(full.values())
     return tuple(

@@ -95,8 +95,8 @@ class Supply:
         return taken if capacity is None else min(taken, capacity), use
 
     def _limited(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> float:
-        """The requests a second that the limits of this part's keys allow while these outages are in force; infinite if
-        there is no limit.
+        """The requests a second that the limits of the keys of one part of the traffic allow while these outages are in
+        force; infinite if there is no limit. `key` and `route`: the numbers of the part's key and route.
         """
         scenario = self._scenario
         total = 0.0
@@ -110,8 +110,8 @@ class Supply:
         return total
 
     def _is_closed(self, outages: tuple[ScenarioOutage, ...], key: int, route: int) -> bool:
-        """Whether one of these outages refuses all requests of a part, at every endpoint and with every key that it may
-        use.
+        """Whether one of these outages refuses all requests of a part of the traffic, at every endpoint and with every
+        key that the part may use. `key` and `route`: the numbers of the part's key and route.
         """
         if not outages:
             return False

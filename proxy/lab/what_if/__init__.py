@@ -38,8 +38,9 @@ def shown(file: str | None, upstream: str) -> dict[str, Any] | None:
 def tried(
     file: str | None, environ: Mapping[str, str], settings: Settings, upstream: str, text: str, calls: Sequence[Kept]
 ) -> dict[str, Any] | None:
-    """The errors and warnings of a draft (`text`, YAML) and, without errors, the results that calls of this upstream
-    would have had; None if the file has no such upstream. `settings` are those in force.
+    """The errors and warnings of a draft (`text`, YAML) and, without errors, the results that `calls`, those of this
+    upstream that are kept, would have had; None if the file has no such upstream. `settings` are those in force;
+    `environ`: the environment variables, for ${NAME}.
     """
     written = None if file is None else find_written(file, upstream)
     if file is None or written is None:

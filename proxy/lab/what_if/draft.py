@@ -106,7 +106,7 @@ class Checked:
 
 def check(file: str, environ: Mapping[str, str], written: Written, text: str) -> Checked:
     """Check a draft (`text`, YAML) of the part `written` as `redrive check` would check the file with it. Nothing is
-    written.
+    written. `environ`: the environment variables, for ${NAME}.
     """
     problems = Problems()
     if len(text) > LONGEST:

@@ -228,9 +228,9 @@ def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
 
 
 def export(cert: Path, folder: Path, environ: Mapping[str, str]) -> tuple[list[Path], Roots]:
-    """Write into `folder` the files that apps in other containers need: the CA's certificate, the bundle, and the
-    bundle as a Java trust store. Return the files, and the roots that are in the bundle. Raises CaError if they cannot
-    be written.
+    """Write into `folder` the files that apps in other containers need: the certificate of the CA (whose file is
+    `cert`), the bundle, and the bundle as a Java trust store. Return the files, and the roots that are in the bundle.
+    `environ`: the environment variables, which may name the machine's roots. Raises CaError if they cannot be written.
     """
     own = load_chain(cert)
     roots = system_roots(environ, bundle_path(cert))
@@ -276,8 +276,9 @@ def _common_name(certificate: x509.Certificate) -> str:
 
 
 def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
-    """Write the bundle of the CA whose certificate is the file `cert` again, from the roots that the machine trusts
-    now; return these. The file is readable for every user, since apps run as other users.
+    """Write the bundle of the CA whose certificate is the file `cert` again, from the roots that the machine trusts now
+    (`environ`: the environment variables, which may name them); return these. The file is readable for every user,
+    since apps run as other users.
     """
     roots, text = bundle(cert, environ)
     replace(bundle_path(cert), text.encode("ascii"), 0o644)
@@ -285,7 +286,9 @@ def refresh_bundle(cert: Path, environ: Mapping[str, str]) -> Roots:
 
 
 def bundle(cert: Path, environ: Mapping[str, str]) -> tuple[Roots, str]:
-    """The roots of the bundle for this CA, with their source, and the bundle's text."""
+    """The roots of the bundle for the CA whose certificate is the file `cert`, with their source, and the bundle's
+    text. `environ`: the environment variables, which may name the machine's roots.
+    """
     roots = system_roots(environ, bundle_path(cert))
     own = "".join(one.public_bytes(serialization.Encoding.PEM).decode("ascii") for one in load_chain(cert))
     return roots, bundle_text(roots, own)

@@ -113,8 +113,8 @@ class Leaves:
         return (await asyncio.shield(making)).context
 
     async def prepare(self, host: str, hello: bytes) -> None:
-        """Make the leaf for the name that this ClientHello asks for, if that is not `host`. Otherwise the name would be
-        known only in the middle of the handshake, where a leaf can be made only by blocking the loop.
+        """Make the leaf for the name that `hello`, a ClientHello as it came, asks for, if that is not `host`. Otherwise
+        the name would be known only in the middle of the handshake, where a leaf can be made only by blocking the loop.
         """
         name = self._name_in(hello)
         if name and name != host.lower():

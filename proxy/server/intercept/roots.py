@@ -38,7 +38,9 @@ class Roots:
 
 
 def system_roots(environ: Mapping[str, str], bundle: Path) -> Roots:
-    """The roots that this machine trusts. `bundle` is our own file, which is not used as a source."""
+    """The roots that this machine trusts; none, with the source "", if no source has any. `environ`: the environment
+    variables, which may name a source; `bundle`: our own file, which is not used as one.
+    """
     for source in _sources(environ):
         if source.exists() and not (bundle.exists() and bundle.samefile(source)):
             blocks = _blocks(source)
