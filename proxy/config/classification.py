@@ -57,10 +57,11 @@ def classify(
     *,
     credentials: bool = False,
 ) -> Classify:
-    """Compile the classification from a policy's `classify` section, which was read already. `service_codes`: the codes
-    that a gRPC service config names for the method; `retried`: the service config has a retryPolicy for the method;
-    `own_dialects`: the upstream itself names the dialects; `key`: the policy's idempotency key; `credentials`: the
-    policy has credentials, so that its dialects' rules for a credential without quota apply.
+    """Compile the classification from a policy's `classify` section. `typed`: the section's typed values; `dialects`:
+    the policy's dialect packs, in order; `service_codes`: the codes that a gRPC service config names for the method,
+    None if there is none; `retried`: the service config has a retryPolicy for the method; `own_dialects`: the upstream
+    itself names the dialects; `key`: the policy's idempotency key; `credentials`: the policy has credentials, so that
+    its dialects' rules for a credential without quota apply.
     """
     statuses: dict[int, Class] = {}
     grpc: dict[int, Class] = {}
@@ -133,8 +134,8 @@ def packs_with_usage() -> list[str]:
 
 
 def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problems: Problems) -> tuple[Dialect, ...]:
-    """Read the packs of a policy, in order. A name that ends in .yaml or .yml is a user's own file. `marks` and `path`:
-    the places of the names, for error messages.
+    """Read the dialect packs with these names, in order; one with an error, which is reported, is left out. A name that
+    ends in .yaml or .yml is a user's own file. `marks` and `path`: the places of the names, for error messages.
     """
     found: list[Dialect] = []
     for number, (name, mark) in enumerate(zip(names, marks, strict=True)):

@@ -24,8 +24,8 @@ MOST_TERMS = 1_000_000
 @lru_cache(maxsize=1024)
 def draining_share(cost: float, attempts: int, refund: float = 1, *, flat: bool = False) -> float | None:
     """The share of failing attempts, from 0 to 1, above which a quota drains; None if it never does. `cost`: the tokens
-    that a retry pays; `refund`: those that a success gives back; `flat`: every success gives back the refund, and a
-    retry's price is not returned.
+    that a retry pays; `attempts`: the most attempts of a call; `refund`: the tokens that a success gives back; `flat`:
+    every success gives back the refund, and a retry's price is not returned.
     """
     if cost <= 0 or attempts < 2:
         return None

@@ -257,7 +257,7 @@ class Http2UpstreamStream(Stream):
         self._connection.send_soon()
 
     def finish(self, trailers: Trailers | None) -> None:
-        """End the body, with its trailers."""
+        """End the body, with its trailers (None for none)."""
         self.send_end(b"", trailers_block(trailers))
         self._connection.send_soon()
 
@@ -307,7 +307,7 @@ class Http2UpstreamStream(Stream):
             self._listener.on_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Report to the listener that the answer is whole."""
+        """Report to the listener that the answer is whole, with its trailers (None for none)."""
         listener = self._listener
         if listener is not None:
             self._over()

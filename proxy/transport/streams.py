@@ -49,7 +49,7 @@ class Listener:
         """
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Take the end of the body; in a tunnel, the far end sends no more."""
+        """Take the end of the body, with its trailers (None for none); in a tunnel, the far end sends no more."""
 
     def on_fault(self, fault: Fault) -> None:
         """Take the fault by which the stream broke before its answer was complete."""
@@ -86,8 +86,8 @@ class UpstreamStream(Protocol):
     def send(
         self, listener: Listener, prepared: PreparedRequest, body: bytes, end: bool, trailers: Trailers | None
     ) -> None:
-        """Send a request's head and the part of its body that has arrived, together; all of the body if `end`, with its
-        trailers.
+        """Send a request's head and `body`, the part of its body that has arrived, together. `listener` gets the
+        answer; `end`: that is all of the body, and the `trailers` (None for none) follow it.
 
         The body's framing follows from `prepared.head`: its `content_length`, or the protocol's framing for a body of
         unknown length.
@@ -97,7 +97,7 @@ class UpstreamStream(Protocol):
         """Send more of the body or, in a tunnel, more of the bytes that it carries."""
 
     def finish(self, trailers: Trailers | None) -> None:
-        """End the body, with its trailers; in a tunnel, end this direction."""
+        """End the body, with its trailers (None for none); in a tunnel, end this direction."""
 
     def pause(self) -> None:
         """Stop `on_data` until `resume`, except for data that has been read already; the upstream is held back."""

@@ -91,7 +91,8 @@ class ResumingContext(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         """Wrap a connection, with the session that is kept for its place, which `server_hostname` is (see `place_of`);
-        TLS gets the name alone.
+        TLS gets the name alone. The arguments are those of `ssl.SSLContext.wrap_bio`; a `session` that is given goes
+        first.
         """
         if isinstance(server_hostname, str):
             kept = self.sessions.get(server_hostname)

@@ -112,7 +112,7 @@ def breaker(made: BreakerSpec) -> str:
 
 
 def bucket(ref: BucketRef | None) -> str:
-    """A bucket's name, kind and prices."""
+    """A bucket's name, kind and prices, in words; None is a policy without a bucket."""
     if ref is None:
         return "none: only the number of attempts limits retries"
     return f"{ref.name or 'its own'}: {store(ref.spec)}"

@@ -81,7 +81,7 @@ class PlayedRedis:
         return None
 
     def run(self, script: str, key: str, words: Sequence[Any]) -> list[Any]:
-        """Run a script now for this key, with the arguments `words`, and return its reply."""
+        """Run the script called `script` now for the key `key`, with the arguments `words`, and return its reply."""
         self.scripts += 1
         found = self._keys.get(key)
         if found is None or found.expires < self.clock.now:
@@ -114,7 +114,9 @@ class PlayedRedis:
             self.clock.at(now + self.latency, UPSTREAM, each.heard, channel, message.encode())
 
     def told(self, key: str) -> dict[bytes, bytes]:
-        """The fields of the hash of what is told that are in force, as Redis would return them."""
+        """The fields, as Redis would return them, of the hash at `key` in which cooldowns or facts are kept; those that
+        have ended are left out.
+        """
         known = self._told.get(key, {}).items()
         return {field: f"{until:.6f}{more}".encode() for field, (until, more) in known if until > self.clock.now}
 

@@ -223,8 +223,8 @@ class RateKey:
     ) -> tuple[float, float, float]:
         """Grant the holder tokens that its calls wait for: tokens that are there and, if it has no part (`part` 0),
         some of those that the refill (`free`, tokens a second) brings next, which are reserved for it. Grant also a
-        fair share of the rest, to keep ready. Returns the new lease, the number of reserved tokens in it, and the
-        seconds until the first of these.
+        fair share of the rest, to keep ready. `lease`: the tokens that it has leased already. Returns the new lease,
+        the number of reserved tokens in it, and the seconds until the first of these.
         """
         reserved = first = 0.0
         kept = lease

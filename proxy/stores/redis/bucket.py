@@ -214,7 +214,9 @@ class RedisBucket:
         return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
 
     def heard(self, reply: list[bytes], now: float) -> None:
-        """Take in the script's reply to the last message."""
+        """Take in `reply`, the script's reply to the last message: the making of the key, then the numbers that
+        `_learn` takes; or `late` alone, if a later message overtook it.
+        """
         if reply[0] == b"late":  # a later message of ours overtook this one: report again
             self.store.soon(self, now)
             return

@@ -87,8 +87,8 @@ class Lease:
         return self.spent != self.spent_reported or self.changed != self.changed_reported
 
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
-        """Make a report: the sums `spent` and `changed`, and how much of the lease this process keeps. The rest of the
-        lease is not this process's from now on.
+        """Make a report: the sums `spent` and `changed`, and how much of the lease this process keeps. `keep`: the most
+        tokens that it keeps; the rest of the lease is not this process's from now on.
         """
         if now > self.until:
             keep = 0.0

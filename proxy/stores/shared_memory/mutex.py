@@ -69,7 +69,9 @@ class Mutex:
         _sure(_libc.pthread_mutexattr_destroy(attributes))
 
     def wait(self, answer: int) -> None:
-        """Wait until this process has the lock, after `take` gave this answer: another holds it, or died holding it."""
+        """Wait until this process has the lock. `answer`: the error number that `take` returned: EBUSY if another
+        process holds the lock, EOWNERDEAD if one died holding it.
+        """
         tries = 0
         while answer == errno.EBUSY:
             tries += 1

@@ -77,7 +77,9 @@ class HeadReader:
     # -- whole blocks; reading one raises Malformed or Broken -------------------------------------------------------
 
     def request(self, block: bytes, end: bool) -> Request2:
-        """Read a block as a request's head. `end`: END_STREAM came with it."""
+        """Read `block`, a whole encoded header block, as a request's head. `end`: END_STREAM came with it, so that no
+        body follows.
+        """
         if block == self._last and end is self._last_end:
             request: Request2 = self._head
             return request
@@ -92,7 +94,9 @@ class HeadReader:
         return Request2(fields, end)
 
     def answer(self, block: bytes, end: bool) -> Response2:
-        """Read a block as an answer's head. `end`: END_STREAM came with it."""
+        """Read `block`, a whole encoded header block, as an answer's head. `end`: END_STREAM came with it, so that no
+        body follows.
+        """
         if block == self._last and end is self._last_end:
             answer: Response2 = self._head
             return answer
@@ -107,7 +111,7 @@ class HeadReader:
         return Response2(fields, end)
 
     def trailers(self, block: bytes) -> Trailers2:
-        """Read a block as trailers."""
+        """Read `block`, a whole encoded header block, as trailers."""
         if block == self._ending:
             ended: Trailers2 = self._ended
             return ended

@@ -118,8 +118,8 @@ class Outbox(StreamOutbox):
         self._replies = 0
 
     def block(self, stream: Stream, block: bytes, end: bool) -> None:
-        """Add an encoded header block: a head of `stream`, or its trailers if none of its DATA is queued (with queued
-        DATA, call `end`).
+        """Add `block`, an encoded header block: a head of `stream`, or its trailers if none of its DATA is queued (with
+        queued DATA, call `end`). `end`: nothing of the stream follows it.
         """
         if not self._begun:
             self._begun = True
@@ -186,7 +186,9 @@ class Outbox(StreamOutbox):
         stream.blocked = stream.blocked or lane.queued > HIGH_WATER
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Add the end of `stream`, after what is queued of it: its trailers, or an empty DATA frame with END_STREAM."""
+        """Add the end of `stream`, after what is queued of it: `trailers`, an encoded header block, or if that is b""
+        an empty DATA frame with END_STREAM.
+        """
         if stream.queued:
             stream.ending, stream.trailers_queued = True, trailers
         elif trailers:

@@ -122,7 +122,7 @@ class Stream:
         """Take more of the body."""
 
     def on_end(self, trailers: Trailers2 | None) -> None:
-        """Take the end of the body, with the trailers if any came."""
+        """Take the end of the body, with the trailers, None if none came."""
 
     def on_too_large(self, head: Request2, detail: str) -> None:
         """Answer with 431, because the request's head exceeds the limits; `detail` says how, in a clause."""
@@ -147,7 +147,7 @@ class Stream:
     # -- actions of the owner -------------------------------------------------------------------------------------
 
     def send_info(self, block: bytes) -> None:
-        """Send the head of an interim answer."""
+        """Send `block`, the encoded head of an interim answer."""
         if not self.sent_all:
             self.session.outbox.block(self, block, False)
 
@@ -189,7 +189,7 @@ class Stream:
         return 0 if self.lane is None else self.lane.queued
 
     def reset(self, code: int) -> None:
-        """Break the stream off. No further event is reported."""
+        """Break the stream off with a RST_STREAM; `code`: an error code of HTTP/2. No further event is reported."""
         self._left = True
         self.drop_held()
         if not self.over:
@@ -266,7 +266,9 @@ class Stream:
             self.on_defect(error)
 
     def report_end(self, trailers: Trailers2 | None) -> None:
-        """Report to the owner that the body is whole, once the owner has taken the part of the body that is held."""
+        """Report to the owner that the body is whole, with its trailers (None for none), once the owner has taken the
+        part of the body that is held.
+        """
         if self._paused or self._held is not None:
             self._whole_held, self.held_trailers = True, trailers
         elif not self._left:
