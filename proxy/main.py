@@ -374,10 +374,15 @@ class ServerProcess:
 
     async def _until_quiet(self, until: float) -> None:
         """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends
-        early at `until` (in seconds of the loop's clock) or at a second signal.
+        early at `until` (in seconds of the loop's clock) or at a second signal. A replaced process that gets a signal
+        no longer keeps idle connections, since its successor may have got one too.
         """
+        keeps_idle = self._succession.is_replaced
         seen, quiet_since = self._serving.seen, self._loop.time()
         while (now := self._loop.time()) < until and not self._end.at_once.is_set():
+            if keeps_idle and self._end.is_signalled:
+                keeps_idle = False
+                self._serving.drain()
             if self._serving.usage.busy or self._serving.seen != seen:
                 seen, quiet_since = self._serving.seen, now
             elif now - quiet_since >= _QUIET:

@@ -72,17 +72,19 @@ def failure_notifier(notify: Callable[..., None]) -> Failed:
 
 
 class EndOfProcess:
-    """The signals that end a process, as two events: `wanted` is set by the first, `at_once` by the second."""
+    """The signals that end a process, as two events: `wanted` is set by the first, `at_once` by the second.
+    `is_signalled`: a signal has come, which is not the only way to set `wanted`.
+    """
 
     def __init__(self) -> None:
         self.wanted, self.at_once = asyncio.Event(), asyncio.Event()
-        self._signalled = False
+        self.is_signalled = False
 
     def signal(self) -> None:
         """Note a signal: after the first, calls may finish; the second ends the process at once."""
-        if self._signalled:
+        if self.is_signalled:
             self.at_once.set()
-        self._signalled = True
+        self.is_signalled = True
         self.wanted.set()
 
 

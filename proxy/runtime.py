@@ -414,7 +414,9 @@ class DataPath:
     def take_idle(self, sock: socket.socket) -> None:
         """Go on with the idle connections of a process that drains, which come on the socket `sock`."""
         limit, held = self.acceptor.connection_limit, self.acceptor.open
-        self._takers.append(ConnectionTaker(self.context.loop, sock, self.acceptor, lambda: len(held) < limit.most))
+        self._takers.append(
+            ConnectionTaker(self.context.loop, sock, self.acceptor, lambda taken: len(held) + taken < limit.most)
+        )
         if self.context.draining:
             self._takers[-1].close()
 

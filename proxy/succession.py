@@ -23,8 +23,8 @@ class Succession:
     """The process between its predecessor, from which it may have taken its listeners over, and its successor, which
     may take them over from it. `may_leave` is awaited before the listeners are given away, and returns whether they may
     be. `replaced` is called when the successor serves; `take_idle` is called with the socket on which the predecessor's
-    idle connections come. A configuration that is loaded while a successor starts has to
-    wait; `load` is called with it, if the successor ends before it serves.
+    idle connections come. A configuration that is loaded while a successor starts has to wait; `load` is
+    called with it, if the successor ends before it serves.
     """
 
     def __init__(

@@ -735,10 +735,15 @@ class AppConnection(ConnectionStream):
         if transport is None or self._lingered >= 0:
             return
         if giver is not None and _is_bare(self, transport):
+            if giver.is_full:
+                return
+            limit = self.acceptor.connection_limit
+            limit.leave(self)  # before the taker counts it, which would find no room at the limit else
             transport.pause_reading()
             if giver.give(self._fd):
                 transport.abort()
             else:
+                limit.come_back(self)
                 transport.resume_reading()
         elif self.plan is not None and self.is_silent(before):
             transport.close()

@@ -156,6 +156,11 @@ class ConnectionLimit:
             self._surplus -= connection.surplus
             self._publish()
 
+    def come_back(self, connection: Seat) -> None:
+        """Count a connection again that was served and has left, because it stays after all."""
+        self.open[connection] = None
+        self._publish()
+
     def _mark(self, connection: HasRequest, surplus: bool) -> None:
         self._surplus += surplus - connection.surplus
         connection.surplus = surplus

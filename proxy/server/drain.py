@@ -39,6 +39,8 @@ class Drain:
         """
         self._rest = math.inf if replaced else SAYS_SECONDS
         if giver is not None:
+            if self._giver is not None:
+                self._giver.close()
             self._giver = giver
         if self._timer is None:
             self._look()

@@ -29,33 +29,33 @@ _PAUSE = 0.1
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a way for idle connections: the taker's, and the giver's."""
+    """Return two connected sockets for handing idle connections over: the taker's end, and the giver's."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 class ConnectionGiver:
-    """The giver's end of a way for idle connections (`sock`)."""
+    """The side that gives idle connections away, on its end `sock` of a `pair`. `is_full`: the takers have no room now,
+    or have ended.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._sock = sock
-        self._is_full = False
+        self.is_full = False
 
     def give(self, descriptor: int) -> bool:
         """Give a connection away by its descriptor, from which nothing may be read any more; the caller closes its own
-        copy then. Returns False if no process takes it now.
+        copy then. Returns False if no process takes it now; then none is given until `try_again`.
         """
-        if self._is_full:
-            return False
         try:
             socket.send_fds(self._sock, [_IDLE], [descriptor])
         except OSError:  # the takers are slow, or they have ended
-            self._is_full = True
-        return not self._is_full
+            self.is_full = True
+        return not self.is_full
 
     def try_again(self) -> None:
         """Try to give connections away again, after the takers had no room."""
-        self._is_full = False
+        self.is_full = False
 
     def close(self) -> None:
         """Close this end."""
@@ -63,8 +63,9 @@ class ConnectionGiver:
 
 
 class ConnectionTaker:
-    """The taker's end of a way for idle connections (`sock`). `make` makes the protocol of a connection; `has_room`:
-    whether this process can hold one more.
+    """The side that takes idle connections, on its end `sock` of a `pair`. `make` makes the protocol of a connection;
+    `has_room`: whether this process can hold one more, given the number of those that were taken and have no protocol
+    yet.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ConnectionTaker:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         make: Callable[[], asyncio.BaseProtocol],
-        has_room: Callable[[], bool],
+        has_room: Callable[[int], bool],
     ) -> None:
         sock.setblocking(False)
         self._loop = loop
@@ -85,7 +86,7 @@ class ConnectionTaker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether connections were taken that the protocol does not have yet."""
+        """Whether connections were taken that have no protocol yet."""
         return bool(self._accepting.tasks)
 
     def close(self) -> None:
@@ -108,7 +109,9 @@ class ConnectionTaker:
 
     def _take_some(self) -> None:
         for _ in range(_AT_ONCE):
-            if not self._has_room():  # without a free descriptor, the kernel would drop the connection
+            if not self._has_room(
+                len(self._accepting.tasks)
+            ):  # without a free descriptor, the kernel would drop the connection
                 self._loop.remove_reader(self._sock)
                 self._timer = self._loop.call_later(_PAUSE, self._listen)
                 return

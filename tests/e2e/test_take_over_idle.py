@@ -175,6 +175,47 @@ async def test_takers_that_end_leave_them_where_they_are(tmp_path: Path) -> None
             each.sock.close()
 
 
+async def test_a_signal_to_both_ends_both(tmp_path: Path) -> None:
+    """Then no process goes on, and an idle connection that nobody took does not hold the end up."""
+    listen = LISTEN.format(2) + "drain: 10m\n"
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen) as before,
+    ):
+        apps = [await App.to(before) for _ in range(4)]
+        for app in apps:
+            assert is_kept(await app.call())
+        asked = await asyncio.to_thread(offered_by, before)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.close()
+        with theirs:
+            asked._peer.say({"serving": True}, theirs.fileno())
+        await event(before, "draining")
+        before.signal(signal.SIGTERM)
+        assert await before.ended() == 0
+        for each in asked.sockets:
+            each.sock.close()
+
+
+async def test_workers_at_the_limit_count_no_connection_twice(tmp_path: Path) -> None:
+    listen = LISTEN.format(2) + f"drain: 10m\nlimits: {{connections: {MANY}}}\n"
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen) as running,
+    ):
+        apps = [await App.to(running) for _ in range(MANY)]
+        for app in apps:
+            assert is_kept(await app.call())
+        for _ in range(2):
+            before = len(running.lines)
+            running.signal(signal.SIGUSR2)
+            assert await running.line(lambda line: line["event"] == "rolled", before)
+            for app in apps:
+                assert is_kept(await app.call())
+
+
 async def test_idle_connections_go_to_the_next_worker(tmp_path: Path) -> None:
     """All workers are replaced, one after the other."""
     listen = LISTEN.format(2) + "drain: 10m\n"
