@@ -79,8 +79,8 @@ def variables(
 
 
 def before(environ: Mapping[str, str], name: str, ours: str = "") -> str | None:
-    """The value that a variable had before redrive set it: the one that was saved, else the present one unless it is
-    `ours`; None if it had none.
+    """The value that the variable `name` had before redrive set it: the one that was saved in `environ`, else the
+    present one unless it is `ours`, the value that redrive sets; None if it had none.
     """
     saved = environ.get(f"{SAVED}{name}")
     present = environ.get(name) if saved is None else saved

@@ -106,8 +106,9 @@ def serve(file: str | None, given: str) -> None:
 
 def run(config: str | None, command: Sequence[str], *, intercept: bool, quiet: bool) -> int:
     """Run `command` with a redrive in front of its requests, and return its exit status; a signal that ended it ends
-    this process too. `intercept`: read its HTTPS calls to the upstreams of the configuration, with a CA that is made
-    for it; `quiet`: print nothing. Raises ExecError and CaError.
+    this process too. `config`: the configuration file that the user named, None for the usual one; `intercept`: read
+    its HTTPS calls to the upstreams of the configuration, with a CA that is made for it; `quiet`: print nothing. Raises
+    ExecError and CaError.
     """
     file = find(config, os.environ)
     if not quiet:
@@ -198,7 +199,9 @@ class _Sidecar:
 
 
 def count(line: Mapping[str, Any], calls: Counter[str]) -> None:
-    """Add a line of the log, if it is a call's, to the figures in `calls`, which `summary` prints."""
+    """Add a line of the log, as its JSON object, to the figures in `calls`, which `summary` prints, if it is a
+    call's.
+    """
     if "outcome" not in line:
         return
     retries = max(int(line.get("attempts") or 0) - 1, 0)
@@ -235,8 +238,8 @@ def summary(calls: Mapping[str, int]) -> str:
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command and return its exit status as `Popen` has it: below 0 the signal that ended it. Signals that come
-    meanwhile are passed on to it.
+    """Run a command with the environment variables `environ`, and return its exit status as `Popen` has it: below 0 the
+    signal that ended it. Signals that come meanwhile are passed on to it.
     """
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []

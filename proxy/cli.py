@@ -87,7 +87,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit status."""
+    """Run one verb and return its exit status. `arguments`: those after the command's name, None for those of this
+    process.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error
     parser = _parser()

@@ -482,9 +482,9 @@ def _say(line: str) -> None:
 
 
 def banner(file: str | None, settings: Settings, listening: Mapping[str, Sequence[Address]]) -> list[str]:
-    """The first lines of a process, for people: where it listens (`listening`: the addresses by setting), its
-    upstreams, and one thing to try. They are a few lines, however long the configuration is, and contain nothing
-    secret.
+    """The first lines of a process, for people: its configuration (`file`, None for the defaults alone), where it
+    listens (`listening`: the addresses by setting), its upstreams, and one thing to try. They are a few lines, however
+    long the configuration is, and contain nothing secret.
     """
     lines = [f"redrive {__version__}, configured by {file or 'the defaults alone'}"]
     lines.append(f"listening on {_urls(listening['listen'])}")

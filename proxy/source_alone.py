@@ -7,8 +7,9 @@ from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceF
 
 
 def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-    """Find a module of the package by its source (`importlib.abc.MetaPathFinder`); None for modules of other packages.
-    `target` is not used. Raises ModuleNotFoundError if a module of the package has no source.
+    """Find the module of the package with the full name `name` by its source (`importlib.abc.MetaPathFinder`, which
+    explains the arguments); None for modules of other packages. `target` is not used. Raises ModuleNotFoundError if a
+    module of the package has no source.
     """
     if not name.startswith("proxy."):
         return None

@@ -339,7 +339,7 @@ class _Peer:
     _read: bytes = b""
 
     def say(self, line: dict[str, Any], *descriptors: int) -> None:
-        """Send a line, with descriptors. Raises OSError."""
+        """Send `line` as a line of JSON, with descriptors. Raises OSError."""
         rest = json.dumps(line).encode() + b"\n"
         sent = socket.send_fds(self.sock, [rest], descriptors) if descriptors else 0
         if sent < len(rest):  # the other side may have answered, and closed, by now

@@ -50,8 +50,8 @@ class CallFilter:
 
 
 def call_filter(query: Mapping[str, str], others: tuple[str, ...]) -> CallFilter | None:
-    """Read the parameters of a request; None if none of them chooses calls. `others`: the names of further parameters
-    that the request may have. Raises FilterError.
+    """Read the parameters of a request, `query`, by name; None if none of them chooses calls. `others`: the names of
+    further parameters that the request may have. Raises FilterError.
     """
     unknown = [name for name in query if name not in NAMES and name not in others]
     if unknown:

@@ -393,7 +393,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """A value that is a word, a list or a mapping; its shape decides which form reads it."""
+    """A value that is a word, a list or a mapping; its shape decides which form reads it. A form that is None refuses
+    values of its shape.
+    """
 
     word: Form | None = None
     list: Form | None = None

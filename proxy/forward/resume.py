@@ -39,9 +39,11 @@ _AWS_DATE = "%Y%m%dT%H%M%S%z"
 
 
 class Resumer:
-    """The resumption of one answer that broke. `origin`: the endpoint that the answer came from; `asked`: the Range
-    that is asked for; `is_sent`: whether an attempt is under way that asks for it; `taken`: the bytes that the app has
-    got; `since`: when it got the last of them (seconds); `progress`: the bytes since the last resumption.
+    """The resumption of one answer that broke. `head`: the answer's head; `origin`: the endpoint that the answer came
+    from; `first` and `end`: the offsets in the resource of the answer's first byte and of the byte after its last;
+    `total`: the bytes of the whole resource. `asked`: the Range that is asked for; `is_sent`: whether an attempt is
+    under way that asks for it; `taken`: the bytes that the app has got; `since`: when it got the last of them
+    (seconds); `progress`: the bytes since the last resumption.
     """
 
     __slots__ = (

@@ -18,8 +18,9 @@ from proxy.wire.head import Trailers
 
 
 class Upload:
-    """The body of one call's request. `size`: the bytes of it that have come. `overfull`: it has outgrown its buffer,
-    and is to be given up for further attempts (`lose`) as soon as an attempt sends it.
+    """The body of one call's request. `body`: the part of it that came with the head; `done`: that is all of it, with
+    its `trailers` (None for none). `size`: the bytes of it that have come. `overfull`: it has outgrown its buffer, and
+    is to be given up for further attempts (`lose`) as soon as an attempt sends it.
     """
 
     __slots__ = ("_app", "overfull", "replay", "size")

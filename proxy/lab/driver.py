@@ -68,7 +68,10 @@ class BufferBudget:
 
 
 class Driver:
-    """A driver of one call on the virtual clock. Subclasses observe the call through `launched`, `ended` and `over`."""
+    """A driver of one call on the virtual clock. Subclasses observe the call through `launched`, `ended` and `over`.
+    `attempt_timeout`: seconds for each attempt, None for no bound; `body_size`: the bytes of the request's body;
+    `buffers`: the room for bodies that may be sent again, None for as much as is needed.
+    """
 
     #: The request's body, as far as it matters: one that asks for a stream, where the call does not say more.
     asked: Sequence[bytes] = (ASKS_FOR_STREAM,)

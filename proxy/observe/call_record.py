@@ -164,8 +164,8 @@ class Observer:
         """
 
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
-        """Take the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
-        expected in all (contract, section 16).
+        """Take the tokens of a language model that a call has cost: `prompt`, `output`, and in all the `expected` ones
+        (contract, section 16).
         """
 
     def app_repeated(self, policy: Policy) -> None:

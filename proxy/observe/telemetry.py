@@ -53,7 +53,7 @@ def log_sender(environ: Mapping[str, str], notify: Callable[..., None]) -> Closi
 
 
 def interval(environ: Mapping[str, str]) -> float:
-    """The seconds between two exports of the metrics."""
+    """The seconds between two exports of the metrics, by the environment variables `environ`."""
     try:
         return max(0.01, float(environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")) / 1000)
     except ValueError:

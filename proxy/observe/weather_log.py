@@ -77,7 +77,7 @@ class WeatherLog:
         return sum(self._held_by_workers.values(), HeldByApp()) if self._count is None else self._count()
 
     def heard(self, worker: int, lanes: Sequence[LaneWeather], held: HeldByApp) -> None:
-        """Take the lanes, and the held calls by app, of the worker with this number as they are now."""
+        """Take `lanes`, those of the worker with this number as they are now, and `held`, its held calls by app."""
         self._of_workers[worker] = lanes
         self._held_by_workers[worker] = held
 

@@ -55,8 +55,8 @@ class AwaitedRetryStrategy(Protocol):
     """The number of attempts, including the first."""
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope. Returns the token of the call's first attempt; the caller waits the token's
-        delay.
+        """Begin a call within the scope called `token_scope` (None: the one without a name). Returns the token of the
+        call's first attempt; the caller waits the token's delay.
         """
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:

@@ -19,8 +19,9 @@ from proxy.retry.token_bucket import TokenGate
 
 
 def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
-    """Let a call of this app, which the governor does not hold, pass the gates of the scope, taking there what its
-    attempt costs, and return True. If any gate might hold the call, return False, with nothing taken.
+    """Let a call of `app` (None for a call without a name), which the governor does not hold, pass the gates of the
+    scope, taking there what its attempt costs, and return True. If any gate might hold the call, return False, with
+    nothing taken.
     """
     if scope.keys is not None:
         return False

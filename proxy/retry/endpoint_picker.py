@@ -87,8 +87,8 @@ class EndpointPicker:
         return any(waits(self.label(index)) <= 0 for index in able)
 
     def take(self, payment: Payment | None, state: State, now: float) -> int:
-        """Return the endpoint of an attempt that is being sent: the one that was chosen with its payment or, without
-        such a choice, any one, whatever its circuit breaker says.
+        """Return the number of the endpoint of an attempt that is being sent: the one that was chosen with its payment
+        or, without such a choice (or payment, None), any one, whatever its circuit breaker says.
         """
         choice = payment.choice if payment is not None else None
         if choice is None:

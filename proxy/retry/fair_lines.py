@@ -266,5 +266,7 @@ def turns(lines: FairLines | None, queue: Iterable[Waiter]) -> Iterable[Waiter]:
 
 
 def first_of(lines: FairLines | None, queue: Iterable[Waiter]) -> Waiter | None:
-    """The call of a queue that goes next; None if none waits."""
+    """The call of a queue that goes next, None if none waits: by `lines`, the lines of apps, or without them (None) the
+    first of the queue.
+    """
     return next(iter(queue), None) if lines is None else lines.first()

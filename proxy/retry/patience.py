@@ -34,7 +34,7 @@ class Patience:
         self._left.setdefault(route, deque(maxlen=_KEPT)).append((now, waited))
 
     def of(self, route: str, now: float) -> float:
-        """The seconds for which a call of this route may be held at most; infinity if its apps' patience is not
+        """The seconds for which a call of this route may be held at most; infinity if the patience of its apps is not
         known.
         """
         left = self._left.get(route)

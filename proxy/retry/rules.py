@@ -293,8 +293,8 @@ class SingleRule:
         return rule
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """The rule if it names the kind of this fault (or its grpc-status) and asks for no part of an answer; else
-        None.
+        """The rule if it names the kind of this fault (or `grpc`, its gRPC status, None for none) and asks for no part
+        of an answer; else None.
         """
         rule = self.rule
         if rule.statuses is not None or rule.headers or rule.needs_body:

@@ -197,9 +197,9 @@ class Trial:
         return 0.0
 
     def _is_chance(self, share: float, pace: float) -> bool:
-        """Whether the share of refusals among attempts that were sent at the lower `pace` is chance, though it is
-        large. If load were the reason, as many attempts would be served a second as before, so that a larger share
-        would have been refused then, and few attempts suffice to see that.
+        """Whether `share`, the share of refusals (0 to 1) among attempts that were sent at the lower `pace`, is chance,
+        though it is large. If load were the reason, as many attempts would be served a second as before, so that a
+        larger share would have been refused then, and few attempts suffice to see that.
         """
         if share > _MOST_OF_ALL:
             return False

@@ -705,8 +705,9 @@ class AppConnection(ConnectionStream):
     # -- breaking off -------------------------------------------------------------------------------------------------
 
     def reset(self, fault: Fault | None) -> None:
-        """Break the answer, or the tunnel, off. The bytes that arrived of it are sent to an app that takes them, and
-        then a RST shows that there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
+        """Break the answer, or the tunnel, off; `fault` (what broke it, None for the proxy's own decision) has no
+        effect on HTTP/1. The bytes that arrived of it are sent to an app that takes them, and then a RST shows that
+        there was more (RFC 9110 section 9.3.6 asks for the same of a tunnel).
         """
         transport = self.transport
         if transport is None:

@@ -173,7 +173,7 @@ class Http2Connection(Home):
                 self._close()
 
     def failed(self, code: int, detail: str) -> None:
-        """Close the connection: its session was given up, with this error code of HTTP/2."""
+        """Close the connection: its session was given up, with this error code of HTTP/2, for the reason `detail`."""
         self.give_up()
 
     def _close(self) -> None:

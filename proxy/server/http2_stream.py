@@ -248,7 +248,7 @@ class Http2AppStream(Stream):
         self._home.send_soon()
 
     def finish(self, trailers: Trailers | None) -> None:
-        """End the answer, with its trailers."""
+        """End the answer, with its trailers (None for none)."""
         self.send_end(b"", trailers_block(trailers))
         self._home.send_soon()
 

@@ -103,7 +103,7 @@ def admit(
     """Find the upstream and the policy of a request that is not a CONNECT, or is inside one. Raises Rejection. None if
     the request asks this proxy itself: `OPTIONS *` with a Host that no upstream has (RFC 9110 section 9.3.7).
     `exposure`: who can reach the listener by which the request came; `via`: the proxy's name in Via lines, to detect
-    loops.
+    loops; `inside`: the CONNECT that the request came inside, None for none.
     """
     specials = head.specials
     if is_loop(head, via):

@@ -144,8 +144,8 @@ class WorkerProcess:
         await self.until(lambda: self._answered >= number or not self.is_ready, PATIENCE)
 
     async def until(self, reached: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `reached()` is true or the process has ended, at most so many seconds; return the value of
-        `reached()` then.
+        """Wait until `reached()` is true or the process has ended, at most so many seconds (None: without a bound);
+        return the value of `reached()` then.
         """
         try:
             async with asyncio.timeout(seconds):

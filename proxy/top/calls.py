@@ -46,8 +46,8 @@ async def _requests(port: AdminPort, asked: dict[str, str], *, follow: bool, as_
 
 
 def why(port: AdminPort, number: int | None, *, as_json: bool) -> None:
-    """Print why a call ended as it did; None is the last call that was retried or refused, or did not succeed. Raises
-    AdminError, also if the call is no longer kept.
+    """Print why the call with this number ended as it did, as JSON if `as_json`; None is the last call that was retried
+    or refused, or did not succeed. Raises AdminError, also if the call is no longer kept.
     """
     call = asyncio.run(_call(port, number))
     print(json.dumps(call, indent=2) if as_json else "\n".join(story(call)))

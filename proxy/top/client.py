@@ -60,8 +60,8 @@ def admin_port(settings: Settings) -> AdminPort:
 
 
 def named_port(url: str, token: str) -> AdminPort:
-    """The admin port that a user names: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:/path. Raises AdminError
-    for anything else.
+    """The admin port that a user names: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:/path. `token`: the
+    secret that the port asks for, "" for none. Raises AdminError for anything else.
     """
     if url.startswith("unix:"):
         return _port(Address(unix=url.removeprefix("unix:").removeprefix("//")), token)

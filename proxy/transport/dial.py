@@ -43,6 +43,7 @@ _PARENT_HEAD = 16 * 1024
 class Way:
     """The way in which an endpoint is reached. Two connections of the pool are alike if their endpoints and ways are.
 
+    `verify` and `client_cert` are those of `Contexts.get`; `parent`: the URL of the parent proxy, None for none.
     `named`: the endpoint is an upstream's own url. `strict`: the call arrived by a listener off loopback, so that
     loopback is denied unless named. `http2`: by HTTP/2, or, with `either`, by the protocol that the upstream's TLS
     selects.

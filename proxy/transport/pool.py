@@ -50,7 +50,10 @@ KEPT = 4096
 
 
 class Pool(Keeper):
-    """All connections of one worker to upstreams."""
+    """All connections of one worker to upstreams. `idle`: the seconds for which an HTTP/1 connection is kept idle;
+    `max_idle`: the most of these that are kept, over all origins; `chance`: the source of random numbers, None for a
+    new one.
+    """
 
     def __init__(
         self,

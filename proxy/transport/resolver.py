@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class Resolver:
-    """A cache over the system's resolver."""
+    """A cache over the system's resolver. `ttl`: the seconds for which addresses are fresh."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ttl: float) -> None:
         self._loop = loop

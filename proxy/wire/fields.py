@@ -91,7 +91,9 @@ class FieldBlock:
         return self._values(mark, self.lowered.find(mark))
 
     def _values(self, mark: bytes, at: int) -> list[bytes]:
-        """The same from the offset `at` on, where the first of these lines begins; negative if there is none."""
+        """Return every value, stripped, of the field whose line begins with `mark` (see `values`). `at`: the offset at
+        which the first of these lines begins; negative if there is none.
+        """
         raw, lowered = self.text(), self.lowered
         found: list[bytes] = []
         while at >= 0:
@@ -185,8 +187,8 @@ FEW = 8
 
 
 def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield begin, end and name of each line with one of these names; one search for each name, so the lines are not in
-    order.
+    """Yield begin, end and name of each line of `lowered`, a head in lower case, with one of these names; one search
+    for each name, so the lines are not in order.
     """
     for name in names:
         mark = b"\n" + name + b":"
@@ -198,7 +200,9 @@ def _spans(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]
 
 
 def _lines(lowered: bytes, names: Set[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield begin, end and name of each line with one of these names, in one pass over all lines."""
+    """Yield begin, end and name of each line of `lowered`, a head in lower case, with one of these names, in one pass
+    over all lines.
+    """
     for line in _each_line(lowered):
         if line[1] in names:
             yield line.start() + 1, line.end() + 1, line[1]

@@ -38,8 +38,9 @@ def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:
 
 
 def origins(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """Lines that list effective values of the configuration, each with the file and line that says so. A long value
-    takes several lines, so that it does not push the places of the others out of sight.
+    """Lines that list effective values of the configuration, from `rows` of a key, its value and the place (file and
+    line) that says so. A long value takes several lines, so that it does not push the places of the others out of
+    sight.
     """
     room = max(_NARROWEST, _WIDTH - 6 - sum(max(len(row[place]) for row in rows) for place in (0, 2)))
     folded: list[Row] = []

@@ -72,7 +72,9 @@ def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
 
 
 class _ScriptedCall(Recorder):
-    """A call of a test, and the record of what happens to it."""
+    """A call of a test, and the record of what happens to it. `script`: the call as it is written; `number`: the number
+    of the call, from which its idempotency key is made.
+    """
 
     def __init__(self, stage: Stage, buffers: BufferBudget, script: CallScript, number: int) -> None:
         super().__init__(stage.clock, self._next_sending, body_size=script.ask.body_size, buffers=buffers)
@@ -204,7 +206,9 @@ LEVEL_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """An expectation that does not hold."""
+    """An expectation that does not hold: the `expected` value of a key under `expect`, and the value that the call had
+    (`got`).
+    """
 
     key: str
     expected: Any

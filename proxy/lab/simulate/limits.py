@@ -25,7 +25,7 @@ class RequestLimit(Protocol):
         """Count a request that fits."""
 
     def left(self, now: float, most: int) -> float:
-        """The rest of the limit."""
+        """The rest of the limit: how much may be taken now."""
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
         """The seconds until all of the limit is left (`whole`), or until more of it is left than now (not `whole`); 0
@@ -34,7 +34,9 @@ class RequestLimit(Protocol):
 
 
 class FixedWindow:
-    """A limit that is counted in windows of `window` seconds, which begin at 0."""
+    """A limit that is counted in windows of `window` seconds, which begin at 0. The arguments are those of
+    `RequestLimit`.
+    """
 
     __slots__ = ("_had", "_window")
 
@@ -63,7 +65,7 @@ class FixedWindow:
 
 
 class SlidingWindow:
-    """A limit on what was taken within the last `window` seconds."""
+    """A limit on what was taken within the last `window` seconds. The arguments are those of `RequestLimit`."""
 
     __slots__ = ("_taken", "_total", "_window")
 
@@ -108,7 +110,9 @@ class SlidingWindow:
 
 
 class BurstLimit:
-    """A token bucket, full at first. It fills by the limit in each `window` seconds, and holds at most `burst`."""
+    """A token bucket, full at first. It fills by the limit in each `window` seconds, and holds at most `burst`. The
+    arguments are those of `RequestLimit`.
+    """
 
     __slots__ = ("_burst", "_last", "_level", "_window")
 

@@ -76,8 +76,8 @@ def _shown(tree: Map, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _dumped(data: dict[str, Any]) -> str:
-    """Plain data as YAML that keeps each scalar as text: when it is read again, the key decides how its value is
-    read.
+    """Plain data (mappings, lists and scalars) as YAML that keeps each scalar as text: when it is read again, the key
+    decides how its value is read.
     """
     import yaml
 
@@ -187,7 +187,7 @@ def _reachable(file: str, upstream: str, merged: Map) -> set[str]:
 
 
 def _fallbacks(tree: Any) -> list[Any]:
-    """The fallbacks of an upstream and its routes, as written."""
+    """The fallbacks of an upstream and its routes, as written in `tree`, the upstream's part of the file."""
     if not isinstance(tree, Map):
         return []
     routes = tree.get("routes")

@@ -74,9 +74,10 @@ class Schedule:
 
 class Batches:
     """The messages of all buckets of a process, in batches. `notify(event, lines, **facts)` reports an event to the
-    operator. `on_outage`: what this process may spend while Redis is out. `draw` returns a random number from [0, 1),
-    and `draw_name` a name that no other process has. After `dead` seconds without a message from a process Redis takes
-    its leases back. `observes`: this process only reads levels.
+    operator. `timeout`: the seconds that Redis may take for a reply; `on_outage`: what this process may spend while
+    Redis is out. `draw` returns a random number from [0, 1), and `draw_name` a name that no other process has. After
+    `dead` seconds without a message from a process Redis takes its leases back. `observes`: this process only reads
+    levels.
     """
 
     def __init__(

@@ -92,8 +92,8 @@ class Link(Store, Protocol):
 
 class Asking:
     """A retry that waits for Redis's answer. `price`: tokens; `due`: when the retry is due; `by`: the time by which it
-    is answered; `again`: when Redis is asked, or asked again; `refused`: how often Redis has answered that it lacks the
-    tokens now, which may come back.
+    is answered; `answer` is called with the price and whether it was granted; `again`: when Redis is asked, or asked
+    again; `refused`: how often Redis has answered that it lacks the tokens now, which may come back.
     """
 
     __slots__ = ("again", "answer", "by", "due", "price", "refused")

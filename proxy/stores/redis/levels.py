@@ -82,7 +82,9 @@ class _Level(RedisBucket, Bucket):
 
 
 class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` may also answer ASK
-    """A throttle of the fleet. Redis keeps its level in thousandths of tokens, as grpc-core does."""
+    """A throttle of the fleet. Redis keeps its level in thousandths of tokens, as grpc-core does. `key`: its key in
+    Redis; `known`: the last known level of the bucket that this one replaces, None if it replaces none.
+    """
 
     def __init__(self, spec: ThrottleSpec, store: Store, key: str, known: float | None) -> None:
         ThrottleBucket.__init__(self, spec)
@@ -149,8 +151,8 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
 
 
 class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may also answer ASK
-    """A budget of the fleet. The windows of the base class count this process alone; `_fleet` has the fleet's
-    counts.
+    """A budget of the fleet. The windows of the base class count this process alone; `_fleet` has the fleet's counts.
+    `key`: its key in Redis; `instead_of`: the bucket that it replaces, None for none.
     """
 
     script = "budget"

@@ -21,9 +21,11 @@ DRAINED = 0.6
 
 
 class RedisQuota(LeasedBucket, Bucket):
-    """A quota of the fleet (contract, section 3, "Buckets"): the rules of `QuotaBucket`, paid from a lease. Tokens that
-    a call earns offset what this process has spent and not yet reported to Redis, and so stay in its lease; the rest of
-    them is reported, for the whole fleet.
+    """A quota of the fleet (contract, section 3, "Buckets"): the rules of `QuotaBucket`, paid from a lease. `key`: its
+    key in Redis; `known`: the last known level of the bucket that this one replaces, None if it replaces none.
+
+    Tokens that a call earns offset what this process has spent and not yet reported to Redis, and so stay in its lease;
+    the rest of them is reported, for the whole fleet.
     """
 
     spec: QuotaSpec

@@ -41,7 +41,8 @@ _NOTICED = 0.3
 
 class RedisRate(LeasedBucket, RateBucket):
     """A rate of the fleet. Calls wait at its gate as at that of any other rate, and ask again when tokens have arrived.
-    Before it is known whether there is a token, no call is refused, and none passes. `channel`: the beginning of the
+    Before it is known whether there is a token, no call is refused, and none passes. `key`: its key in Redis; `known`:
+    the last known level of the bucket that this one replaces, None if it replaces none; `channel`: the beginning of the
     names of the channels on which Redis asks a process to report.
     """
 

@@ -56,8 +56,8 @@ class _Pages:
 
 
 class SharedPlaces(Places):
-    """The places for attempts under way that a key (such as an upstream) has over all workers, as one worker uses them.
-    `row` is the worker's row of the memory; a process with row 0 only reads.
+    """The places for attempts under way, `most` in all, that a key (such as an upstream) has over all workers, as one
+    worker uses them. `key`: the key's hash. `row` is the worker's row of the memory; a process with row 0 only reads.
     """
 
     _polls = True

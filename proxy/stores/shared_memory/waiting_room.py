@@ -16,7 +16,9 @@ from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 
 class SharedWaitingRoom(WaitingRoom):
-    """The waiting room as one worker uses it; `row` is the worker's row of the memory."""
+    """The waiting room as one worker uses it; `row` is the worker's row of the memory, `capacity` the most calls that
+    may wait in all workers.
+    """
 
     __slots__ = ("_memory", "_page", "_row")
 

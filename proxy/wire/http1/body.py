@@ -276,7 +276,9 @@ class ChunkedBody:
         self._state = _DATA if size else _TRAILERS
 
     def _line_end(self, data: bytes, at: int) -> int:
-        """Read the CRLF after a chunk's data, or its second half; return the offset of its end in `data`."""
+        """Read the CRLF at the offset `at` of `data`, after a chunk's data, or its second half; return the offset of
+        its end.
+        """
         if self._left == 2 and at + 2 <= len(data) and data[at] == 13 and data[at + 1] == 10:
             self._left, self._state = 0, _SIZE_LINE
             return at + 2
@@ -290,8 +292,8 @@ class ChunkedBody:
         return end
 
     def _trailer_section(self, data: bytes, at: int) -> int:
-        """Read the trailers and the empty line after them, or more of them; return the offset of their end in
-        `data`.
+        """Read the trailers from the offset `at` of `data` on, and the empty line after them, or as much as has come;
+        return the offset of their end.
         """
         held = self._held
         if held or (found := TRAILERS(data, at)) is None:
@@ -332,7 +334,7 @@ Body = LengthBody | ChunkedBody | UntilCloseBody
 
 
 def body_reader(size: int) -> Body | None:
-    """Return the reader for a head's `body_size`; None if there is no body."""
+    """Return the reader for a body of the size that a head's `body_size` gives; None if there is no body."""
     if size > 0:
         return LengthBody(size)
     if size == CHUNKED:
@@ -346,5 +348,5 @@ def chunk(data: bytes) -> bytes:
 
 
 def end_chunked(trailers: bytes = b"") -> bytes:
-    """Return the last chunk, with trailers as a reader gave them."""
+    """Return the last chunk with the trailers, which are lines with their CRLF, as a reader gave them; b"" for none."""
     return b"0\r\n%b\r\n" % trailers

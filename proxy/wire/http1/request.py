@@ -260,7 +260,9 @@ class RequestHead(Head):
         return splice_without(self.raw, self.edges, drop, target, self._host if host is None else host, add)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
-        """Return the field lines to send of a simple head, with this Host if there is one."""
+        """Return the field lines to send of a simple head, with `host` in place of its Host; None keeps the one that
+        came.
+        """
         fields = self.raw[len(self.method) + len(self.target) + 10 : -2]  # from the CRLF of the request line on
         if b"connection" in self.specials:
             fields = b"\r\n".join(slow_path.around(fields, b"\r\nConnection:"))
@@ -270,8 +272,8 @@ class RequestHead(Head):
         return fields[2:]
 
     def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
-        """Return the field lines to send of any head, with this Host if there is one, without the fields named in
-        `drop`.
+        """Return the field lines to send of any head, with `host` in place of its Host (None keeps the one that came),
+        without the fields named in `drop` (in lower case).
         """
         cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
         put: dict[bytes, bytes] = {}

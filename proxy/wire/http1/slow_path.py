@@ -105,7 +105,7 @@ def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tup
     """Read a Host that is unusual (missing, empty, or in need of a correction). Returns the authority that it names,
     and the value to send if it differs from what came (else None). The authority is "" if an HTTP/1.0 request has no
     Host, or if Host is empty and that is allowed (`empty`: the target names the destination, RFC 9112 section 3.2).
-    Raises Refused.
+    `specials`: the fields that the proxy acts on; `minor`: the minor version of HTTP/1. Raises Refused.
     """
     host = specials.get(b"host")
     if host is None:
