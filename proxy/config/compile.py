@@ -319,8 +319,8 @@ class Upstreams:
 
     def _credentials(self, merged: Map, typed: Any, endpoints: tuple[Endpoint, ...], path: Path) -> Credentials | None:
         """An upstream's credentials, from their `typed` section; None if it has none. In the tree `merged`, which pages
-        and commands show, each credential is replaced by its number. `endpoints`: the upstream's; `path`: its keys'
-        path, for problems.
+        and commands show, each credential is replaced by its number. `endpoints`: the upstream's; `path`: the
+        upstream's path in the file, for problems.
         """
         if not isinstance(typed, dict):
             return None

@@ -68,8 +68,8 @@ def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: floa
 
 def usual_fates(chosen: Chosen) -> list[Fate]:
     """The answers and faults that `redrive explain` plays for a call when the command line names none. A gRPC call has
-    gRPC's statuses; an attempt timeout is among the faults only if the policy `chosen` sets one; and the policy's rules
-    on bodies add the successes that count as failures.
+    gRPC's statuses; the attempt timeout is among the faults only if the policy of `chosen` bounds the attempt or its
+    first byte; and successes whose body the policy's rules call a failure are added.
     """
     limits = chosen.policy.timeouts
     timed = limits.attempt is not None or (limits.first_byte is not None and not chosen.request.is_grpc)
