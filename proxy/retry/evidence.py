@@ -60,9 +60,13 @@ class Evidence:
 
     @property
     def latest_share(self) -> float:
-        """The share of the latest few attempts that were refused (0 to 1)."""
-        ended = self.traffic.ended
-        return sum(each > ended - LATEST for each in self._latest) / max(1, min(ended, LATEST))
+        """The share of attempts that were refused (0 to 1) from the first of the latest refusals on, which is not
+        counted itself: attempts before it may have been made while all was well. It is 1 if few of the latest attempts
+        were refused, so that nothing is known of it.
+        """
+        oldest = self.traffic.ended - LATEST
+        recent = [each for each in self._latest if each > oldest]
+        return 1.0 if len(recent) < FEW else (len(recent) - 1) / max(1, recent[-1] - recent[0])
 
     def refused_under_limit(self, now: float) -> None:
         """Note that the attempt which ended last was refused under a limit that has held no call so far: what fails

@@ -44,7 +44,7 @@ cdef class Limit:
     cpdef return_slowly(self, double now, bint cooldown=*)
     cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)
     cpdef asked_to_wait(self, double sent, double now, bint quick)
-    cpdef _slow_down(self, double sent, double now, bint quick)
+    cpdef _slow_down(self, double sent, double now, bint quick, bint delays=*)
     cpdef _space(self)
     cpdef _respace(self, double now, double ratio)
     cpdef _space_more(self, double by, double now)

@@ -363,7 +363,7 @@ class Limit:
             self._quick_at = now
         elif sent >= self._cut_at and self._answers_fast():
             self._quick_at = now
-            self._slow_down(sent, now, quick=quick)
+            self._slow_down(sent, now, quick=quick, delays=True)
 
     def _answers_fast(self) -> bool:
         """Whether the attempts that were served lately were answered about as fast as usual, so that no requests queue
@@ -375,7 +375,7 @@ class Limit:
         """End the limit if its trial shows that attempts fail by chance, not for want of capacity. Returns whether it
         was ended.
         """
-        share = self._trial.chance(now)
+        share = self._trial.chance(now, self.pace.keeps_several)
         if share:
             self._give_up(share, now)
         return share > 0.0
@@ -388,10 +388,10 @@ class Limit:
 
     # -- pace -------------------------------------------------------------------------------------------------------
 
-    def _slow_down(self, sent: float, now: float, quick: bool) -> None:
+    def _slow_down(self, sent: float, now: float, quick: bool, delays: bool = False) -> None:
         """Space sendings in time, or further apart, because an attempt sent at `sent` was refused. An upstream that
         serves nothing still gets one attempt a second. `quick`: an answer refused it, sooner than a request that is
-        served is answered.
+        served is answered; `delays`: the answer named a delay.
         """
         pace, served = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001), self._served
         if quick:
@@ -399,7 +399,7 @@ class Limit:
                 pace = min(pace, self.most * self.part / (self.round_trip - _SOON_REGAINED))
                 served = max(served, self.pace.sendings - 1)
             if served > 0:
-                self.pace.cut(pace, served, now)
+                self.pace.cut(pace, served, now, delays)
         else:
             if not self._spaced:
                 self._spaced = pace = self.pace.rate or 1.0 / max(now - sent, 0.001)

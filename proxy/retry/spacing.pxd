@@ -18,6 +18,7 @@ cdef class Spacing:
     cdef public double _sent_at
     cdef public long _careful
     cdef public long sendings
+    cdef public bint keeps_several
     cdef public bint _is_told
     cdef public double _steady_until
     cdef public double _came
@@ -26,7 +27,7 @@ cdef class Spacing:
     cdef public long _waiting
 
     cpdef end(self)
-    cpdef cut(self, double pace, long served, double now)
+    cpdef cut(self, double pace, long served, double now, bint delays=*)
     cpdef resume(self, double now)
     cpdef explore(self, double pace)
     cpdef slow_down(self, double to)

@@ -67,13 +67,14 @@ SLOWEST = 0.5
 class Spacing:
     """The spacing of one lane's attempts in time. `rate`: sendings a second, 0 while they are not spaced; it is also
     called the pace. `next_at`: when the next attempt may be sent (seconds on the callers' clock). `sendings`: how many
-    attempts were sent since the pace was last set.
+    attempts were sent since the pace was last set; `keeps_several`: since the limit began, calls waited when another
+    was sent.
     """
 
     __slots__ = (
         "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told",
-        "_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
-        "sendings",
+        "_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "keeps_several",
+        "next_at", "rate", "sendings",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -90,6 +91,7 @@ class Spacing:
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self._sent_at = -_NEVER
         self.sendings = 0
+        self.keeps_several = False
         self._is_told = False  # it does not grow by itself
         self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
@@ -99,13 +101,14 @@ class Spacing:
 
     def end(self) -> None:
         """Stop spacing sendings."""
-        self.rate, self.next_at = 0.0, -_NEVER
+        self.rate, self.next_at, self.keeps_several = 0.0, -_NEVER, False
         self._gap, self._sent_at = 0.0, -_NEVER
         self._came, self._counted_at = 0.0, -_NEVER
 
-    def cut(self, pace: float, served: int, now: float) -> None:
+    def cut(self, pace: float, served: int, now: float, delays: bool = True) -> None:
         """Lower the pace, because an attempt at this `pace` (sendings a second) was refused, after `served` were served
-        since the last cut.
+        since the last cut. `delays`: the refusal delays all calls, so that further ones are dear; else calls that wait
+        become many while the pace grows carefully, and all of them are sent if the limit is given up.
         """
         self._cut_at = now
         self._steady_until = now + _STEADY_FOR if served >= _STEADY else now
@@ -122,7 +125,7 @@ class Spacing:
         if self._early >= _DISPROVED:
             self._proven, self._early = self._proven * _CUT_HARD, 0
         self._begin(pace * _CUT_HARD, 0.0)
-        self._careful = _CAREFUL_FOR
+        self._careful = _CAREFUL_FOR if delays else 0
 
     @property
     def binds(self) -> bool:
@@ -160,6 +163,8 @@ class Spacing:
         """Note that an attempt is sent: the next may follow one interval later. While `waiting` calls wait, the pace
         grows with time.
         """
+        if waiting:
+            self.keeps_several = True
         if not self.rate:
             return
         if self._sent_at > -_NEVER:

@@ -27,5 +27,5 @@ cdef class Trial:
     cpdef begin(self, double pace, double seen, double now)
     cpdef restart(self, double now)
     cpdef end(self)
-    cpdef double chance(self, double now) except -1
+    cpdef double chance(self, double now, bint several=*) except -1
     cpdef bint _is_chance(self, double share, double pace) except -1

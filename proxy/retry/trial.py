@@ -165,8 +165,10 @@ class Trial:
         """
         (self.first if before else self.second).count(ratio, refused=refused, silent=silent)
 
-    def chance(self, now: float) -> float:
-        """Compare the attempts of the trial, if enough have ended. Returns the share (0 to 1) of attempts that fail by
+    def chance(self, now: float, several: bool = True) -> float:
+        """Compare the attempts of the trial, if enough have ended. `several`: the limit held several calls at a time.
+        A share above a half is not called chance then: too few attempts are compared for that, and if it is a mistake,
+        all of those calls meet an upstream that refuses most. Returns the share (0 to 1) of attempts that fail by
         chance, or 0 if the comparison shows that they fail for want of capacity, or shows nothing yet.
         """
         first, second = self.first, self.second
@@ -183,7 +185,7 @@ class Trial:
         as_slow = second.is_fast or is_slow
         stays_slow = is_slow and slowness > FAST and not second.is_fast
         as_many = stays_slow or share >= max(_LEAST, _AS_MANY * part * self._share)
-        as_many = as_many and (share <= _MOST or self._is_chance(share, pace))
+        as_many = as_many and (share <= _MOST or (not several and self._is_chance(share, pace)))
         answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
         if is_less and as_many and as_slow and answered:
             return max(share, _LEAST)

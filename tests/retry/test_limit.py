@@ -385,3 +385,34 @@ def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_
         limit.pace.sent(sent, 0)
         slowest += limit.pace.next_at > sent + 0.6
     assert slowest < 30
+
+
+@pytest.mark.parametrize("waiting", [0, 5])
+def test_more_than_half_is_chance_only_if_no_call_waits(waiting: int) -> None:
+    """Five of eight are refused at half the pace and less: as few attempts can't tell that from load for sure."""
+    traffic = Traffic()
+    limit, now, given_up = Limit(traffic), 1.0, 0
+    for number in range(200):
+        sent = now = max(now + 0.1, limit.pace.next_at)
+        now += 0.02
+        traffic.ended += 1
+        if number % 8 in (0, 1, 3, 4, 6):
+            limit.refused(sent, now, 1, quick=True)
+        else:
+            limit.served(sent, now, 1.0)
+        given_up += limit.judge(now)
+        limit.pace.sent(sent, waiting)
+    assert bool(given_up) == (not waiting)
+
+
+def test_attempts_from_before_the_first_refusal_do_not_hide_how_many_are_refused() -> None:
+    traffic = Traffic()
+    evidence = Evidence(traffic)
+    traffic.ended = 100
+    for number in range(3):
+        traffic.ended += 1
+        evidence.refused(1.0 + number / 10)
+    assert evidence.latest_share == 1.0
+    traffic.ended += 2
+    evidence.refused(2.0)
+    assert evidence.latest_share == 0.75

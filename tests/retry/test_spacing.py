@@ -128,3 +128,10 @@ def test_near_the_refused_pace_one_sending_adds_less_than_a_refusal_takes() -> N
             assert pace <= before * (1.0 + 0.6 * cut)
         before = pace
     assert before > 4.0, "the limit may be gone: then the pace grows ever faster"
+
+
+def test_a_refusal_that_names_no_delay_lets_the_pace_come_back_sooner() -> None:
+    named, unnamed = Spacing(), Spacing()
+    named.cut(3.0, 1, 1.0, True)
+    unnamed.cut(3.0, 1, 1.0, False)
+    assert sendings(unnamed, 5)[-1] > 3.0 > sendings(named, 5)[-1]
