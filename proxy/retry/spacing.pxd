@@ -18,7 +18,6 @@ cdef class Spacing:
     cdef public double _sent_at
     cdef public long _careful
     cdef public long sendings
-    cdef public bint keeps_several
     cdef public bint _is_told
     cdef public double _steady_until
     cdef public double _came

@@ -67,14 +67,13 @@ SLOWEST = 0.5
 class Spacing:
     """The spacing of one lane's attempts in time. `rate`: sendings a second, 0 while they are not spaced; it is also
     called the pace. `next_at`: when the next attempt may be sent (seconds on the callers' clock). `sendings`: how many
-    attempts were sent since the pace was last set; `keeps_several`: since the limit began, calls waited when another
-    was sent.
+    attempts were sent since the pace was last set.
     """
 
     __slots__ = (
         "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told",
-        "_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "keeps_several",
-        "next_at", "rate", "sendings",
+        "_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
+        "sendings",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -91,7 +90,6 @@ class Spacing:
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self._sent_at = -_NEVER
         self.sendings = 0
-        self.keeps_several = False
         self._is_told = False  # it does not grow by itself
         self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
@@ -101,7 +99,7 @@ class Spacing:
 
     def end(self) -> None:
         """Stop spacing sendings."""
-        self.rate, self.next_at, self.keeps_several = 0.0, -_NEVER, False
+        self.rate, self.next_at = 0.0, -_NEVER
         self._gap, self._sent_at = 0.0, -_NEVER
         self._came, self._counted_at = 0.0, -_NEVER
 
@@ -131,6 +129,11 @@ class Spacing:
     def binds(self) -> bool:
         """Whether attempts are sent nearly as often as the pace allows."""
         return self.rate > 0 and self._gap * self.rate * _MUCH < 1.0
+
+    @property
+    def keeps_several(self) -> bool:
+        """Whether other calls waited when the last attempt was sent."""
+        return self._waiting > 0
 
     def resume(self, now: float) -> None:
         """Space sendings again at a pace that the upstream has proved to take, if that was found out not long ago."""
@@ -163,9 +166,8 @@ class Spacing:
         """Note that an attempt is sent: the next may follow one interval later. While `waiting` calls wait, the pace
         grows with time.
         """
-        if waiting:
-            self.keeps_several = True
         if not self.rate:
+            self._waiting = waiting
             return
         if self._sent_at > -_NEVER:
             gap = now - self._sent_at
