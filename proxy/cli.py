@@ -437,7 +437,9 @@ def exec_(options: argparse.Namespace) -> int:
 
 
 def init(options: argparse.Namespace) -> int:
-    """Write a configuration to begin with."""
+    """Write a configuration to begin with to the file `options.file`, with the upstreams `options.providers`, and print
+    what to do next. Exit status: 0, or 2 if the file exists or can't be written, or if a provider is unknown.
+    """
     from proxy.app_init import InitError, write
 
     try:

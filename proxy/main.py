@@ -374,8 +374,8 @@ class ServerProcess:
 
     async def _until_quiet(self, until: float) -> None:
         """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends
-        early at `until` (in seconds of the loop's clock) or at a second signal. A replaced process that gets a signal
-        no longer keeps idle connections, since its successor may have got one too.
+        early at `until` (in seconds of the loop's clock) or at a second signal. A process that a new one has replaced
+        keeps idle connections until the first signal: whoever sent it may be ending the new process too.
         """
         keeps_idle = self._succession.is_replaced
         seen, quiet_since = self._serving.seen, self._loop.time()

@@ -219,8 +219,9 @@ def _has_not_moved(before: Live, row: Live) -> bool:
 
 
 def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int]]:
-    """The increase of an upstream's counters, and of its histogram's slots, from the sample `before` to `row`. If a
-    counter is lower than before, its process was started again, and the new values are the increase.
+    """The increase of an upstream's counters, and of its histogram's slots, from the sample `before` to `row`. If
+    `before` is None, or anything in `row` is lower than before (its process was started again), all that `row` counts
+    is the increase.
     """
     figures = row.figures()
     now = [figures[name] for name in COUNTED]

@@ -112,8 +112,8 @@ def credential_format(value: Any) -> str:
 
 
 def app_name(value: Any) -> str:
-    """The name of an app: letters, digits, dots, dashes and underscores; not `others`, which stands for all names that
-    the configuration does not know.
+    """Check the name of an app and return it: letters, digits, dots, dashes and underscores. Raises ValueError for any
+    other name, and for `others`, which stands for all apps that the configuration does not list.
     """
     found = name(value)
     if found == "others":

@@ -231,7 +231,9 @@ class Anything:
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """Any value, read as a JSON text: a scalar by its looks, as YAML 1.2 reads it; in quotes it is a string."""
+    """The form of any value that is to be sent as JSON. It is written in YAML: a bare scalar is a boolean, a number or
+    a text by its looks (YAML 1.2), one in quotes is a text. It is read into the bytes of a JSON text.
+    """
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         try:

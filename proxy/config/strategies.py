@@ -427,7 +427,9 @@ def _is_rate(text: str) -> bool:
 
 
 def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> BucketSpec | None:
-    """Compile a whole mapping of a bucket; None if it is wrong, which is reported."""
+    """Compile a bucket's mapping that names its `kind`; None if it is wrong, which is reported to `problems`. `mark`:
+    the place in the file at which the bucket is written; `path`: the keys that lead to it.
+    """
     typed: dict[str, Any] = BUCKET.read(tree, mark, path, already_reported)
     kind = typed.pop("kind")
     spec: BucketSpec

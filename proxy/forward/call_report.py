@@ -103,9 +103,10 @@ def _agent(user_agent: bytes | None) -> str:
 
 
 def only_attempt(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
-    """Return the attempt's own record for a call for which nothing had to be decided. Such a record is made only if the
-    attempt carried a credential (`keys`), or if its success was judged by the answer's body too (`looked`), which had
-    come whole with the head. `record`: the call's; `first`: the attempt.
+    """Return the record of the only attempt of a call for which nothing had to be decided. The caller wants it only if
+    the attempt carried a credential or the answer's body was looked at. `record`: the call's; `first`: the attempt;
+    `keys`: the choice of its credential, None if it carried none; `looked`: its success was judged by the answer's body
+    too, which had come whole with the head.
     """
     made = AttemptRecord(
         1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"

@@ -851,7 +851,9 @@ def _peek(exchange: Exchange, action: Peek, now: float) -> None:
 
 
 def _ask(exchange: Exchange, action: Ask, now: float) -> None:
-    """Ask the bucket for the price of a retry."""
+    """Ask the bucket to grant the tokens that a retry costs. The call is notified of the bucket's answer, at once or
+    later.
+    """
     bucket = exchange.call.so_far.upcoming.bucket
     assert bucket is not None  # only a call with a bucket asks
     bucket.ask(action.price, action.due, now, partial(_bucket_answered, exchange, exchange.call))

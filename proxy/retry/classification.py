@@ -395,8 +395,9 @@ def _unnamed(status: int, grpc: int | None, own: int | None) -> Verdict:
 
 
 def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool:
-    """Whether an answer proves that the upstream did not process the request: by a throttling class, or by status 425
-    to a request without Early-Data (RFC 8470, section 5.2). A verdict that says so already gives False.
+    """Whether an answer proves that the upstream did not process the request, and its verdict does not say so yet: its
+    class is throttling, or its status is 425 and the request had no Early-Data (RFC 8470, section 5.2). False for a
+    success.
     """
     if verdict.unprocessed or verdict.cls is Class.SUCCESS:
         return False

@@ -187,8 +187,10 @@ class FairLines:
 
 
 class Spare:
-    """Finds the calls which being overtaken makes too late. Each has some seconds to spare when it joins or asks
-    again; `used` are those that all calls have lost since the beginning, at most.
+    """The calls that wait at one rate bucket, and by how many seconds each can still be delayed and be sent in time.
+    Each call that comes may delay those that wait. Every delay is counted against all of them, though some of them are
+    not overtaken, so a call that `overtaken` returns may still be in time, and asks again. A call that may wait for
+    ever is not kept.
     """
 
     __slots__ = ("_calls", "_number", "_until", "_used")

@@ -284,9 +284,9 @@ class Governor:
         again: bool,
         cools: bool,
     ) -> None:
-        """Note how an attempt, sent at `sent`, failed (`ending`). `again`: neither this attempt nor an earlier one of
-        its call could connect; `cools`: its answer asks callers to wait, which holds calls by a cooldown, so that the
-        failure does not lower the limit as well.
+        """Note how an attempt, sent at `sent`, failed (`ending`). `again`: this attempt could not connect, and at least
+        one earlier attempt of its call could not either; `cools`: its answer asks callers to wait, which holds calls by
+        a cooldown, so that the failure does not lower the limit as well.
         """
         self._refresh(caller, now)
         if ending.lost:
@@ -487,8 +487,9 @@ class Governor:
         return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
 
     def turns_away(self, attempt: object, now: float) -> bool:
-        """Whether this attempt is the probe of an outage from which new calls are turned away (refused at once), or
-        which has held a call for as long as a call may be held while other calls still wait in its queue.
+        """Whether this attempt is the probe of an outage that has held a call for as long as a call may be held, and
+        that either refuses new calls at once, or still has other calls in its queue. Such a probe is not sent again at
+        once if it could not connect.
         """
         lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)

@@ -657,8 +657,9 @@ class Call:
         return report_failure(call, call.upcoming, failure, flight, on, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
-        """Judge a gRPC answer whose status came after its messages, in `trailers`: the call is committed, but the
-        bucket and the app's log get the failure.
+        """Judge a gRPC answer whose status came after its messages, in `trailers`, and end the call. A failure can't be
+        retried any more, since the app has the messages, but the bucket and the gates learn of it, and the call's
+        record has it.
         """
         call = self.so_far
         flight = call.delivered

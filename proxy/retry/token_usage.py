@@ -39,8 +39,9 @@ class TokenUsage:
 
 
 class UsageReader:
-    """A reader of one answer's body, for the tokens that it cost. `watch`: the `StreamWatch` that reads the same bytes
-    for errors and for the stream's end, None if there is none; what it finds is passed on.
+    """A reader of one answer's body, which finds how many tokens of a language model the call cost. `watch`: the
+    `StreamWatch` that reads the same bytes for errors and for the stream's end, None if there is none; `feed` and
+    `unfinished` return what it finds.
     """
 
     __slots__ = ("_decoder", "_events", "_fields", "_readable", "_tail", "_text", "_usage", "_whole", "watch")

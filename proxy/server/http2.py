@@ -101,8 +101,9 @@ class Http2Connection(Home):
         self.acceptor.left(self)
 
     def flush(self) -> None:
-        """Write the frames that were gathered in this turn of the loop, and free the places of streams that have ended
-        in `limits.connections`.
+        """Write the frames that were gathered in this turn of the loop. The streams that have ended give back the
+        places that they took in the limit on connections (`limits.connections`), in which each stream beyond the first
+        counts as one connection more.
         """
         if self._places:
             self._give_back(len(self.session.streams))

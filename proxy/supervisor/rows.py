@@ -103,8 +103,8 @@ class Rows:
         self._clear(row)
 
     def take(self) -> int:
-        """Return a free row for a new worker, which no other worker gets until it is freed. Only the parent calls
-        this.
+        """Return the number of a free row for a new worker, which no other worker gets until it is freed. Raises
+        StopIteration if none is free. Only the parent calls this.
         """
         row = next(row for row in range(1, WORKERS) if row not in self._taken)
         self._taken.add(row)

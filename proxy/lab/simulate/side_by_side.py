@@ -1,7 +1,7 @@
-"""Columns played side by side, each in its own process.
+"""Columns of the simulation's table played side by side, each in its own process.
 
-The figures are the same as in one process: columns share nothing but the scenario, and each draws from its own random
-sources, seeded by the scenario.
+A column is the scenario under one way to retry. The figures are the same as in one process: columns share nothing but
+the scenario, and each draws from its own random sources, seeded by the scenario.
 """
 
 from __future__ import annotations

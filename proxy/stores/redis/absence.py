@@ -77,7 +77,9 @@ class Absence:
         return WHOLE if self.on_outage == "local" else of_fleet
 
     def withholds(self, share: Share) -> str:
-        """The reason why nothing is granted during the outage to a process with this share; "" if something is."""
+        """The reason why a process with this share of the fleet's tokens is granted none during an outage; "" if it is
+        granted some. Whether there is an outage is for the caller to know.
+        """
         return "" if share.of else WITHHELD if self.on_outage == "deny" else NO_SHARE
 
     def means(self, share: Share) -> str:

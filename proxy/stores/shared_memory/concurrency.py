@@ -48,7 +48,9 @@ class _Pages:
         self._lock.__exit__()
 
     def load(self, places: SharedPlaces) -> None:
-        """Find the slot that the key of these places has in the pages now, and set it in `places`."""
+        """Set the slot in `places`: the number under which its key's entry stands in every page. A key that has no slot
+        gets a free one (`SharedPlaces.find_slot`).
+        """
         places.find_slot()
 
     def save(self, places: SharedPlaces) -> None:

@@ -168,8 +168,8 @@ class SharedLane(Lane):
     @shared(2)
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
         """Take a pushback that an answer with this status gave on another machine: hold calls until `delay` seconds
-        from `now`. The first worker that hears of it records it for all; each waits for its own share of the places
-        afterwards.
+        from `now`. The first worker that hears of it records it for all workers. After the cooldown, a worker of a
+        fleet sends no call until the fleet gives it a share of the places of the slow start.
         """
         if now + delay > self.until:
             self.start(delay, status, now, now)

@@ -250,7 +250,11 @@ class RequestHead(Head):
         return splice(self.raw, self.edges, target, self._host if host is None else host, add, body)
 
     def message_without(self, drop: frozenset[bytes], target: bytes | None, host: bytes | None, add: bytes) -> bytes:
-        """Render the head with this target, Host and the lines `add`, leaving out what `render` does with `drop`."""
+        """Render the head to send as HTTP/1.1, as `render` does with the same arguments, but without a loop over its
+        fields if that is possible. `drop`: lower-case names of fields to leave out beside those that are always left
+        out; `target` and `host`: sent instead of what came, None to send what came; `add`: lines to add, each with its
+        CRLF.
+        """
         if not (self.scanned and drop.isdisjoint(_PLACED)):
             return self.render(target=target, host=host, drop=drop, add=add)
         if not self.simple:
