@@ -207,11 +207,5 @@ class Spacing:
                 self._used, self._stays = 0.0, _STAYS * self._sure
             return
         over = self._used - self._stays
-        if over <= 0.0:
-            return
-        grown = self._base * math.exp(min(_GROWTH * over * over, _MOST_GROWTH))
-        most = self.rate * (1.0 + _CUT / self._sure / 4.0)
-        if grown > most and self.rate < self._top * (1.0 + _SAME):
-            grown = most
-            self._used = self._stays + math.sqrt(math.log(grown / self._base) / _GROWTH)
-        self.rate = grown
+        if over > 0.0:
+            self.rate = self._base * math.exp(min(_GROWTH * over * over, _MOST_GROWTH))

@@ -117,19 +117,6 @@ def test_a_slow_pace_that_was_refused_at_once_takes_some_sendings_to_come_back()
         assert paces[-1] > pace
 
 
-def test_near_the_refused_pace_one_sending_adds_less_than_a_refusal_takes() -> None:
-    spacing = Spacing()
-    for now in (1.0, 20.0, 40.0):
-        spacing.cut(2.0, PROVEN, now)
-    cut = 1.0 - spacing.rate / 2.0
-    before = spacing.rate
-    for pace in sendings(spacing, 60):
-        if before < 2.2:
-            assert pace <= before * (1.0 + 0.6 * cut)
-        before = pace
-    assert before > 4.0, "the limit may be gone: then the pace grows ever faster"
-
-
 def test_a_refusal_that_names_no_delay_lets_the_pace_come_back_sooner() -> None:
     named, unnamed = Spacing(), Spacing()
     named.cut(3.0, 1, 1.0, True)

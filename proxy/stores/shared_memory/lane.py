@@ -53,10 +53,11 @@ SHARED: Names = {
     ),
     AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "missing_at"),
     Spacing: (
-        *("_base", "_came", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told", "_proven"),
-        *("_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
+        *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told"),
+        *("_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
+        "sendings",
     ),
-    Trial: ("_is_first", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
+    Trial: ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
     Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent"),
     Outage: (
         *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "in_vain", "probe_at"),
