@@ -14,6 +14,8 @@ from support.scripted import Upstream, answer
 from test_take_over import event, offered_by, successor
 from test_workers import LISTEN, config
 
+from proxy.take_over import Predecessor
+
 #: More than the queue of a socket holds at once.
 MANY = 400
 #: The most that a test waits for anything.
@@ -152,6 +154,17 @@ async def test_a_successor_of_an_older_release_gets_none(tmp_path: Path) -> None
             each.sock.close()
 
 
+async def asked_by_takers_that_end(before: Redrive) -> Predecessor:
+    """Ask `before` to drain, as a successor whose takers of idle connections have ended; return what it offered."""
+    asked = await asyncio.to_thread(offered_by, before)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    with theirs:
+        asked._peer.say({"serving": True}, theirs.fileno())
+    await event(before, "draining")
+    return asked
+
+
 async def test_takers_that_end_leave_them_where_they_are(tmp_path: Path) -> None:
     listen = LISTEN.format(2) + "drain: 10m\n"
     async with (
@@ -162,12 +175,7 @@ async def test_takers_that_end_leave_them_where_they_are(tmp_path: Path) -> None
         apps = [await App.to(before) for _ in range(4)]
         for app in apps:
             assert is_kept(await app.call())
-        asked = await asyncio.to_thread(offered_by, before)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.close()
-        with theirs:
-            asked._peer.say({"serving": True}, theirs.fileno())
-        await event(before, "draining")
+        asked = await asked_by_takers_that_end(before)
         for app in apps:
             assert b"connection: close" in (await app.call()).lower()
         assert await before.ended() == 0
@@ -186,12 +194,7 @@ async def test_a_signal_to_both_ends_both(tmp_path: Path) -> None:
         apps = [await App.to(before) for _ in range(4)]
         for app in apps:
             assert is_kept(await app.call())
-        asked = await asyncio.to_thread(offered_by, before)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.close()
-        with theirs:
-            asked._peer.say({"serving": True}, theirs.fileno())
-        await event(before, "draining")
+        asked = await asked_by_takers_that_end(before)
         before.signal(signal.SIGTERM)
         assert await before.ended() == 0
         for each in asked.sockets:
