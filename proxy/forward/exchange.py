@@ -209,7 +209,7 @@ class Exchange(AttemptOwner):
             self.upload = Upload(self.delivery.app, self.context.store, body, done=True)
             first.cursor = len(body)
         call = self._decide()
-        places, answered = call.so_far.upcoming.scope.places, first.state is DELIVERING
+        places, answered = call.so_far.next_attempt.scope.places, first.state is DELIVERING
         call.flown(self.started, undecided.take_traffic(), places, undecided.choice, answered)
         self.sender.endpoint = first.origin.label
         call.sent(1, first.origin.label, first.protocol, self.started)
@@ -854,7 +854,7 @@ def _ask(exchange: Exchange, action: Ask, now: float) -> None:
     """Ask the bucket to grant the tokens that a retry costs. The call is notified of the bucket's answer, at once or
     later.
     """
-    bucket = exchange.call.so_far.upcoming.bucket
+    bucket = exchange.call.so_far.next_attempt.bucket
     assert bucket is not None  # only a call with a bucket asks
     bucket.ask(action.price, action.due, now, partial(_bucket_answered, exchange, exchange.call))
 

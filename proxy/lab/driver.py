@@ -282,8 +282,8 @@ class Driver:
         self._pending.extend(actions)
 
     def _do_ask(self, action: act.Ask) -> None:
-        assert self.call.so_far.upcoming.scope.bucket is not None
-        self.call.so_far.upcoming.scope.bucket.ask(action.price, action.due, self.clock.now, self._answered)
+        assert self.call.so_far.next_attempt.scope.bucket is not None
+        self.call.so_far.next_attempt.scope.bucket.ask(action.price, action.due, self.clock.now, self._answered)
 
     def _do_cancel(self, action: act.Cancel) -> None:
         self._flying.pop(action.attempt, None)
@@ -495,7 +495,7 @@ class Recorder(Driver):
     def call_elsewhere(self, entry: Fallback) -> Call:
         """The call as the upstream of a fallback entry gets it."""
         assert self._others is not None  # they were asked
-        return self._call(*self._others.call_of(entry, self.clock.now), self.call.so_far.upcoming.env)
+        return self._call(*self._others.call_of(entry, self.clock.now), self.call.so_far.next_attempt.env)
 
     def _call(
         self, request: Request, policy: Policy, scope: ScopeState, env: Env, elsewhere: Elsewhere | None = None

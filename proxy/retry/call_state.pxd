@@ -11,7 +11,7 @@ from proxy.retry.value_bases cimport PolicyBase
 cdef class CallState:
     cdef public Request request
     cdef public PolicyBase policy
-    cdef public NextAttempt upcoming
+    cdef public NextAttempt next_attempt
     cdef public object fallbacks
     cdef public object state
     cdef public long attempts

@@ -34,19 +34,38 @@ class CallState:
     records of the attempts that have ended; `failure`: the last failed attempt, while its answer is held; `reply`: the
     last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered; `ends`: how a
     stream that the request asked for may end, None until that is looked up; `resumption`: how often the answer went on
-    after a break, None if it has not. `upcoming`: what the next attempt needs, such as its bucket, gates and endpoint;
-    `plan`: the flow's plan, None until it is needed.
+    after a break, None if it has not. `next_attempt`: the next attempt's bucket, gates and endpoint; `plan`: the flow's
+    plan, None until it is needed.
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "committed", "deadline", "delivered", "earlier", "ends", "failure", "fallbacks",
-        "hints", "history", "plan", "policy", "reply", "request", "resumption", "spared", "state", "upcoming",
+        "ambiguous",
+        "attempts",
+        "committed",
+        "deadline",
+        "delivered",
+        "earlier",
+        "ends",
+        "failure",
+        "fallbacks",
+        "hints",
+        "history",
+        "next_attempt",
+        "plan",
+        "policy",
+        "reply",
+        "request",
+        "resumption",
+        "spared",
+        "state",
     )  # fmt: skip
 
-    def __init__(self, request: Request, policy: Policy, upcoming: NextAttempt, fallbacks: Fallbacks | None) -> None:
+    def __init__(
+        self, request: Request, policy: Policy, next_attempt: NextAttempt, fallbacks: Fallbacks | None
+    ) -> None:
         self.request = request
         self.policy = policy
-        self.upcoming = upcoming
+        self.next_attempt = next_attempt
         self.fallbacks = fallbacks
         self.state: State = _NEW
         self.attempts = self.earlier = self.spared = 0
@@ -81,13 +100,13 @@ class CallState:
     @property
     def held_by(self) -> str:
         """The gate that holds, or held, the attempt that is next or in flight; "" for none."""
-        admission = self.upcoming.admission
+        admission = self.next_attempt.admission
         return admission.held_by if admission is not None else ""
 
     @property
     def was_cooled(self) -> bool:
         """Whether a cooldown has held the call."""
-        admission = self.upcoming.admission
+        admission = self.next_attempt.admission
         return admission is not None and admission.was_cooled
 
     @property
@@ -95,7 +114,8 @@ class CallState:
         """Two delays in seconds, for the fields of the answer: what was left of the cooldown that ended the call, and
         the delay that the last failed answer asked for; each 0 for none.
         """
-        asked, admission = self.failure.pushback.delay if self.failure is not None else None, self.upcoming.admission
+        asked = self.failure.pushback.delay if self.failure is not None else None
+        admission = self.next_attempt.admission
         return (admission.cooling[0] if admission is not None else 0.0), asked or 0.0
 
     @property
@@ -103,7 +123,7 @@ class CallState:
         """Whether the call ended because no place among the attempts under way became free for it, or none was left
         among the calls that a limit or an outage may hold.
         """
-        admission = self.upcoming.admission
+        admission = self.next_attempt.admission
         return admission is not None and admission.found_no_place
 
     # -- what a plan may know -----------------------------------------------------------------------------------------
@@ -147,7 +167,7 @@ class CallState:
         """Seconds from one hedge to the next; None if the strategy asks for a percentile of measured times, and too few
         have been measured.
         """
-        strategy, hedges = self.policy.strategy, self.upcoming.scope.hedges
+        strategy, hedges = self.policy.strategy, self.next_attempt.scope.hedges
         if strategy.hedging_percentile is None or hedges is None:
             return strategy.hedging_delay
         return hedges.delay(strategy.hedging_percentile, now)
@@ -159,9 +179,9 @@ class CallState:
         """
         if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
             return True, None
-        if self.upcoming.another_at_once(failure, now):
+        if self.next_attempt.another_at_once(failure, now):
             return True, None
-        keys = self.upcoming.keys
+        keys = self.next_attempt.keys
         return (False, failure.pushback.delay) if keys is None else keys.wait_after(failure, now)
 
     # -- attempts in flight, and the answer that is held --------------------------------------------------------------
@@ -194,7 +214,7 @@ class CallState:
         for flight in losers:
             del state.flights[flight.attempt]
             flight.cancel(now)
-            self.upcoming.dropped(flight, now)
+            self.next_attempt.dropped(flight, now)
             self.note(flight, now, decision)
         return tuple([Cancel(flight.attempt) for flight in losers])
 
@@ -217,7 +237,7 @@ class CallState:
         state = self.state
         if type(state) is Flying and state.planned is not None:
             state.planned = None
-            self.upcoming.give_back(now)
+            self.next_attempt.give_back(now)
 
     # -- what is written down -----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.states cimport Flight
 
 
-@cython.locals(upcoming=NextAttempt, delivered=Flight)
+@cython.locals(next_attempt=NextAttempt, delivered=Flight)
 cpdef tuple finish(CallState call, outcome, double now)
 cpdef way_elsewhere(CallState call, no, double now)
 @cython.locals(failure=Failure)

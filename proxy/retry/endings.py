@@ -24,9 +24,9 @@ _DONE_WELL, _FINISH_WELL = _DONE[_SUCCESS], _FINISH[_SUCCESS]
 def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
     """End the call with this outcome, and give back everything that it still holds."""
     call.state = _DONE_WELL if outcome is _SUCCESS else _DONE[outcome]
-    upcoming, delivered = call.upcoming, call.delivered
-    if upcoming.admission is not None or upcoming.payment is not None:
-        upcoming.finish(now)
+    next_attempt, delivered = call.next_attempt, call.delivered
+    if next_attempt.admission is not None or next_attempt.payment is not None:
+        next_attempt.finish(now)
     if delivered is not None and delivered.payment is not None:
         delivered.payment.land(now)
     return _FINISH_WELL if outcome is _SUCCESS else _FINISH[outcome]
@@ -43,7 +43,7 @@ def take_back(call: CallState, attempt: int, detail: str, now: float) -> bool:
     del state.flights[attempt]
     if flight.payment is not None:
         flight.payment.give_back(now)
-    call.upcoming.dropped(flight, now)
+    call.next_attempt.dropped(flight, now)
     call.note(flight, now, Outcome.OVERLOADED.value).because = detail
     call.attempts -= 1
     return True
@@ -100,8 +100,8 @@ def _answer(call: CallState, no: Outcome, now: float, why: str) -> Actions:
     """End the call with the outcome `no` by answering the app with the proxy's own answer. `why`: the reason, for
     people.
     """
-    held_back = no is Outcome.OUTAGE or (no is Outcome.OVERLOADED and call.upcoming.found_limit)
+    held_back = no is Outcome.OUTAGE or (no is Outcome.OVERLOADED and call.next_attempt.found_limit)
     fault = call.failure.fault if call.failure is not None and not held_back else None
-    left, status = call.upcoming.retry_after(no, now)
+    left, status = call.next_attempt.retry_after(no, now)
     detail = None if fault is not None else why or None
     return (own_answer(no, fault, detail=detail, retry_after=left, status=status), *finish(call, no, now))

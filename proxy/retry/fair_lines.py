@@ -135,15 +135,15 @@ class FairLines:
             rank: {name: iter(each.calls.items()) for name, each in found.items()}
             for rank, found in self._lines.items()
         }
-        upcoming = {rank: {name: next(calls) for name, calls in found.items()} for rank, found in left.items()}
+        next_attempt = {rank: {name: next(calls) for name, calls in found.items()} for rank, found in left.items()}
         while lines:
             rank, name = ahead.choose(lines)
             app, price, _ = lines[rank][name]
-            waiter, _ = upcoming[rank][name]
+            waiter, _ = next_attempt[rank][name]
             ahead.went(app, price, others=len(lines) > 1)
             following = next(left[rank][name], None)
             if following is not None:
-                upcoming[rank][name] = following
+                next_attempt[rank][name] = following
                 lines[rank][name] = app, *following[1]
             else:
                 del lines[rank][name]

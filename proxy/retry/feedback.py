@@ -24,137 +24,137 @@ _THROTTLING = Class.THROTTLING
 _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 
 
-def report_start(hints: RequestHints, upcoming: NextAttempt, now: float) -> None:
+def report_start(hints: RequestHints, next_attempt: NextAttempt, now: float) -> None:
     """Report to the bucket that the call begins. If the request says that it is the app's own retry (`hints`), charge
-    the bucket for it. `upcoming`: what the call's first attempt needs, which has the bucket.
+    the bucket for it. `next_attempt` has the bucket.
     """
-    bucket = upcoming.bucket
+    bucket = next_attempt.bucket
     if bucket is not None:
         bucket.begin(now)
         if hints.retries_itself:
-            upcoming.app_paid = bucket.charge_app_retry(now)
+            next_attempt.app_paid = bucket.charge_app_retry(now)
 
 
 def report_failure(
-    call: CallState, upcoming: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
+    call: CallState, next_attempt: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
 ) -> Name | None:
-    """Report a failed attempt to everything that learns from it. `upcoming`: what the call's next attempt needs, which
-    has the bucket, the gates and the endpoints; `on`: the failure is retryable. Returns the name of the lane whose
-    cooldown began with this failure, or None.
+    """Report a failed attempt to everything that learns from it. `next_attempt` has the bucket, the gates and the
+    endpoints; `on`: the failure is retryable. Returns the name of the lane whose cooldown began with this failure, or
+    None.
     """
-    learn(upcoming, failure.verdict.cls is _THROTTLING, now)
-    ahead = upcoming.scope.governor.ahead
+    learn(next_attempt, failure.verdict.cls is _THROTTLING, now)
+    ahead = next_attempt.scope.governor.ahead
     if flight.note is not None and ahead is not None and failure.status == 429 and call.reply is not None:
         if failure.pushback.delay is None:
-            report_limits(upcoming, flight, call.reply, now)
+            report_limits(next_attempt, flight, call.reply, now)
         else:
             ahead.forget(flight.note.whose, flight.since, now)
-    if upcoming.bucket is not None and (on or failure.pushback.stop):
-        upcoming.bucket.failed(now)
+    if next_attempt.bucket is not None and (on or failure.pushback.stop):
+        next_attempt.bucket.failed(now)
     began = None
     if flight.traffic is not None:
-        began = report_to_governor(upcoming, failure, flight, now, again=_fails_again(call, failure))
-    keys = upcoming.keys
+        began = report_to_governor(next_attempt, failure, flight, now, again=_fails_again(call, failure))
+    keys = next_attempt.keys
     if keys is not None:
         refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
         flight.aside = keys.failed(failure, refused=refused, outdated=is_outdated(call, flight), now=now)
         if flight.aside:
-            upcoming.env.credential_aside(call.policy.upstream, keys.key + 1)
+            next_attempt.env.credential_aside(call.policy.upstream, keys.key + 1)
     return began
 
 
-def report_success(upcoming: NextAttempt, is_first: bool, now: float) -> None:
-    """Report that the call has succeeded. `upcoming`: what the call's next attempt would need, which has the bucket and
-    the gates; `is_first`: the first attempt at this upstream succeeded.
+def report_success(next_attempt: NextAttempt, is_first: bool, now: float) -> None:
+    """Report that the call has succeeded. `next_attempt` has the bucket and the gates; `is_first`: the first attempt at
+    this upstream succeeded.
     """
-    learn(upcoming, False, now)
-    bucket = upcoming.bucket
-    if bucket is not None and upcoming.app_paid is not None and is_first:
-        bucket.app_succeeded(upcoming.app_paid, now)
+    learn(next_attempt, False, now)
+    bucket = next_attempt.bucket
+    if bucket is not None and next_attempt.app_paid is not None and is_first:
+        bucket.app_succeeded(next_attempt.app_paid, now)
     elif bucket is not None:
-        bucket.succeeded(None if is_first else upcoming.paid, now)
+        bucket.succeeded(None if is_first else next_attempt.paid, now)
 
 
-def report_limits(upcoming: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
+def report_limits(next_attempt: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
     """Report to the governor what the answer `reply` says is left of its upstream's limits. For a 429 this is called
     when the answer is judged, and only if it names no delay: a delay counts more than what is left of limits. `flight`:
-    the answered attempt; `upcoming`: what the call's next attempt needs, which has the governor.
+    the answered attempt; `next_attempt` has the governor.
     """
-    ahead, note, policy = upcoming.scope.governor.ahead, flight.note, upcoming.policy
+    ahead, note, policy = next_attempt.scope.governor.ahead, flight.note, next_attempt.policy
     if ahead is None or note is None:
         return
-    wall = now + upcoming.env.wall_offset
+    wall = now + next_attempt.env.wall_offset
     limits = read_limits(reply.fields, policy.classify.dialects, wall, policy.pushback.max_delay)
     if limits or note.account.reports:
         ahead.heard(note, limits, flight.since, reply.status < 400, now)
 
 
-def learn(upcoming: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter. `upcoming`: what the call's next attempt needs, which has
-    the limiter; `throttled`: whether the attempt was throttled.
+def learn(next_attempt: NextAttempt, throttled: bool, now: float) -> None:
+    """Report the end of an attempt to the adaptive limiter. `next_attempt` has the limiter; `throttled`: whether the
+    attempt was throttled.
     """
-    scope = upcoming.scope
-    if scope.pacing is not None and upcoming.policy.mode == "enforce":
+    scope = next_attempt.scope
+    if scope.pacing is not None and next_attempt.policy.mode == "enforce":
         scope.pacing.learn(throttled, now)
         if scope.limiter is not None and scope.limiter.queue:
             scope.limiter.retime(now)
 
 
-def report_to_endpoint(upcoming: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
-    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `upcoming`: what the
-    call's next attempt needs, which has both.
+def report_to_endpoint(next_attempt: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
+    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `next_attempt` has
+    both.
     """
-    if upcoming.picker is not None and flight.endpoint is not None:
-        upcoming.picker.failed(flight, failure.fault, now)
-        upcoming.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now, after_all=flight.reported)
+    if next_attempt.picker is not None and flight.endpoint is not None:
+        next_attempt.picker.failed(flight, failure.fault, now)
+        next_attempt.picker.report_to_breaker(flight, ill=_is_ill(failure), now=now, after_all=flight.reported)
 
 
-def report_trailers(upcoming: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
+def report_trailers(next_attempt: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
     """Report to the endpoint's circuit breaker that the attempt `flight`, which was reported as healthy, has failed by
-    its trailers, if their class `cls` is a sign that the endpoint is ill. `upcoming`: what the call's next attempt
-    needs, which has the breaker.
+    its trailers, if their class `cls` is a sign that the endpoint is ill. `next_attempt` has the breaker.
     """
-    if upcoming.picker is not None and cls in _ILL:
-        upcoming.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
+    if next_attempt.picker is not None and cls in _ILL:
+        next_attempt.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
 
 
-def report_answer(upcoming: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
+def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
     """Report that the answer of the attempt `flight` is delivered to the app: to the endpoint and the governor, which
     learn that the upstream answers, and to hedging, which learns the time until the answer's first byte, for its
-    percentile. `state`: the attempts in flight; `upcoming`: what the call's next attempt needs, which has these
-    objects.
+    percentile. `state`: the attempts in flight; `next_attempt` has these objects.
     """
-    hedges = upcoming.scope.hedges
-    if hedges is not None and upcoming.policy.mode == "enforce":
+    hedges = next_attempt.scope.hedges
+    if hedges is not None and next_attempt.policy.mode == "enforce":
         at = now if flight.body_wait is None else flight.body_wait.counted or now
         hedges.answered(at - min([each.since for each in state.flights.values()]), now)
     traffic = flight.traffic
     if traffic is not None:
         flight.traffic = None
-        governor = upcoming.scope.governor
-        if traffic.went_well(now) or upcoming.admission is not None or governor.holds(now):
-            caller = upcoming.caller()
-            caller.endpoint = upcoming.endpoint_of(flight)
+        governor = next_attempt.scope.governor
+        if traffic.went_well(now) or next_attempt.admission is not None or governor.holds(now):
+            caller = next_attempt.caller()
+            caller.endpoint = next_attempt.endpoint_of(flight)
             governor.answered_well(flight, caller, flight.since, now)
-    if upcoming.picker is not None and flight.endpoint is not None:
-        upcoming.picker.endpoints.reached(flight.endpoint)
-        upcoming.picker.report_to_breaker(flight, ill=False, now=now)
+    if next_attempt.picker is not None and flight.endpoint is not None:
+        next_attempt.picker.endpoints.reached(flight.endpoint)
+        next_attempt.picker.report_to_breaker(flight, ill=False, now=now)
 
 
-def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool) -> Name | None:
+def report_to_governor(
+    next_attempt: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool
+) -> Name | None:
     """Report to the governor how the attempt `flight` failed. `again`: the attempt could not connect, and neither could
-    an earlier attempt of its call. `upcoming`: what the call's next attempt needs, which has the governor. Returns the
-    name of the lane whose cooldown began with this failure, or None.
+    an earlier attempt of its call. `next_attempt` has the governor. Returns the name of the lane whose cooldown began
+    with this failure, or None.
     """
-    governor, caller, traffic = upcoming.scope.governor, upcoming.caller(), flight.traffic
+    governor, caller, traffic = next_attempt.scope.governor, next_attempt.caller(), flight.traffic
     assert traffic is not None  # the attempt is reported once
-    caller.endpoint = upcoming.endpoint_of(flight)
+    caller.endpoint = next_attempt.endpoint_of(flight)
     flight.traffic = None
     traffic.failed()
     status = failure.status
-    rules = upcoming.policy.pushback
+    rules = next_attempt.policy.pushback
     seconds = min(failure.pushback.cooldown or 0.0, rules.max_delay)
-    may_cool = caller.cools or upcoming.policy.mode == "observe"  # which has no cooldown, but would have one
+    may_cool = caller.cools or next_attempt.policy.mode == "observe"  # which has no cooldown, but would have one
     cools = may_cool and seconds > 0 and status is not None and rules.cooldown != "off"
     ending = ending_of(failure)
     governor.failed(flight, caller, ending, flight.since, now, again=again, cools=cools)
@@ -162,18 +162,18 @@ def report_to_governor(upcoming: NextAttempt, failure: Failure, flight: Flight, 
         return None
     name = governor.requests_wait(caller, status, seconds, sent=failure.sent, now=now, whole=rules.of == "upstream")
     if name is not None:
-        _report_cooldown(upcoming, failure, flight, name[1], now)
+        _report_cooldown(next_attempt, failure, flight, name[1], now)
     return name
 
 
-def report_resent(upcoming: NextAttempt, flight: Flight, now: float) -> None:
+def report_resent(next_attempt: NextAttempt, flight: Flight, now: float) -> None:
     """Report to the governor that an attempt is sent again at once, as its call's transparent retry. If a limit began
     since its first sending, the attempt now counts for that limit as one sent at the time of its second sending, and
     not as one from before the limit.
     """
-    governor = upcoming.scope.governor
+    governor = next_attempt.scope.governor
     if flight.traffic is not None and governor.holds(now) and flight not in governor:
-        lane = governor.lane(upcoming.endpoint_of(flight))
+        lane = governor.lane(next_attempt.endpoint_of(flight))
         if lane.limit.is_on:
             lane.free_place(flight, flight.since, now)
 
@@ -190,13 +190,13 @@ def _is_ill(failure: Failure) -> bool:
     return failure.verdict.cls in _ILL and failure.verdict is not MISDIRECTED
 
 
-def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
+def _report_cooldown(next_attempt: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
     """Report to the observers that the answer to the failed attempt `flight` began a cooldown of the group of callers
-    named `group`. `upcoming`: what the call's next attempt needs, which knows the observers.
+    named `group`. `next_attempt` knows the observers.
     """
-    pushback, policy, request = failure.pushback, upcoming.policy, upcoming.request
+    pushback, policy, request = failure.pushback, next_attempt.policy, next_attempt.request
     assert pushback.cooldown is not None and failure.status is not None
-    upcoming.env.cooldown_began(
+    next_attempt.env.cooldown_began(
         CooldownBegan(
             upstream=policy.upstream,
             route=policy.route,
@@ -209,6 +209,6 @@ def _report_cooldown(upcoming: NextAttempt, failure: Failure, flight: Flight, gr
             path=request.path,
             attempt=failure.attempt,
             endpoint=flight.sent_to,
-            key=0 if upcoming.keys is None else upcoming.keys.key + 1,
+            key=0 if next_attempt.keys is None else next_attempt.keys.key + 1,
         )
     )

@@ -95,10 +95,10 @@ class SequentialFlow:
 
     def begin(self, call: CallState, now: float) -> Actions:
         """Begin the call: send its first attempt, or wait if a gate holds it."""
-        upcoming = call.upcoming
-        if upcoming.scope.hedges is not None:
-            upcoming.scope.hedges.began(now)
-        if upcoming.picker is None and upcoming.scope.admits(now):
+        next_attempt = call.next_attempt
+        if next_attempt.scope.hedges is not None:
+            next_attempt.scope.hedges.began(now)
+        if next_attempt.picker is None and next_attempt.scope.admits(now):
             return self.launch(call, now)
         return self.admit(call, Next(now), now)
 
@@ -107,7 +107,7 @@ class SequentialFlow:
         the attempt if this process has the tokens by now; end the call if the bucket has refused, or if its answer is
         late; else go on waiting for its answer.
         """
-        payment = call.upcoming.payment
+        payment = call.next_attempt.payment
         owed = None if payment is None else payment.owed
         assert payment is not None and owed is not None  # the price is owed
         if payment.pay(now):
@@ -144,7 +144,7 @@ class SequentialFlow:
         """The call's plan for attempts one after another, made when it is needed."""
         plan = call.plan
         if plan is None:
-            plan = call.plan = Sequential(call.policy.strategy, call.upcoming.env.rng)
+            plan = call.plan = Sequential(call.policy.strategy, call.next_attempt.env.rng)
         assert isinstance(plan, Sequential)
         return plan
 
@@ -153,7 +153,7 @@ class SequentialFlow:
         granted, or the outcome that refuses it.
         """
         decided = self.sequential(call).after_failure(call, failure, now, on, self.is_disabled(call))
-        return call.upcoming.pay_for(decided, now) if isinstance(decided, Next) else decided
+        return call.next_attempt.pay_for(decided, now) if isinstance(decided, Next) else decided
 
     def failed(
         self, call: CallState, failure: Failure, flight: Flight, began: Name | None, on: bool, now: float
@@ -166,15 +166,15 @@ class SequentialFlow:
         if not isinstance(decided, Next):
             note_no(call, failure, flight, decided, now)
             return self.end(call, decided, now)
-        upcoming, planned = call.upcoming, decided
-        if began is not None or upcoming.keys is not None:
+        next_attempt, planned = call.next_attempt, decided
+        if began is not None or next_attempt.keys is not None:
             self._change_key(call, failure, planned, began, now)
         call.note(flight, now, "retried", failure, call.reply).delay = planned.due - now
-        payment = upcoming.payment
+        payment = next_attempt.payment
         assert payment is not None  # the price was paid, or is owed
         if payment.owed is None and planned.due <= now:
             return self.admit(call, planned, now)
-        upcoming.forget_gates()
+        next_attempt.forget_gates()
         call.state = planned
         actions: Actions = (WakeAt(planned.due),)
         if payment.owed is not None:
@@ -187,16 +187,16 @@ class SequentialFlow:
         the failure's answer began, None for none; the cooldown's first place is reserved for this attempt, unless it
         goes elsewhere: with another credential, or at once to another endpoint.
         """
-        upcoming = call.upcoming
-        keys = upcoming.keys
+        next_attempt = call.next_attempt
+        keys = next_attempt.keys
         renewed = keys is not None and keys.renew(failure, now)
-        goes_elsewhere = decided.due <= now and upcoming.another_at_once(failure, now)
+        goes_elsewhere = decided.due <= now and next_attempt.another_at_once(failure, now)
         if began is not None and (renewed or goes_elsewhere):  # its first place is for calls that go where it was named
-            upcoming.gates().met(began)
+            next_attempt.gates().met(began)
         elif began is not None:
-            upcoming.gates().claim_place(began, decided.due)
+            next_attempt.gates().claim_place(began, decided.due)
         if keys is not None and renewed:
-            upcoming.pass_gates_of(keys, now)
+            next_attempt.pass_gates_of(keys, now)
 
     def stay_held(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
         """Hold the call again, first in its queue: its attempt was an outage's probe, and was not processed (contract,
@@ -206,7 +206,7 @@ class SequentialFlow:
         call.keep(failure)  # a fault, which has no answer
         call.spared += 1
         call.note(flight, now, "probed", failure)
-        return self.admit(call, Next(now, call.upcoming.hold_again(flight, now)), now)
+        return self.admit(call, Next(now, call.next_attempt.hold_again(flight, now)), now)
 
     def use_new_key(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
         """Make an attempt that was answered 401 once more, with the new value of its credential. The attempt does not
@@ -232,8 +232,8 @@ class SequentialFlow:
         assert type(state) is Flying
         ((attempt, flight),) = state.flights.items()
         flight.cancel(now)
-        learn(call.upcoming, False, now)
-        call.upcoming.dropped(flight, now)
+        learn(call.next_attempt, False, now)
+        call.next_attempt.dropped(flight, now)
         call.note(flight, now, no.value).because = because
         if flight.reply is not None and flight.body_wait is None:
             unnamed = Verdict(Class.UNNAMED, "its body did not arrive in time")
@@ -246,21 +246,21 @@ class SequentialFlow:
     def launch(self, call: CallState, now: float) -> Actions:
         """Send the next attempt, with the payment that was taken for it."""
         attempt = call.attempts = call.attempts + 1
-        return self.launched(call, call.upcoming.take(attempt, call.state, now), now)
+        return self.launched(call, call.next_attempt.take(attempt, call.state, now), now)
 
     def admit(self, call: CallState, planned: Next, now: float) -> Actions:
         """Launch the planned attempt, which is due, or wait if a gate holds it."""
-        upcoming = call.upcoming
-        if upcoming.keys is not None:
-            upcoming.replace_lost_key(now)
-        if upcoming.is_ungated(planned, now):
-            if upcoming.choose(call.state, now):
+        next_attempt = call.next_attempt
+        if next_attempt.keys is not None:
+            next_attempt.replace_lost_key(now)
+        if next_attempt.is_ungated(planned, now):
+            if next_attempt.choose(call.state, now):
                 return self.launch(call, now)
-            return self.withdraw(call, Outcome.CIRCUIT_OPEN, now, upcoming.why_no_endpoint(now))
-        if upcoming.admission is None:
-            upcoming.cools = self.cools(call)
+            return self.withdraw(call, Outcome.CIRCUIT_OPEN, now, next_attempt.why_no_endpoint(now))
+        if next_attempt.admission is None:
+            next_attempt.cools = self.cools(call)
         first = call.attempts == call.earlier
-        at, no, why = upcoming.ask(planned, call.state, now, call.deadline, first=first)
+        at, no, why = next_attempt.ask(planned, call.state, now, call.deadline, first=first)
         if no is not None:
             return self.withdraw(call, no, now, why)
         if at <= now:
@@ -278,16 +278,16 @@ class SequentialFlow:
         """
         if not call.flies():
             call.state = planned
-            if not call.upcoming.payable().wait(reason, call.upcoming.admission):
+            if not call.next_attempt.payable().wait(reason, call.next_attempt.admission):
                 return self.withdraw(call, Outcome.OVERLOADED, now)
-        payment = call.upcoming.payment
+        payment = call.next_attempt.payment
         return (WakeAt(planned.due if payment is None or payment.owed is None else payment.owed.limit),)
 
     def withdraw(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
         """End the call with the outcome `no` although an attempt was granted: the attempt is not sent, and its payment
         is given back. `why`: the reason, for people.
         """
-        call.upcoming.give_back(now)
+        call.next_attempt.give_back(now)
         if call.attempts > call.earlier:
             revise(call.history, no.value, why)
         return self.end(call, no, now, why)
@@ -331,9 +331,9 @@ class PluginFlow(SequentialFlow):
 
     def begin(self, call: CallState, now: float) -> Actions:
         """Begin the call: ask the strategy for a token, which names the delay of the first attempt."""
-        if call.upcoming.scope.hedges is not None:
-            call.upcoming.scope.hedges.began(now)
-        token = CustomToken(call.policy.strategy.custom, call.upcoming.scope.value)
+        if call.next_attempt.scope.hedges is not None:
+            call.next_attempt.scope.hedges.began(now)
+        token = CustomToken(call.policy.strategy.custom, call.next_attempt.scope.value)
         self.sequential(call).plugin = token
         first = Next(now + token.initial_delay)
         if first.due <= now:
@@ -367,16 +367,16 @@ class ObservedFlow(PassiveFlow):
         that in the record. `on`: the failure is retryable. Returns the outcome that refuses the retry, since none is
         sent in this mode.
         """
-        plan, upcoming = self.sequential(call), call.upcoming
+        plan, next_attempt = self.sequential(call), call.next_attempt
         real = plan.after_failure(call, failure, now, on, True)
         if real is not Outcome.DISABLED or call.hints.disabled:
             return real  # a check that comes before the mode's refuses, in every mode
         decided = plan.after_failure(call, failure, now, on, False)
         if isinstance(decided, Next):
-            decided = upcoming.pay_for(decided, now)
-            if upcoming.payment is not None:
-                upcoming.payment.leave_room()
-            upcoming.payment = None
+            decided = next_attempt.pay_for(decided, now)
+            if next_attempt.payment is not None:
+                next_attempt.payment.leave_room()
+            next_attempt.payment = None
         if isinstance(decided, Next):
             what = f"would retry after {about(decided.due - now)}"
         else:

@@ -95,7 +95,7 @@ class HedgedFlow(SequentialFlow):
         """Pay for and send the planned hedge, which was waited for and is due; one that was paid for before a gate held
         it is only sent.
         """
-        payment = call.upcoming.payment
+        payment = call.next_attempt.payment
         if call.attempts == call.earlier or (payment is not None and payment.price is not None):
             return self.admit(call, planned, now)
         return self._send(call, planned, now)
@@ -108,13 +108,13 @@ class HedgedFlow(SequentialFlow):
         if type(state) is not Flying or not state.flights:
             return SequentialFlow.admit(self, call, planned, now)
         state.planned = planned
-        return self._pass_gates(call, call.upcoming.payable(), planned, True, now)
+        return self._pass_gates(call, call.next_attempt.payable(), planned, True, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
         """Give back the price of a hedge that the bucket has granted, because a pushback has delayed the hedge
         meanwhile: it is paid for when it is due.
         """
-        call.upcoming.give_back(now)
+        call.next_attempt.give_back(now)
         return self.wait(call, planned, now)
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
@@ -150,7 +150,7 @@ class HedgedFlow(SequentialFlow):
         return (*kept, *others, *SequentialFlow.use_new_key(self, call, failure, flight, now))
 
     def _go_on(self, call: CallState, failure: Failure, flight: Flight, planned: Next, now: float) -> Actions:
-        state, payment = call.state, call.upcoming.payment
+        state, payment = call.state, call.next_attempt.payment
         assert type(state) is Flying
         call.note(flight, now, "hedged on", failure, call.reply)
         kept = call.keep(failure)
@@ -159,7 +159,7 @@ class HedgedFlow(SequentialFlow):
             return kept if state.flights else (*kept, *self.wait(call, planned, now))
         is_due = planned.due <= now
         if not is_due or (payment is not None and payment.price is not None):
-            call.upcoming.give_back(now)  # no call waits for a hedge that is not due; a held one pays again
+            call.next_attempt.give_back(now)  # no call waits for a hedge that is not due; a held one pays again
         if is_due:
             return (*kept, *self._send(call, planned, now))
         return (*kept, *self.wait(call, planned, now))
@@ -168,8 +168,8 @@ class HedgedFlow(SequentialFlow):
         """Pay for the hedge `planned`, which is due, and send it if the gates permit; else wait, or send no more
         hedges.
         """
-        upcoming = call.upcoming
-        payment, bucket = upcoming.payable(), upcoming.bucket
+        next_attempt = call.next_attempt
+        payment, bucket = next_attempt.payable(), next_attempt.bucket
         if not self._is_within_extra(call, payment, now):
             call.plan_no_more(now)
             return ()
@@ -181,20 +181,20 @@ class HedgedFlow(SequentialFlow):
         """Send the hedge `planned`, which is due, if the gates permit, and pay for it unless it is paid for
         (`is_paid`); else wait, or send no more hedges.
         """
-        upcoming, flies = call.upcoming, call.flies()
-        only = upcoming.prefer(call.state, now)
-        at, no, why = upcoming.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
+        next_attempt, flies = call.next_attempt, call.flies()
+        only = next_attempt.prefer(call.state, now)
+        at, no, why = next_attempt.gates().ask(payment, now, call.deadline, first=False, waits=not flies)
         if no is Outcome.OVERLOADED and flies:
             return self._pass_over(call, now)
         if no is None and at > now and call.deadline is not None and at > call.deadline + EPSILON:
             no = Outcome.DEADLINE
-        if no is None and at <= now and not upcoming.choose(call.state, now, only):
+        if no is None and at <= now and not next_attempt.choose(call.state, now, only):
             no = Outcome.CIRCUIT_OPEN
         if no is not None:
             return self.no_more(call, no, now, "" if why in GATES else why)
         if at > now:
             if not flies:
-                upcoming.gates().hold(why, now)
+                next_attempt.gates().hold(why, now)
             planned.due, planned.gated = at, True
             return self.wait(call, planned, now, "held")
         if is_paid:
@@ -214,7 +214,7 @@ class HedgedFlow(SequentialFlow):
         assert payment.owed is not None  # it was noted just now
         payment.owed.asked = True
         actions = self.wait(call, planned, now)
-        if call.upcoming.payment is not payment:
+        if call.next_attempt.payment is not payment:
             return actions  # the waiting room was full
         return (*actions, Ask(planned.price, now))
 
@@ -222,7 +222,7 @@ class HedgedFlow(SequentialFlow):
         """Whether the attempt is within `extra`, the bound on hedges. An attempt without another in flight is a retry,
         to which the bound does not apply.
         """
-        hedges, share = call.upcoming.scope.hedges, call.policy.strategy.extra
+        hedges, share = call.next_attempt.scope.hedges, call.policy.strategy.extra
         return hedges is None or share is None or not call.flies() or payment.take_hedge(hedges, share, now)
 
     def _pass_over(self, call: CallState, now: float) -> Actions:
@@ -231,10 +231,10 @@ class HedgedFlow(SequentialFlow):
         """
         state = call.state
         assert type(state) is Flying
-        call.upcoming.give_back(now)
+        call.next_attempt.give_back(now)
         planned = self.hedges(call).after_launch(call, now)
         if planned is not None and planned.due <= now + EPSILON:
-            call.upcoming.gates().found_no_place = True
+            call.next_attempt.gates().found_no_place = True
             return self.no_more(call, Outcome.OVERLOADED, now)
         state.planned = planned
         return () if planned is None else (WakeAt(planned.due),)

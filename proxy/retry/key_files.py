@@ -21,13 +21,13 @@ def read_again(call: CallState, flight: Flight, now: float) -> None:
     """Read the file of the credential that the attempt `flight` carried once more, because the upstream answered 401,
     and use its content for further attempts. Does nothing if the file was read within the last second or can't be read.
     """
-    keys = call.upcoming.keys
+    keys = call.next_attempt.keys
     if keys is None or flight.key is None:
         return
     definition = keys.ring.definition
     file = definition.files[flight.key] if definition.files else None
     if file is not None and file.is_due(now):
-        value = call.upcoming.env.read_key_file(file.path)
+        value = call.next_attempt.env.read_key_file(file.path)
         if value is not None:
             definition.renew(flight.key, value, now)
 
@@ -36,7 +36,7 @@ def is_outdated(call: CallState, flight: Flight) -> bool:
     """Whether the attempt carried an earlier value of its credential: the credential's file was found to have a new one
     since the attempt was sent.
     """
-    keys = call.upcoming.keys
+    keys = call.next_attempt.keys
     if keys is None or flight.key is None or not keys.ring.definition.files:
         return False
     file = keys.ring.definition.files[flight.key]
@@ -49,5 +49,5 @@ def goes_with_new_value(call: CallState, failure: Failure, flight: Flight, *, di
     """
     if failure.status != 401 or disabled or call.committed or not is_outdated(call, flight):
         return False
-    keys = call.upcoming.keys
+    keys = call.next_attempt.keys
     return keys is not None and not keys.bound and all(each.status is None for each in call.history)

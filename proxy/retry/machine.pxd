@@ -26,7 +26,7 @@ cdef class Call:
     cdef public SequentialFlow _flow
     cdef public TransparentRetry _transparent
 
-    @cython.locals(call=CallState, upcoming=NextAttempt, scope=ScopeState)
+    @cython.locals(call=CallState, next_attempt=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
     @cython.locals(call=CallState, flight=Flight)
     cpdef flown(self, double since, Traffic traffic, places, choice=*, bint answered=*)
@@ -54,7 +54,7 @@ cdef class Call:
     cdef tuple _read_hints(self, double now)
     @cython.locals(call=CallState)
     cdef tuple _begun(self, Flight flight, Reply reply, verdict, double now)
-    @cython.locals(upcoming=NextAttempt, state=Flying)
+    @cython.locals(next_attempt=NextAttempt, state=Flying)
     cdef _report_answer(self, Flight flight, double now)
     @cython.locals(call=CallState)
     cdef tuple _answered(self, Flight flight, Reply reply, VerdictBase verdict, double now)
@@ -66,7 +66,7 @@ cdef class Call:
     cdef tuple _ended_by_trailers(self, Reply reply, trailers, double now)
     @cython.locals(call=CallState, flight=Flight)
     cdef tuple _break_delivery(self, Delivering state, no, double now, why=*, fault=*)
-    @cython.locals(call=CallState, upcoming=NextAttempt, flight=Flight)
+    @cython.locals(call=CallState, next_attempt=NextAttempt, flight=Flight)
     cdef _succeeded(self, double now)
 
 

@@ -100,8 +100,8 @@ class Call:
         alarm: Alarm | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        upcoming = NextAttempt(request, policy, scope, env, alarm, scope.used_bucket(request.app))
-        call = self.so_far = CallState(request, policy, upcoming, None)
+        next_attempt = NextAttempt(request, policy, scope, env, alarm, scope.used_bucket(request.app))
+        call = self.so_far = CallState(request, policy, next_attempt, None)
         policy = call.policy  # whose members compiled code reads at once
         mode = policy.mode
         if elsewhere is not None and mode == "enforce":
@@ -150,19 +150,19 @@ class Call:
         """Leave the choice of the endpoint to the driver: this call is a tunnel to an authority that its CONNECT names
         and no endpoint of the upstream has.
         """
-        self.so_far.upcoming.picker = None
+        self.so_far.next_attempt.picker = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
         """Let the call's attempts carry the credentials that `keys` picks. `keys`: the call's choice among the policy's
         credentials.
         """
-        self.so_far.upcoming.carry(keys)
+        self.so_far.next_attempt.carry(keys)
 
     def expects(self, estimate: Estimate) -> None:
         """Note how many of a language model's tokens each attempt is expected to cost (`estimate`), before the call
         begins.
         """
-        self.so_far.upcoming.estimate = estimate
+        self.so_far.next_attempt.estimate = estimate
 
     def used(self, usage: TokenUsage, now: float) -> None:
         """Settle the price of the attempt whose answer went to the app: `usage` says how many of a language model's
@@ -170,32 +170,32 @@ class Call:
         """
         flight = self.so_far.delivered
         if flight is not None and flight.payment is not None:
-            settle_delivered(self.so_far.upcoming, flight.payment, usage, now)
+            settle_delivered(self.so_far.next_attempt, flight.payment, usage, now)
 
     def forget_alarm(self) -> None:
         """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
         be freed.
         """
-        self.so_far.upcoming.forget_alarm()
+        self.so_far.next_attempt.forget_alarm()
 
     # -- events -----------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Actions:
         """Begin the call, whose request's head is complete."""
         call = self.so_far
-        policy, upcoming = call.policy, call.upcoming
-        total, scope = policy.timeouts.total, upcoming.scope
+        policy, next_attempt = call.policy, call.next_attempt
+        total, scope = policy.timeouts.total, next_attempt.scope
         if total is not None and (call.deadline is None or now + total < call.deadline):
             call.deadline = now + total
         if not call.request.plain or policy.idempotency_key.header != "Idempotency-Key":
             refusal = self._read_hints(now)
             if refusal:
                 return refusal
-        upcoming.governs = policy.mode != "off" and not call.hints.disabled
-        if upcoming.bucket is not None:
-            report_start(call.hints, upcoming, now)
+        next_attempt.governs = policy.mode != "off" and not call.hints.disabled
+        if next_attempt.bucket is not None:
+            report_start(call.hints, next_attempt, now)
         if scope.keys is not None:
-            upcoming.carry(CallKeys(scope.keys, now))
+            next_attempt.carry(CallKeys(scope.keys, now))
         return self._flow.begin(call, now)
 
     def go_on(self, before: Call, now: float) -> Actions:
@@ -230,19 +230,19 @@ class Call:
         if call.request.timed:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
         call.attempts = 1
-        upcoming = call.upcoming
-        upcoming.governs = call.policy.mode != "off"
-        flight, keys = Flight(1, since), upcoming.keys
+        next_attempt = call.next_attempt
+        next_attempt.governs = call.policy.mode != "off"
+        flight, keys = Flight(1, since), next_attempt.keys
         flight.traffic = traffic
         flight.reported = answered
-        if upcoming.picker is not None:
+        if next_attempt.picker is not None:
             flight.endpoint = 0
         if places is not None or choice is not None:
-            flight.payment = upcoming.payable()
+            flight.payment = next_attempt.payable()
             flight.payment.choice = choice
             if places is not None:
                 flight.payment.has_place(places)
-            upcoming.payment = None
+            next_attempt.payment = None
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
         state = call.state = Flying({1: flight})
@@ -287,7 +287,7 @@ class Call:
         if flight is None or flight.reply is not None:
             return ()
         if flight.note is not None and reply.status != 429:
-            report_limits(call.upcoming, flight, reply, now)
+            report_limits(call.next_attempt, flight, reply, now)
         policy = call.policy
         rules = policy.classify
         verdict = classify(rules, call.request, reply, None)
@@ -300,7 +300,7 @@ class Call:
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply
-            call.upcoming.freed(flight, now)
+            call.next_attempt.freed(flight, now)
             return (Peek(attempt, PEEK_LIMIT),)
         return self._answered(flight, reply, verdict, now)
 
@@ -343,7 +343,7 @@ class Call:
         state = call.state
         if type(state) is Delivering and state.attempt == attempt:
             if state.outcome is _SUCCESS:  # another answer was reported to the limiter when it was judged
-                learn(call.upcoming, False, now)
+                learn(call.next_attempt, False, now)
             why = "its answer had begun to go to the app"
             return self._break_delivery(state, Outcome.COMMITTED, now, why, fault)
         flight = call.in_flight(attempt)
@@ -376,7 +376,7 @@ class Call:
             self._flow = SEQUENTIAL
             actions = resume(call, self._flow, flight, fault, progress, since, now)
             if actions:
-                learn(call.upcoming, False, now)
+                learn(call.next_attempt, False, now)
                 return actions
         return self.failed(attempt, fault, now)
 
@@ -407,7 +407,7 @@ class Call:
         failure = Failure(flight.attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
         flight.land(now)
         if flight.endpoint is not None:
-            report_to_endpoint(call.upcoming, flight, failure, now)
+            report_to_endpoint(call.next_attempt, flight, failure, now)
         self._report_failure(failure, flight, True, now)
         spec = call.policy.resume
         if until is not None and spec is not None:
@@ -431,7 +431,7 @@ class Call:
             return ()
         if now < expected.due - EPSILON and not expected.gated:
             return (WakeAt(expected.due),)
-        payment = call.upcoming.payment
+        payment = call.next_attempt.payment
         if payment is not None and payment.owed is not None:
             return self._flow.settle(call, expected, now)
         return self._flow.due(call, expected, now)
@@ -441,10 +441,10 @@ class Call:
         any more.
         """
         call = self.so_far
-        expected, payment = call.expected(), call.upcoming.payment
+        expected, payment = call.expected(), call.next_attempt.payment
         if expected is None or payment is None or not payment.granted(price, now):
-            if call.upcoming.bucket is not None:
-                call.upcoming.bucket.give_back(price, now)
+            if call.next_attempt.bucket is not None:
+                call.next_attempt.bucket.give_back(price, now)
             return ()
         if now >= expected.due - EPSILON:
             return self._flow.admit(call, expected, now)
@@ -455,7 +455,7 @@ class Call:
         still pay it when the attempt is due.
         """
         call = self.so_far
-        expected, payment = call.expected(), call.upcoming.payment
+        expected, payment = call.expected(), call.next_attempt.payment
         if expected is None or payment is None or not payment.refused(price):
             return ()
         if now >= expected.due - EPSILON:
@@ -487,15 +487,15 @@ class Call:
         if type(state) is Done:
             return ()
         if type(state) is Delivering:
-            call.upcoming.give_back(now)
+            call.next_attempt.give_back(now)
             return (Cancel(state.attempt), *self._break_delivery(state, gone, now))
         actions: Actions = ()
         if type(state) is Flying:
             actions = call.cancel_all_but(0, now, gone.value)
         elif call.attempts > call.earlier:
             revise(call.history, gone.value)
-        call.upcoming.learn_patience(now)
-        call.upcoming.give_back(now)
+        call.next_attempt.learn_patience(now)
+        call.next_attempt.give_back(now)
         return (*actions, *call.discard(), *finish(call, gone, now))
 
     def cut(self, now: float) -> Actions:
@@ -522,9 +522,9 @@ class Call:
         others = call.cancel_all_but(attempt, now)
         if flight.payment is not None:
             flight.payment.give_back(now)
-        call.upcoming.dropped(flight, now)
+        call.next_attempt.dropped(flight, now)
         call.note(flight, now, Outcome.DENIED.value).because = detail
-        call.upcoming.give_back(now)
+        call.next_attempt.give_back(now)
         call.attempts -= 1
         answer = own_answer(Outcome.DENIED, None, detail=detail)
         return (*others, answer, *finish(call, Outcome.DENIED, now))
@@ -536,7 +536,7 @@ class Call:
         call = self.so_far
         if not take_back(call, attempt, detail, now) or call.flies():
             return ()
-        call.upcoming.give_back(now)
+        call.next_attempt.give_back(now)
         call.failure = None
         return self._flow.end(call, Outcome.OVERLOADED, now, detail)
 
@@ -545,7 +545,7 @@ class Call:
     def _read_hints(self, now: float) -> Actions:
         """Read the app's hints on this call. Returns the actions that refuse it if they can't be read, else none."""
         call = self.so_far
-        hints = call.hints = read_request_hints(call.request, call.policy, call.upcoming.scope.seen, now)
+        hints = call.hints = read_request_hints(call.request, call.policy, call.next_attempt.scope.seen, now)
         if hints.unreadable:
             detail = "X-Retry-Timeout is neither a duration nor seconds"  # without its value, which is the app's alone
             return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *finish(call, Outcome.BAD_REQUEST, now))
@@ -580,7 +580,7 @@ class Call:
             assert verdict is not NEEDS_BODY  # that would be a look
             return self._answered(flight, reply, verdict, now)
         if looks:
-            call.upcoming.freed(flight, now)
+            call.next_attempt.freed(flight, now)
         elif not flight.reported:
             self._report_answer(flight, now)
         flight.reply = reply
@@ -602,7 +602,7 @@ class Call:
         if call.ambiguous and reply.status == 409 and verdict.cls is Class.UNNAMED and call.has_key():
             verdict = AT_WORK
         if verdict.cls is not _SUCCESS_CLASS:
-            wall = now + call.upcoming.env.wall_offset
+            wall = now + call.next_attempt.env.wall_offset
             return self._judge(failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
         call.delivered = flight
         call.deadline = None
@@ -614,10 +614,10 @@ class Call:
         """Report that an attempt was answered, and not with a failure: to the endpoint, the governor and hedging's
         measurements.
         """
-        upcoming, state = self.so_far.upcoming, self.so_far.state
+        next_attempt, state = self.so_far.next_attempt, self.so_far.state
         assert type(state) is Flying
-        if flight.traffic is not None or upcoming.picker is not None or upcoming.scope.hedges is not None:
-            report_answer(upcoming, state, flight, now)
+        if flight.traffic is not None or next_attempt.picker is not None or next_attempt.scope.hedges is not None:
+            report_answer(next_attempt, state, flight, now)
         flight.reported = True
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
@@ -634,13 +634,13 @@ class Call:
         if flight.payment is not None and flight.payment.estimate is not None:
             settle_failed(flight.payment, failure, now)
         if flight.endpoint is not None:
-            report_to_endpoint(call.upcoming, flight, failure, now)
+            report_to_endpoint(call.next_attempt, flight, failure, now)
         on = goes_on(call, failure)
         if failure.status == 401:
             read_again(call, flight, now)
-        was_probe = flight.traffic is not None and call.upcoming.scope.governor.is_probe(flight)
+        was_probe = flight.traffic is not None and call.next_attempt.scope.governor.is_probe(flight)
         began = self._report_failure(failure, flight, on, now)
-        if was_probe and on and _was_not_processed(failure) and not call.upcoming.comes_late:
+        if was_probe and on and _was_not_processed(failure) and not call.next_attempt.comes_late:
             return self._flow.stay_held(call, failure, flight, now)
         if failure.status == 401:
             disabled = self._flow.is_disabled(call) or self._flow.shared_body(call)
@@ -653,8 +653,8 @@ class Call:
         retryable. Returns the name of the lane whose cooldown began with it, or None.
         """
         call = self.so_far
-        call.upcoming.cools = self._flow.cools(call)
-        return report_failure(call, call.upcoming, failure, flight, on, now)
+        call.next_attempt.cools = self._flow.cools(call)
+        return report_failure(call, call.next_attempt, failure, flight, on, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
         """Judge a gRPC answer whose status came after its messages, in `trailers`, and end the call. A failure can't be
@@ -671,8 +671,10 @@ class Call:
             self._succeeded(now)
             return finish(call, _SUCCESS, now)
         call.committed = True
-        report_trailers(call.upcoming, flight, verdict.cls, now)
-        failure = failure_of(call, flight.attempt, whole, verdict, flight.since, now + call.upcoming.env.wall_offset)
+        report_trailers(call.next_attempt, flight, verdict.cls, now)
+        failure = failure_of(
+            call, flight.attempt, whole, verdict, flight.since, now + call.next_attempt.env.wall_offset
+        )
         on = goes_on(call, failure)
         self._report_failure(failure, flight, on, now)
         no = first_no(call, failure, goes_on=on, disabled=False, safe=True)
@@ -704,14 +706,14 @@ class Call:
         first and was neither held, nor peeked at, nor sent with one of the policy's credentials.
         """
         call = self.so_far
-        flight, upcoming = call.delivered, call.upcoming
+        flight, next_attempt = call.delivered, call.next_attempt
         assert flight is not None  # its answer is being delivered
         if type(call.plan) is Sequential:
             call.plan.succeeded()
-        report_success(upcoming, call.attempts == call.earlier + 1, now)
+        report_success(next_attempt, call.attempts == call.earlier + 1, now)
         gone = call.fallbacks is not None and call.fallbacks.has_gone
         looked = flight.body_wait is not None and flight.body_wait.looks
-        if call.history or looked or gone or upcoming.keys is not None or upcoming.was_held:
+        if call.history or looked or gone or next_attempt.keys is not None or next_attempt.was_held:
             call.note(flight, now, "delivered", None, call.reply)
 
 

@@ -176,7 +176,7 @@ class Sequential(WaitSeries):
         no = first_no(call, failure, goes_on, disabled, now <= until + EPSILON)
         if no is not None:
             return no
-        bucket = call.upcoming.bucket
+        bucket = call.next_attempt.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if bucket is not None and not bucket.affords(price, now):
             return _BUCKET_EMPTY
@@ -239,7 +239,7 @@ class Hedged:
         delay = call.hedging_delay(now)
         if delay is None:
             return None
-        bucket = call.upcoming.bucket
+        bucket = call.next_attempt.bucket
         price = bucket.price(Class.TRANSIENT) if bucket is not None else 0.0
         return Next(now + delay, price)
 
@@ -253,7 +253,7 @@ class Hedged:
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)
         no = first_no(call, failure, goes_on, disabled, True) or self.stopped
-        bucket = call.upcoming.bucket
+        bucket = call.next_attempt.bucket
         price = bucket.price(failure.price_class) if bucket is not None else 0.0
         if no is None and bucket is not None and not bucket.affords(price, now):
             no = _BUCKET_EMPTY

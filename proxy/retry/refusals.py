@@ -144,7 +144,7 @@ def _not_retryable(failure: Failure, call: CallState, *, goes_on: bool) -> str:
 
 
 def _unaffordable(cls: Class, call: CallState, now: float) -> str:
-    bucket = call.upcoming.bucket
+    bucket = call.next_attempt.bucket
     if bucket is not None and (why := bucket.withheld()):
         return why
     price = 0.0 if bucket is None else bucket.price(cls)

@@ -50,7 +50,7 @@ def resume(
     rest is not asked for. `flow`: the call's flow; `progress`: the bytes that went to the app since the last
     resumption; `since`: when the last of these bytes went to the app.
     """
-    policy, upcoming = call.policy, call.upcoming
+    policy, next_attempt = call.policy, call.next_attempt
     spec = policy.resume
     if spec is None or policy.mode != "enforce" or not would_resume(call, fault):
         return ()
@@ -66,23 +66,23 @@ def resume(
         fault=fault,
         sent=flight.since,
     )
-    bucket = upcoming.bucket
+    bucket = next_attempt.bucket
     price = bucket.price(failure.price_class) if bucket is not None else 0.0
     if bucket is not None and not bucket.affords(price, now):
         return ()
     if not isinstance(call.plan, Sequential):
-        call.plan = Sequential(policy.strategy, upcoming.env.rng)
+        call.plan = Sequential(policy.strategy, next_attempt.env.rng)
     due, until = now + call.plan.next_wait(None, False), since + spec.wait
     if due > until + EPSILON:
         return ()
-    decided = upcoming.pay_for(Next(due, price), now)
+    decided = next_attempt.pay_for(Next(due, price), now)
     if not isinstance(decided, Next):
         return ()
     flight.land(now)
-    if upcoming.keys is not None:
-        upcoming.keys.bind()
-    if upcoming.picker is not None:
-        upcoming.picker.only = flight.endpoint
+    if next_attempt.keys is not None:
+        next_attempt.keys.bind()
+    if next_attempt.picker is not None:
+        next_attempt.picker.only = flight.endpoint
     record = call.note(flight, now, "resumed", None, call.reply)
     record.record_fault(fault)
     record.delay = due - now
@@ -90,7 +90,7 @@ def resume(
         so_far = call.resumption = Resumption()
     so_far.count += 1
     call.delivered, call.failure, call.deadline = None, None, until
-    payment = upcoming.payment
+    payment = next_attempt.payment
     assert payment is not None  # the price was paid, or is owed
     if payment.owed is None and due <= now:
         return flow.admit(call, decided, now)

@@ -34,12 +34,12 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
         payment.settle(0.0, now)
 
 
-def settle_delivered(upcoming: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
+def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
     """Settle the price of the attempt whose answer went to the app: `usage` says how many tokens the answer really
-    cost. The number of output tokens is also noted for later estimates. `upcoming`: the call's `NextAttempt`, which
+    cost. The number of output tokens is also noted for later estimates. `next_attempt`: the call's `NextAttempt`, which
     knows the policy and the state that calls share.
     """
-    estimate, rules, outputs = payment.estimate, upcoming.policy.tokens, upcoming.scope.outputs
+    estimate, rules, outputs = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.outputs
     if estimate is None or rules is None:
         return
     prompt = estimate.prompt if usage.prompt is None else usage.prompt
@@ -51,4 +51,4 @@ def settle_delivered(upcoming: NextAttempt, payment: Payment, usage: TokenUsage,
     elif usage.text is not None:
         output = min(usage.text / rules.bytes, output)
     payment.settle(estimate.price - prompt - output, now)
-    upcoming.env.tokens_used(upcoming.policy, prompt, output, estimate.price)
+    next_attempt.env.tokens_used(next_attempt.policy, prompt, output, estimate.price)

@@ -48,17 +48,17 @@ class TransparentRetry:
 
     def send(self, call: CallState, flight: Flight, fault: Fault, now: float) -> Actions:
         """Send the same attempt again on a fresh connection; the transparent retry is USED from then on."""
-        keys = call.upcoming.keys
+        keys = call.next_attempt.keys
         call.note(flight, now, "transparent").record_fault(fault)
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(fault, classify_fault(call.policy.classify, call.request, fault))
-        report_resent(call.upcoming, flight, now)
+        report_resent(call.next_attempt, flight, now)
         flight.since = now
         if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             call.ambiguous = True
             if keys is not None:
                 keys.bind()
-        endpoint = call.upcoming.take_again(flight, call.state, fault, now)
+        endpoint = call.next_attempt.take_again(flight, call.state, fault, now)
         return (Launch(flight.attempt, fresh=True, endpoint=endpoint, key=flight.key),)
 
 
@@ -72,9 +72,9 @@ def _is_turned_away(call: CallState, flight: Flight, fault: Fault, now: float) -
     """
     if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
         return False
-    upcoming = call.upcoming
-    governor = upcoming.scope.governor
+    next_attempt = call.next_attempt
+    governor = next_attempt.scope.governor
     if governor.turns_away(flight, now):
         return True
-    several = upcoming.picker is not None and upcoming.picker.several
-    return several and governor.is_probe(flight) and not upcoming.is_free_elsewhere(now)
+    several = next_attempt.picker is not None and next_attempt.picker.several
+    return several and governor.is_probe(flight) and not next_attempt.is_free_elsewhere(now)

@@ -87,7 +87,7 @@ def test_refused_in_the_backoff_it_ends_when_it_is_due() -> None:
         << Finish(Outcome.BUCKET_EMPTY)
     )
     assert book.call.so_far.history[-1].decision == "bucket_empty"
-    assert book.call.so_far.upcoming.env.waiting.waiting == 0
+    assert book.call.so_far.next_attempt.env.waiting.waiting == 0
 
 
 def test_refused_but_here_when_it_is_due() -> None:

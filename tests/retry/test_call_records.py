@@ -270,9 +270,9 @@ def test_a_hedge_that_is_sent_again_begins_when_it_is_sent_again() -> None:
 
 def test_a_denied_hedge_gives_back_its_own_price_and_no_other() -> None:
     spent = play(HEDGING, start(), wake(1.0), denied(1, at=1.1))  # the second was sent, and is cancelled
-    assert spent.so_far.upcoming.bucket is not None and spent.so_far.upcoming.bucket.level(2) == 495
+    assert spent.so_far.next_attempt.bucket is not None and spent.so_far.next_attempt.bucket.level(2) == 495
     back = play(HEDGING, start(), wake(1.0), denied(2, at=1.1))
-    assert back.so_far.upcoming.bucket is not None and back.so_far.upcoming.bucket.level(2) == 500
+    assert back.so_far.next_attempt.bucket is not None and back.so_far.next_attempt.bucket.level(2) == 500
     assert [(record.attempt, record.decision, record.price) for record in back.so_far.history] == [
         (1, "cancelled", 0.0),
         (2, "denied", 0.0),
@@ -282,7 +282,7 @@ def test_a_denied_hedge_gives_back_its_own_price_and_no_other() -> None:
 def test_a_denied_attempt_gives_back_its_token_of_the_rate() -> None:
     rated = replace(STANDARD, rate=BucketRef(RateSpec(rate=1.0, burst=1.0), name="pace"))
     call = play(rated, start(), denied(1, at=0.0))
-    assert call.so_far.upcoming.scope.rates and call.so_far.upcoming.scope.rates[0].level(0.0) == 1
+    assert call.so_far.next_attempt.scope.rates and call.so_far.next_attempt.scope.rates[0].level(0.0) == 1
 
 
 def no_room(attempt: int, *, at: float) -> Event:
@@ -294,17 +294,17 @@ def test_an_attempt_without_a_connection_of_ours_costs_nothing_and_ends_the_call
     call = play(rated, start(), no_room(1, at=0.0))
     so_far = call.so_far
     assert (so_far.outcome, so_far.attempts) == (Outcome.OVERLOADED, 0)
-    assert so_far.upcoming.scope.rates[0].level(0.0) == 1
-    assert so_far.upcoming.scope.governor.traffic.flying == 0
+    assert so_far.next_attempt.scope.rates[0].level(0.0) == 1
+    assert so_far.next_attempt.scope.governor.traffic.flying == 0
     again = play(STANDARD, start(), reply(1, 503, at=0.1), wake(0.3), no_room(2, at=0.3))
     assert (again.so_far.outcome, again.so_far.attempts) == (Outcome.OVERLOADED, 1)
-    assert again.so_far.upcoming.bucket is not None and again.so_far.upcoming.bucket.level(1) == 500
+    assert again.so_far.next_attempt.bucket is not None and again.so_far.next_attempt.bucket.level(1) == 500
 
 
 def test_a_hedge_without_a_connection_of_ours_is_left_out() -> None:
     call = play(HEDGING, start(), wake(1.0), no_room(2, at=1.0), reply(1, 200, at=1.1), ended(1, at=1.1))
     assert (call.so_far.outcome, call.so_far.attempts) == (Outcome.SUCCESS, 1)
-    assert call.so_far.upcoming.bucket is not None and call.so_far.upcoming.bucket.level(2) == 500
+    assert call.so_far.next_attempt.bucket is not None and call.so_far.next_attempt.bucket.level(2) == 500
 
 
 def test_a_hedge_that_waits_when_the_body_outgrows_its_buffer_says_so() -> None:

@@ -66,7 +66,7 @@ def test_the_attempt_with_the_new_value_is_not_outdated_though_it_is_sent_at_tha
     play.refused(1, 1.0)
     assert not launches(play.refused(2, 2.0))
     assert play.aside == [1]
-    assert play.call.so_far.upcoming.keys is not None
+    assert play.call.so_far.next_attempt.keys is not None
     roster = play.registry.roster("a")
     assert roster.aside_until(play.credentials.digests[0]) == 2.0 + ASIDE
 

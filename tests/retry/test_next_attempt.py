@@ -25,11 +25,11 @@ POLICY = Policy(
 
 def test_a_call_that_no_gate_held_forgets_the_gates_while_it_waits() -> None:
     book = Playbook(replace(POLICY, concurrency=Concurrency(max=1)))
-    upcoming = book.call.so_far.upcoming
+    next_attempt = book.call.so_far.next_attempt
     assert book >> start() << Launch(1)
-    assert upcoming.admission is not None
+    assert next_attempt.admission is not None
     assert book >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11)
-    assert (upcoming.admission, upcoming._caller) == (None, None)
+    assert (next_attempt.admission, next_attempt._caller) == (None, None)
     assert book.scope.places is not None
     assert book.scope.places.in_use == 0
     assert book >> wake(0.11) << Discard(1) << Launch(2)
@@ -44,7 +44,7 @@ def test_a_call_that_a_gate_held_remembers_it() -> None:
     first, book = Playbook(policy, registry=registry), Playbook(policy, registry=registry)
     assert first >> start() << Launch(1)
     assert book >> start() << WakeAt(0.1) >> wake(0.1) << Launch(1) >> reply(1, 503, at=0.2) << Hold(1) << WakeAt(0.3)
-    assert book.call.so_far.upcoming.was_held
+    assert book.call.so_far.next_attempt.was_held
     assert book.call.so_far.history[0].held == pytest.approx(0.1)
 
 
@@ -52,6 +52,6 @@ def test_a_call_that_waits_ahead_no_more_does_not_begin_to_again() -> None:
     policy = replace(POLICY, pushback=replace(POLICY.pushback, ahead=True))
     book = Playbook(policy)
     assert book >> start() << Launch(1)
-    book.call.so_far.upcoming.gates().forgo_ahead(0.0)
+    book.call.so_far.next_attempt.gates().forgo_ahead(0.0)
     assert book >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11)
-    assert not book.call.so_far.upcoming.caller().ahead
+    assert not book.call.so_far.next_attempt.caller().ahead

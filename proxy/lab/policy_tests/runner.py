@@ -134,7 +134,7 @@ class _ScriptedCall(Recorder):
     def ended(self, attempt: int) -> None:
         before = len(self.levels)
         super().ended(attempt)
-        pacing = self.call.so_far.upcoming.scope.pacing
+        pacing = self.call.so_far.next_attempt.scope.pacing
         if len(self.levels) > before and pacing is not None:
             self.played.fill_rate = pacing.fill_rate
             self.played.measured_rate = pacing.measured_rate
