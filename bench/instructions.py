@@ -3,13 +3,14 @@
 Callgrind counts the instructions that the real process executes in user space, over requests of 32 connections, log and
 metrics on; the kernel's are not in it. Unlike times, the count hardly depends on what else the machine does: a run
 differs from the next by a few per cent. `REDRIVE_PURE=1` counts Python alone; `--profile` says where callgrind's file
-is, for callgrind_annotate.
+is, for callgrind_annotate. `--memory` counts the data path alone, over connections in memory (`in_memory.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -70,6 +71,13 @@ FAILING = {"empty": ("small", "bucket: {kind: quota, capacity: 1, initial: 0, su
 #: Of how many calls of a row one has an attempt that fails: ten attempts are nine calls where each is repeated.
 CALLS_A_FAILURE = {"fail": 9.0, "empty": 10.0}
 EVERY = [*ROWS, *ROUTES, *FEATURES, *FAILING]
+#: Rows that `--memory` has: a small answer with a length to each request, on connections that stay open.
+IN_MEMORY = [
+    *("repeated", "query", "differs", "shapes", "fail", "fail+differs"),
+    *ROUTES,
+    *sorted({*FEATURES} - {"json_rule"}),
+    *FAILING,
+]
 #: With `--apps`: the configuration names apps, and each request its app.
 APPS, APP = "apps: {by: [{header: X-App}], known: {web: {weight: 4}}}\n", "X-App: web\r\n"
 
@@ -173,6 +181,60 @@ def of_app(request: bytes) -> bytes:
     return b"%s\r\n%s%s" % (line, APP.encode(), rest)
 
 
+class OverSockets:
+    """redrive as `redrive run` has it, loaded over sockets. `made`: the requests of each row."""
+
+    def __init__(
+        self, command: list[str], port: int, made: dict[str, list[bytes]], connections: int, log: Path
+    ) -> None:
+        where = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        self._running = Running(command, port, b"", where, log, within=300)
+        self._port, self._made, self._connections = port, made, connections
+        self.pid, self.stop = self._running.pid, self._running.stop
+
+    def send(self, row: str, calls: int) -> int:
+        """Send so many requests of a row; how many failed."""
+        return asyncio.run(load(self._port, self._made[row], calls, self._connections))
+
+    def rest(self, seconds: float) -> None:
+        """Send nothing for so long."""
+        time.sleep(seconds)
+
+
+class InMemory:
+    """redrive's data path in a process that loads it by itself (`in_memory.py`). `made`: the requests of each row."""
+
+    def __init__(self, command: list[str], config: Path, made: dict[str, list[bytes]], log: Path) -> None:
+        asked = {row: [each.decode("latin-1") for each in made[row]] for row in IN_MEMORY if row in made}
+        failing = [row for row in asked if row.startswith("fail") or row in FAILING]
+        requests = config.with_suffix(".json")
+        requests.write_text(json.dumps({**asked, "failing": failing}))
+        command = [*command, sys.executable, str(Path(__file__).parent / "in_memory.py"), str(config), str(requests)]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self.pid = self._process.pid
+
+    def _ask(self, line: str) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(line, file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def send(self, row: str, calls: int) -> int:
+        """Send so many requests of a row; how many failed."""
+        return self._ask(f"{row} {calls}")
+
+    def rest(self, seconds: float) -> None:
+        """Send nothing for so long."""
+        self._ask(f"rest {seconds}")
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
 def control(pid: int, *words: str) -> None:
     """Tell callgrind something."""
     subprocess.run(["callgrind_control", *words, str(pid)], check=True, capture_output=True)
@@ -193,12 +255,16 @@ def main() -> int:
     options.add_argument("--connections", type=int, default=CONNECTIONS, help="with 1, no two share a turn of the loop")
     options.add_argument("--profile", action="store_true", help="keep callgrind's files, and say where")
     options.add_argument("--apps", action="store_true", help="name apps in the configuration, and one in each request")
+    options.add_argument("--memory", action="store_true", help="count the data path alone, over connections in memory")
     chosen = options.parse_args()
+    known = IN_MEMORY if chosen.memory else EVERY
     if chosen.rows == ["all"]:
-        chosen.rows = EVERY
+        chosen.rows = known
+    elif chosen.memory and chosen.rows == [*ROWS]:
+        chosen.rows = [row for row in ROWS if row in IN_MEMORY]
     missing = [name for name in ("valgrind", "nginx", "openssl") if not shutil.which(name)]
-    if missing or not set(chosen.rows) <= set(EVERY):
-        print(f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join(EVERY)}", file=sys.stderr)
+    if missing or not set(chosen.rows) <= set(known):
+        print(f"missing: {', '.join(missing)}" if missing else f"rows are: {', '.join(known)}", file=sys.stderr)
         return 2
     works = {work.name: work for work in WORKLOADS}
     folder = Path(tempfile.mkdtemp(prefix="redrive-instructions-"))
@@ -225,24 +291,28 @@ def main() -> int:
         if chosen.apps:
             file.write(APPS)
     os.environ["PYTHONHASHSEED"] = "0"
+    if chosen.apps:
+        asked = {row: [of_app(each) for each in made] for row, made in asked.items()}
+    proxy: OverSockets | InMemory
     try:
-        where = ",".join(map(str, sorted(cores)))
-        proxy = Running([*command, *started], place.port, b"", where, written / "log", within=300)
+        if chosen.memory:
+            proxy = InMemory(command, Path(started[-1]), asked, written / "log")
+        else:
+            proxy = OverSockets([*command, *started], place.port, asked, chosen.connections, written / "log")
         try:
             for dump, row in enumerate(chosen.rows, start=1):
-                made = [of_app(each) for each in asked[row]] if chosen.apps else asked[row]
                 one_in = LONG.get(row, 1)
                 calls = chosen.calls // one_in
-                asyncio.run(load(place.port, made, 640 // one_in, chosen.connections))  # warm
+                proxy.send(row, 640 // one_in)  # warm
                 control(proxy.pid, "-i", "on")
-                asyncio.run(load(place.port, made, 320 // one_in, chosen.connections))
+                proxy.send(row, 320 // one_in)
                 control(proxy.pid, "-z")
-                time.sleep(REST)
+                proxy.rest(REST)
                 control(proxy.pid, "-d")
                 at_rest = counted(Path(f"{out}.{2 * dump - 1}")) / REST
                 control(proxy.pid, "-z")
                 begun = time.perf_counter()
-                failed = asyncio.run(load(place.port, made, calls, chosen.connections))
+                failed = proxy.send(row, calls)
                 seconds = time.perf_counter() - begun
                 control(proxy.pid, "-d")
                 control(proxy.pid, "-i", "off")
@@ -250,7 +320,7 @@ def main() -> int:
                 where = f"  {file}" if chosen.profile else ""
                 every, rest = counted(file) / calls / 1000, at_rest * seconds / calls / 1000
                 found[row] = every - rest
-                goal = INSTRUCTIONS.get(row)
+                goal = None if chosen.memory else INSTRUCTIONS.get(row)
                 asked_for = "" if goal is None else f" ({goal:g}{'' if found[row] <= goal else ', missed'})"
                 print(
                     f"{row:16} {found[row]:7.1f} thousand a call{asked_for}, {failed} failed, and {rest:.1f} at rest{where}",

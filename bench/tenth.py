@@ -15,6 +15,13 @@ from email.utils import formatdate
 _HEAD = "HTTP/1.1 {}\r\nServer: nginx\r\nDate: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: keep-alive\r\n"
 
 
+def answer_to(asked: bytes, fails: bool, date: str, own: str) -> bytes:
+    """The answer to a request, a failure if it `fails`. `own`: the id of the answer, if the request is to /own."""
+    status, body = ("503 Service Temporarily Unavailable", "no\n") if fails else ("200 OK", "hello, world\n")
+    line = f"X-Request-Id: {own}\r\n" if b"/own" in asked.partition(b"\r\n")[0] else ""
+    return f"{_HEAD.format(status, date, len(body))}{line}\r\n{body}".encode()
+
+
 class _Requests(asyncio.Protocol):
     """The requests of one connection, which have no bodies: answers to /own have an id each."""
 
@@ -29,14 +36,8 @@ class _Requests(asyncio.Protocol):
         while (end := self._came.find(b"\r\n\r\n")) >= 0:
             asked, self._came = self._came[:end], self._came[end + 4 :]
             _Requests.answered += 1
-            status, body = (
-                ("503 Service Temporarily Unavailable", "no\n")
-                if _Requests.answered % 10 == 0
-                else ("200 OK", "hello, world\n")
-            )
-            own = f"X-Request-Id: {uuid.uuid4().hex}\r\n" if b"/own" in asked.partition(b"\r\n")[0] else ""
-            head = _HEAD.format(status, formatdate(usegmt=True), len(body))
-            self._transport.write(f"{head}{own}\r\n{body}".encode())
+            fails = _Requests.answered % 10 == 0
+            self._transport.write(answer_to(asked, fails, formatdate(usegmt=True), uuid.uuid4().hex))
 
 
 def serve_tenth() -> int:
