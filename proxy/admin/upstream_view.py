@@ -258,7 +258,11 @@ def _upstream(
     seen = _live(upstream.label, counted, room, holding)
     outcomes: Counter[str] = Counter(success=seen.at_once)
     fallbacks: Counter[str] = Counter()
+    results: Counter[str] = Counter(success=seen.at_once)
+    denied: Counter[str] = Counter()
     for series in counted:
+        results.update(series.results)
+        denied.update({why.value: count for why, count in series.denied.items()})
         for (to, _), count in series.fallbacks.items():
             fallbacks[to] += count
         for (outcome, _), count in series.outcomes.items():
@@ -283,8 +287,8 @@ def _upstream(
         "arrived_by_fallback": seen.arrived,
         "attempts_per_call": round(seen.attempts / seen.sent, 3) if seen.sent else None,
         "outcomes": {outcome: count for outcome, count in outcomes.items() if count},
-        "results": dict(sum((series.results for series in counted), Counter(success=seen.at_once))),
-        "denied": {why.value: n for why, n in sum((series.denied for series in counted), Counter()).items()},
+        "results": {result: count for result, count in results.items() if count},
+        "denied": dict(denied),
         "app_retries": sum(series.app_retries for series in counted),
         "likely_app_retries": sum(series.likely_app_retries for series in counted),
         "fallbacks": dict(fallbacks),

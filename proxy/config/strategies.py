@@ -169,6 +169,7 @@ class Kinds:
         self._names: dict[str, str] = {}
         self._whole: dict[str, Map] = {}
         self._compiled: dict[str, FoundStrategy] = {}
+        self._inline: dict[Strategy, Strategy] = {}
         self.buckets: dict[str, BucketRef] = {}
         for name in list(buckets):
             tree = self._definition("bucket", name)
@@ -304,7 +305,9 @@ class Kinds:
             changes["backoff"] = Backoff(**typed["backoff"])
         if "non_fatal" in typed:
             changes["non_fatal"] = frozenset().union(*typed["non_fatal"])
-        return replace(BUILT_IN[kind], **changes, name=name if name is not None else described(tree))
+        made = replace(BUILT_IN[kind], **changes, name=name if name is not None else described(tree))
+        # Equal ones are one object: thousands of routes differ in little, and the registry compares them.
+        return self._inline.setdefault(made, made)
 
     def _custom(self, tree: Map, name: str | None, mark: Mark, path: Path) -> Strategy | None:
         kind = str(tree["kind"])
