@@ -17,6 +17,9 @@ MUCH_SLOWER, _PART, _LEAST = 6.0, 0.5, 2.0
 #: By how many answers it is looked ahead where one was slower than the one before, and the seconds between two answers
 #: from which on their difference is no chance.
 _AHEAD, _TREND = 2.0, 0.5
+#: A usual time is too long if so many answers in a row come within less than this part of it: nine of ten answers take
+#: longer than a true one. Such a time was learnt in bad weather, which a restart, say, has ended.
+_IN_A_ROW, _QUICKER = 8, 0.5
 
 
 class AnswerTimes:
@@ -27,7 +30,10 @@ class AnswerTimes:
     route.
     """
 
-    __slots__ = ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "missing_at")
+    __slots__ = (
+        "_at", "_count", "_given_up", "_last_gap", "_quicker", "_quicker_slowest", "_slower", "_usual", "gap",
+        "gap_long", "missing_at",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._usual = 0.0  # the usual time of the latest answer's route, in seconds
@@ -41,6 +47,8 @@ class AnswerTimes:
         self.missing_at = -_NEVER
         self._at = -_NEVER  # when the latest answer came
         self._slower = _NEVER  # the multiple that the latest answer took while sendings were spaced
+        self._quicker = 0  # the latest answers in a row that were much quicker than usual,
+        self._quicker_slowest = 0.0  # and the greatest multiple that one of them took
 
     def came(self, trip: float, ratio: float, now: float) -> None:
         """Note an answer that took `trip` seconds, `ratio` times the usual time (0 if that is not known)."""
@@ -52,6 +60,22 @@ class AnswerTimes:
             self._count += 1
             self.gap_long += max(_NEWEST_LONG, 1.0 / self._count) * (gap - self.gap_long)
         self._at = now
+
+    def usual_for_now(self, ratio: float, usual: float) -> float:
+        """Note that an answer took `ratio` times the usual time (0 if that is not known), and return the multiple of
+        that time which is usual for now. It is `usual`, the one so far, unless many answers in a row are much quicker:
+        then it is that of the slowest of them.
+        """
+        if not ratio or ratio >= _QUICKER * usual:
+            self._quicker, self._quicker_slowest = 0, 0.0
+            return usual
+        self._quicker += 1
+        self._quicker_slowest = max(self._quicker_slowest, ratio)
+        if self._quicker < _IN_A_ROW:
+            return usual
+        usual = self._quicker_slowest
+        self._quicker, self._quicker_slowest = 0, 0.0
+        return usual
 
     def asked_to_wait_again(self, now: float, *, served: bool) -> None:
         """Note that the upstream named one more delay. `served`: it served an attempt since the one before."""

@@ -300,7 +300,7 @@ class Governor:
                 self._lost(caller, ending, now, again=again)
         if ending.lost != "endpoint":
             self._answered(caller, now, own=not ending.lost)
-        in_outage = ending.lost and self._is_lost(caller)
+        in_outage = ending.lost and (self._is_lost(caller) or _was_never_there(self.lane(caller.endpoint), ending, now))
         if ending.refused and not in_outage and caller.limits:
             self._refused(attempt, caller, ending, sent, now, cools=cools)
         self._landed(attempt, caller, sent, now, well=ending.well)
@@ -804,6 +804,14 @@ def _is_out(lane: Lane | None) -> bool:
     it.
     """
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
+
+
+def _was_never_there(lane: Lane, ending: AttemptEnding, now: float) -> bool:
+    """Whether the attempt, which ended so, could not connect to the lane's endpoint, and that has not answered within
+    the last ten minutes: a wrong port, say. Waiting does not help its calls.
+    """
+    answered_at = max(lane.outage.answered_at, lane.traffic.answered_at)
+    return ending.lost == "endpoint" and now - answered_at > ANSWERED_WITHIN
 
 
 def _path_at(caller: Caller) -> str:

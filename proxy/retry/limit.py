@@ -238,6 +238,9 @@ class Limit:
         self._served += 1
         self._latest += 1
         self._fastest = min(self._fastest, ratio)
+        usual = self._answers.usual_for_now(ratio, self._base)
+        if usual < self._base:
+            self._base, self._slow_most = usual, 0.0
         if self._spaced:
             self._respace(now, ratio)
             return
@@ -293,7 +296,7 @@ class Limit:
         reason; the time of such answers then counts as the usual one.
         """
         if fastest < self._base:
-            self._base = max(1.0, fastest)
+            self._base = max(min(1.0, self._base), fastest)
         if fastest <= SLOW * self._base:
             self._slow_most = 0.0
             return False

@@ -183,3 +183,23 @@ def test_an_attempt_that_is_sent_again_after_a_limit_began_keeps_no_place_for_go
     assert book >> fault(1, "connect_failure", at=1.1) << Launch(1, fresh=True)
     assert book >> reply(1, 200, at=1.2) << Deliver(1, Outcome.SUCCESS)
     assert lane.in_use() == 0
+
+
+def test_an_endpoint_that_was_never_there_gets_no_limit() -> None:
+    """Else its calls would wait for a limit on attempts that can't connect, and be refused after that."""
+    request, refused = Request("GET", "u.example", "/"), AttemptEnding(False, True, False, False, "endpoint", "no")
+    caller = Caller(request, request.fields, "")
+    caller.limits = caller.outages = True
+
+    def fail(governor: Governor, at: float) -> None:
+        governor.traffic.failed()
+        governor.failed(object(), caller, refused, at - 0.001, at, again=False, cools=False)
+
+    governor = Governor()
+    for number in range(30):
+        fail(governor, 1000.0 + number / 10)
+    assert not governor.holds(1003.0)
+    governor.answered_well(object(), caller, 1003.0, 1003.1)
+    for number in range(4):
+        fail(governor, 1004.0 + number / 100)
+    assert governor.first.limit.is_on

@@ -416,3 +416,33 @@ def test_attempts_from_before_the_first_refusal_do_not_hide_how_many_are_refused
     traffic.ended += 2
     evidence.refused(2.0)
     assert evidence.latest_share == 0.75
+
+
+def returning_to_an_idle_upstream() -> Limit:
+    """A limit of one place, at 10 s, by which calls return from an outage."""
+    limit = Limit(Traffic())
+    limit.return_slowly(10.0, cooldown=False)
+    return limit
+
+
+def test_a_usual_time_from_bad_weather_does_not_let_a_queue_grow() -> None:
+    """Answers took 400 ms before an outage, and 50 ms afterwards: 200 ms are a queue then."""
+    limit = returning_to_an_idle_upstream()
+    for number in range(8):
+        limit.served(10.0 + number, 10.05 + number, 0.05 / 0.4)
+    grown = limit.most
+    assert grown >= 8.0
+    for number in range(8):
+        limit.served(20.0 + number, 20.2 + number, 0.2 / 0.4)
+    assert limit.most < grown
+
+
+def test_a_few_quick_answers_do_not_make_the_usual_ones_slow() -> None:
+    limit = returning_to_an_idle_upstream()
+    for number in range(40):
+        quick = number % 8 != 7  # seven in a row come at once, from a cache
+        limit.served(10.0 + number, 10.05 + number, 0.01 if quick else 1.0)
+    grown = limit.most
+    for number in range(8):
+        limit.served(50.0 + number, 50.4 + number, 1.0)
+    assert limit.most > grown

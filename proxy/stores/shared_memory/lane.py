@@ -51,7 +51,10 @@ SHARED: Names = {
         *("begun", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip", "threshold"),
         *("timed_out_at", "was_chance"),
     ),
-    AnswerTimes: ("_at", "_count", "_given_up", "_last_gap", "_slower", "_usual", "gap", "gap_long", "missing_at"),
+    AnswerTimes: (
+        *("_at", "_count", "_given_up", "_last_gap", "_quicker", "_quicker_slowest", "_slower", "_usual", "gap"),
+        *("gap_long", "missing_at"),
+    ),
     Spacing: (
         *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told"),
         *("_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
