@@ -112,7 +112,7 @@ async def test_an_outage_and_its_end_are_the_fleets(tmp_path: Path, server: Redi
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
             writer.close()
 
-        probed = await asyncio.start_server(hang, "127.0.0.1", upstream.port)
+        probed = await asyncio.start_server(hang, sock=upstream.take_port())
         async with asyncio.timeout(SECONDS):
             await came.get()
         # While that probe is under way all others are held: every sidecar reports meanwhile, and none sends another.

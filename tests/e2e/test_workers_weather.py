@@ -96,7 +96,7 @@ async def test_another_worker_probes_when_the_one_that_does_is_killed(tmp_path: 
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
             writer.close()
 
-        server = await asyncio.start_server(hang, "127.0.0.1", upstream.port)
+        server = await asyncio.start_server(hang, sock=upstream.take_port())
         async with asyncio.timeout(SECONDS):
             victim = owner_of(await came.get(), upstream.port, workers_of(running.pid))
             assert came.empty()
@@ -160,7 +160,7 @@ async def test_places_of_a_killed_worker_come_back(tmp_path: Path) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
             writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", upstream.port)
+        server = await asyncio.start_server(serve, sock=upstream.take_port())
         async with asyncio.timeout(SECONDS):
             while came.qsize() < 2:  # noqa: ASYNC110 - what other processes do sets no event here
                 await asyncio.sleep(0.01)

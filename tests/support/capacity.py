@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -44,6 +45,7 @@ class CapacityServer:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._kept: socket.socket | None = None  # has the port while it is stopped: any program may get a free one
 
     @property
     def places(self) -> int:
@@ -67,17 +69,28 @@ class CapacityServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+        if self._kept is not None:
+            self._kept.close()
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=1024)
+        if self._kept is None:
+            self._kept = _bound(self.port)
+        self._server = await asyncio.start_server(self._serve, sock=self.take_port(), backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def take_port(self) -> socket.socket:
+        """The socket that has the port while the server is stopped, for another server to listen on."""
+        kept, self._kept = self._kept, None
+        assert kept is not None, "the server listens, or its port was taken"
+        return kept
 
     async def stop(self) -> None:
         """Stop as a process that is killed does: no connection is accepted, and those that were open are reset."""
         if self._server is not None:
             self._server.close()
             self._server = None
+            self._kept = _bound(self.port)
         for writer in self._open:
             writer.transport.abort()
         for task in self._tasks:
@@ -155,3 +168,11 @@ class CapacityServer:
             with contextlib.suppress(asyncio.InvalidStateError):
                 turn.set_result(None)
                 self._busy += 1
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket that has this port, and does not listen on it, so that connections to the port are refused."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
