@@ -28,8 +28,8 @@ _Key = TypeVar("_Key")
 #: Names for members of enumerations: see `proxy.retry.facts`.
 _SUCCESS, _DENIED, _NOT_RETRYABLE = Class.SUCCESS, Outcome.DENIED, Outcome.NOT_RETRYABLE
 #: Seconds; upper bounds of the histograms' buckets: Prometheus' own defaults stretched to both sides, and two more up
-#: to 20 s, the default of `pushback.hold`, since calls that are held take up to that.
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 300.0)
+#: to a little above 20 s, the default of `pushback.hold`, since calls that are held for so long end just after it.
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 300.0)
 
 #: The slots of a histogram that has counted nothing. Compiled, they are an array, which can't be made from `[0] * n`.
 _NOTHING = [0] * (len(BOUNDS) + 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, OUTGREW
+from proxy.retry.reasons import GATES, NO_LONGER_SAFE, NO_PLACE, OUTGREW
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {
@@ -61,6 +61,8 @@ def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
     if outcome is Outcome.OVERLOADED:
         if why == NO_PLACE or "concurrency" in why:
             return "raise concurrency.max, or concurrency.queue and concurrency.wait, if the upstream can take more"
+        if why.startswith(GATES["limit"]):
+            return "the upstream needs more capacity, or fewer calls; pushback.hold says how long calls wait for it"
         return "raise limits.waiting, or send less at a time"
     return ""
 

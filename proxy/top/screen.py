@@ -1,11 +1,13 @@
 """The picture of `redrive top`: a rich renderable, made from rows.
 
 The picture is made for a width. If there is no room for every column, the least important are left out, and a long name
-is cut; nothing is ever wrapped. States are words, so that the picture says the same without colours.
+is cut. No row is wrapped, but notes for which their column has no room stand below the table, if there are lines left.
+States are words, so that the picture says the same without colours.
 """
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,7 +139,7 @@ def _notes(row: Row) -> str:
         said.append(f"{count(row.arrived)} by fallback")
     if row.queued:
         said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
-    return ", ".join(said)
+    return "; ".join(said)
 
 
 def _lane(lane: Mapping[str, Any]) -> str:
@@ -150,7 +152,7 @@ def _lane(lane: Mapping[str, Any]) -> str:
         pace = f" and {limit['per_second']:.3g}/s" if limit.get("per_second") else ""
         said = f"at most {limit['attempts']} at a time{pace} for the last {duration(limit['seconds'])}"
     why = (outage or limit)["why"]
-    return " ".join(filter(None, [*where, said])) + (f" ({why})" if why else "")
+    return " ".join(filter(None, [*where, said])) + (f": {why}" if why else "")
 
 
 _SHORTER_STATE = TableColumn("state", "state", _shorter_state, right=False)
@@ -192,14 +194,17 @@ def picture(
         visible = visible[first : first + room]
     # Widths are those of all rows, so that nothing moves while one scrolls.
     added = _total_cells(shown, rows[0].window if rows else 0.0)
-    parts: list[RenderableType] = [_line(head, width), _table(shown, visible, added, width, look)]
+    spare = None if height is None else max(0, height - AROUND - max(1, len(visible)))
+    table, below = _table(shown, visible, added, width, look, has_lines=spare != 0)
+    below = below[:spare]
+    parts: list[RenderableType] = [_line(head, width), table, *below]
     if not shown:
         parts.append(
             _line("no upstream matches the filter" if rows else "no upstream is named, and none was called", width)
         )
     if look is not None:
-        if height is not None:
-            parts += [Text("")] * max(0, height - AROUND - max(1, len(visible)))
+        if spare is not None:
+            parts += [Text("")] * (spare - len(below))
         parts.append(_line(_keys(look, first, len(visible), len(shown)), width, "dim"))
     return Group(*parts)
 
@@ -233,8 +238,17 @@ def _keys(look: Selection, first: int, visible: int, shown: int) -> str:
 
 
 def _table(
-    rows: Sequence[Row], visible: Sequence[Row], last: dict[str, str], width: int | None, look: Selection | None
-) -> Table:
+    rows: Sequence[Row],
+    visible: Sequence[Row],
+    last: dict[str, str],
+    width: int | None,
+    look: Selection | None,
+    *,
+    has_lines: bool,
+) -> tuple[Table, list[Text]]:
+    """The table of the `visible` ones of `rows`, with `last` as its last line, and the lines with the notes that stand
+    below it. Notes do if their column has no room for them and the screen has further lines (`has_lines`).
+    """
     columns = [
         NAME,
         *(column for column in COLUMNS if column.head != "p99" or any("p99" in row.latencies for row in rows)),
@@ -253,11 +267,14 @@ def _table(
         name = max(min(name, _room(columns, wanted, width)), 1)
     widths = {**wanted, NAME.head: name}
     notes = max(len(NOTES.head), wanted[NOTES.head])
+    below: list[Text] = []
     if any(NOTES.cell(row) for row in rows):
-        left = None if width is None else width - sum(widths[column.head] + _BETWEEN for column in columns)
-        if left is None or left >= min(_NOTES, notes):
+        left = notes if width is None else width - sum(widths[column.head] + _BETWEEN for column in columns)
+        if left < notes and width is not None and has_lines:
+            below = [line for row in visible for line in _noted(row, width)]
+        elif left >= min(_NOTES, notes):
             columns.append(NOTES)
-            widths[NOTES.head] = notes if left is None else min(notes, left)
+            widths[NOTES.head] = min(notes, left)
     table = Table.grid(padding=(0, _BETWEEN, 0, 0), pad_edge=False)
     for column in columns:
         right = "right" if column.right else "left"
@@ -269,7 +286,16 @@ def _table(
     for row in visible:
         table.add_row(*(column.cell(row) for column in columns))
     table.add_row(*(Text(last.get(column.head, ""), "bold") for column in columns))
-    return table
+    return table, below
+
+
+def _noted(row: Row, width: int) -> list[Text]:
+    """The notes of a row in lines of at most `width` columns; none without notes."""
+    notes = _notes(row)
+    if not notes:
+        return []
+    lines = textwrap.wrap(f"{row.name or '(refused)'}: {notes}", width, subsequent_indent="  ")
+    return [_line(line, width) for line in lines]
 
 
 def _room(columns: Sequence[TableColumn], wanted: dict[str, int], width: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from support.capacity import CapacityServer
 from support.process import Redrive
 from support.scripted import Upstream, answer
 
@@ -39,6 +41,30 @@ async def test_states_and_reasons_of_few_upstreams(tmp_path: Path, open_page: Op
             assert said.index("How its calls ended") < said.index("point at a chart"), "above the charts"
             await reason.locator("button").click()
             await expect(page.locator("#call-list .story")).to_contain_text("bucket_empty")
+
+
+async def test_what_holds_calls_is_said_before_anything_is_clicked(tmp_path: Path, open_page: Open) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        Redrive(tmp_path, f"upstreams:\n  shop: {{url: {upstream.url}}}\n") as running,
+    ):
+        await call(running, "/shop/items", 20)
+        page = await open_page(running.admin)
+        await expect(row(page, "shop").locator(".badge")).to_have_text("")
+        await expect(page.locator("#holding")).to_be_hidden()
+        await upstream.stop()
+        held = asyncio.create_task(call(running, "/shop/items"))
+        await expect(row(page, "shop").locator(".holds")).to_have_text("1 held")
+        said = page.locator("#holding li")
+        await expect(said).to_contain_text("1 call is held now by an outage.")
+        await expect(said).to_contain_text("An outage since ")
+        await expect(said).to_contain_text("connect_failure")
+        await said.locator("button").click()
+        await expect(page.locator("aside h2")).to_have_text("shop")
+        await upstream.start()
+        await held
+        await expect(page.locator("#holding")).to_be_hidden()
+        await expect(row(page, "shop").locator(".holds")).to_have_text("")
 
 
 async def test_a_few_failures_are_not_as_red_as_many(tmp_path: Path, open_page: Open) -> None:

@@ -162,7 +162,7 @@ def test_a_limit_and_an_outage_are_shown_with_what_made_them() -> None:
     out = live("b", 5, weather=[lane(callers="GET of route r", outage=7.0), lane(limit=2)])
     shown = text([row(out)])[2]
     assert "out 7.0 s" in shown
-    assert "(GET of route r) outage for the last 7.0 s (an outage began), at most 2 at a time for" in shown
+    assert "(GET of route r) outage for the last 7.0 s: an outage began; at most 2 at a time for" in shown
     assert row(out).as_data()["weather"] == out["weather"]
 
 
@@ -212,19 +212,33 @@ def test_it_fits_the_terminal(number: int, width: int) -> None:
         assert max(map(len, lines)) <= width
         assert lines[-1].startswith("q quit   s S sort")
     lines = text(rows, width)
-    assert len(lines) == number + 3 + (not number)
+    notes = [line for line in lines[number + 3 + (not number) :] if not line.startswith("  ")]
+    assert len(notes) in (0, sum(row.held > 0 or row.cooldown > 0 for row in rows))
     assert max(map(len, lines)) <= width
 
 
-def test_columns_of_80_and_of_200() -> None:
-    narrow, wide = text(many(7), 80), text(many(7), 200)
+def test_notes_stand_below_a_table_that_has_no_room_for_them() -> None:
+    out = live("shop", 5, held=211, weather=[lane(outage=8.0)])
+    rows = board(out, live("mail", 3)).rows(0.0)
+    told = "shop: outage for the last 8.0 s: an outage began; 211 calls held"
+    assert text(rows, 80)[-1] == told
+    lines = text(rows, 80, 9, Selection())
+    assert (lines[5], lines[-2], len(lines)) == (told, "", 9)
+    assert "notes" not in lines[1]
+    assert text(rows, 40)[-2:] == ["shop: outage for the last 8.0 s: an", "  outage began; 211 calls held"]
+    assert told not in text(rows, 80, 6, Selection()), "a low terminal has the rows, and no further line"
+    assert "outage for the last 8.0 s: an outage began; 211 calls held" in text(rows, 160)[2]
+
+
+def test_columns_of_80_and_of_260() -> None:
+    narrow, wide = text(many(7), 80), text(many(7), 260)
     assert narrow[1].split("  ")[0] == "upstream"
     assert {"state", "calls/s", "success", "bucket", "cooldown"} <= set(narrow[1].split())
     assert {"att/call", "p50", "p95", "limit", "notes"} <= set(wide[1].split())
     assert "cooldown until " in "".join(wide)
     assert "p99" not in wide[1]
     (line,) = (each for each in wide if each.startswith("payments-api-1 "))
-    figures = "0.93  97.3% 94.6% 1.03  12 ms  2.5 s  480/500  -  -  1 call held, 1 waits for a place"
+    figures = "0.93  97.3% 94.6% 1.03  12 ms  2.5 s  480/500  -  -  1 call held; 1 waits for a place"
     assert line.split() == f"payments-api-1  failing  {figures}".split()
 
 
@@ -262,7 +276,7 @@ def test_a_narrow_screen_names_the_most_serious_state_and_keeps_the_figures() ->
         assert max(map(len, lines)) <= width
         assert set(heads.split()) <= set(lines[1].replace("1st try", "1st_try").split())
         assert ("outage +3" if width == 80 else "outage") in lines[3]
-    (row_of_search,) = (line for line in text(rows, 120) if line.startswith("search"))
+    (row_of_search,) = (line for line in text(rows, 120) if line.startswith("search "))
     assert " 65 s" in row_of_search
     assert "outage, failing, bucket empty, circuit open" in "\n".join(text(rows))
 

@@ -42,9 +42,10 @@ export function weather_in_words(live) {
 function lane_in_words({ endpoint, callers, outage, limit, held_calls }) {
   if (!outage && !limit) return "";
   const where = [endpoint, callers === "everybody" ? "" : endpoint ? `(${callers})` : callers].filter(Boolean).join(" ");
+  const lasts = ({ since, seconds: long }) => `since ${new Date(since * 1000).toLocaleTimeString("en-GB")}, for ${plain(seconds(long))}`;
   const what = outage
-    ? `an outage for the last ${plain(seconds(outage.seconds))}`
-    : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, for the last ${plain(seconds(limit.seconds))}`;
+    ? `an outage ${lasts(outage)}: one probe at a time is sent`
+    : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, ${lasts(limit)}`;
   const held = held_calls ? `; ${amount(held_calls, "call")} ${held_calls === 1 ? "is" : "are"} held` : "";
   const why = (outage ?? limit).why;
   return `${where ? `${where}: ${what}` : capital(what)}${held}${why ? `. ${capital(why)}` : ""}.`;

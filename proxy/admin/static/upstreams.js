@@ -2,6 +2,7 @@
 
 import { Detail } from "./detail.js";
 import { $, Sparkline, count, h, mark, percent, rate, say, seconds, tone_of } from "./dom.js";
+import { Holding } from "./holding.js";
 import { Reasons } from "./reasons.js";
 import { amount, attempts_in_words, attempts_per_call, cooldown, filled, held_in_words, keys_in_words, limit, opened, weather_in_words } from "./standing.js";
 import { Overview } from "./trends.js";
@@ -20,7 +21,7 @@ const COLUMNS = [
   { id: "p95", text: "p95", title: "95 of 100 calls of the last minute took no longer, retries included" },
 ];
 
-/** The greatest number of upstreams that leave room for the reasons of the last minute. */
+/** The greatest number of upstreams that leave room for what holds calls, and for the reasons of the last minute. */
 const FEW = 8;
 
 const phone = matchMedia("(max-width: 760px)");
@@ -41,6 +42,7 @@ export class Upstreams {
     });
     this.detail = new Detail(house, () => this.close());
     this.overview = new Overview(house);
+    this.holding = new Holding((name) => this.open(name));
     this.reasons = new Reasons(house);
     for (const id of ["upstream-filter", "only-trouble", "span"]) $(id).addEventListener("input", () => this.draw());
     this.sorter();
@@ -102,6 +104,7 @@ export class Upstreams {
     for (const [id, cell] of this.heads) mark(cell, "aria-sort", this.sort.by !== id ? null : this.sort.up ? "ascending" : "descending");
     this.list.show(shown, shown.length ? null : this.nothing(items.length, only));
     $("upstream-grid").parentElement.classList.toggle("few", shown.length > 0 && items.length <= FEW);
+    this.holding.draw(items, items.length <= FEW);
     this.reasons.draw(items.length > 0 && items.length <= FEW);
     this.overview.draw();
     this.detail.draw(house.live.has(this.opened) ? this.item(this.opened) : null, this.opened);
@@ -161,6 +164,8 @@ export class Upstreams {
     mark(parts.state, "title", `${state.text}: ${state.why}`);
     mark(parts.badge, "title", [...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
     mark(parts.state, "aria-label", state.text);
+    say(parts.held, live.held ? `${count(live.held)} held` : "");
+    mark(parts.held, "title", held_in_words(live) || null);
     const recent = figures === live.recent;
     say(parts.calls, recent ? rate(figures.calls / Math.max(this.house.window, 1)) : count(figures.calls));
     say(parts.unit, recent ? "/s" : "");
@@ -253,7 +258,7 @@ function makeRow() {
     "div",
     { class: "row", role: "row" },
     cell("state", parts.state),
-    cell("name", text("name", "b"), text("badge", "span", "badge"), ...parts.also, text("where", "span", "where")),
+    cell("name", text("name", "b"), text("badge", "span", "badge"), ...parts.also, text("held", "span", "holds"), text("where", "span", "where")),
     cell("calls", text("calls"), text("unit", "small")),
     cell("success", parts.bar, text("share")),
     cell("attempts", text("attempts")),
