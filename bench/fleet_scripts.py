@@ -35,6 +35,7 @@ from typing import NamedTuple
 from fleet import CORES, figures, redis_server
 from redis import Redis
 
+from proxy.stores.redis import cooldown
 from proxy.stores.redis.bucket import FORGET, HOLD_LEAST, hold_pause
 from proxy.stores.redis.client import SCRIPTS, SHAS
 from proxy.stores.redis.members import SELDOM
@@ -128,15 +129,34 @@ def states(count: int, rng: random.Random) -> dict[str, State]:
 
     def cools(process: Process) -> list[object]:
         began = process.name.endswith("0" * 6) and process.sequence == 1
-        return [0.0 if began else "", 600.0, 0.0, 5, 1, 10.0, 5]
+        return [0.0 if began else "", 600.0, 0.0, 5, 1, 1200.0, 5]
+
+    def returns(process: Process) -> list[object]:
+        process.spent += rng.random() < 0.01  # places that answers have added
+        return ["", 0.0, process.spent, 5, 1, max(1.0, 3 * holds), rng.randint(1, 5)]
 
     def limited(process: Process) -> list[object]:
         began = float(process.sequence == 1)
         cut = 0.5 if rng.random() < 0.001 else 1.0
-        return [began, 0, 0, 0, 5.0, cut, 0.0, process.sequence // 4, rng.randint(1, 8), rng.randint(0, 3), 0.0, 1e9, 0]
+        return [
+            began,
+            0,
+            0,
+            0,
+            5.0,
+            cut,
+            0.0,
+            process.sequence // 4,
+            rng.randint(1, 8),
+            rng.randint(0, 3),
+            0.0,
+            1e9,
+            0,
+            holds,
+        ]
 
     def out(process: Process) -> list[object]:
-        return [0, 0, float(process.sequence == 1), 0, 5.0, 1.0, 0.0, 0, 5, 5, 1.0, 0.5, 0]
+        return [0, 0, float(process.sequence == 1), 0, 5.0, 1.0, 0.0, 0, 5, 5, 1.0, 0.5, 0, holds]
 
     return {
         "idle": State("members", SELDOM, lambda process: [0.0]),
@@ -144,7 +164,8 @@ def states(count: int, rng: random.Random) -> dict[str, State]:
         "every tenth call fails": State("tokens", FAILING, fails, learns_lease),
         "drained": State("tokens", DRAINED, drained),
         "waiting for a rate, by parts": State("rate", report_pause, pays, learns_part),
-        "a cooldown holds calls": State("places", holds, cools),
+        "a cooldown holds calls": State("places", holds * math.ceil(cooldown.SELDOM / holds), cools),
+        "calls return from a cooldown": State("places", holds, returns),
         "a limit holds calls": State("weather", holds, limited),
         "an outage holds calls": State("weather", holds, out),
     }

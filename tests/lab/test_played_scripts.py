@@ -55,7 +55,7 @@ class Fleet:
     def __init__(self, redis: Redis, name: str, key: Any, seed: int) -> None:
         self.rng = random.Random(f"{name}/{seed}")
         self.key = f"{name}/{seed}"
-        self.holders = {f"holder{number}": Said(self.rng) for number in range(self.rng.choice([1, 2, 5, 12]))}
+        self.holders = {f"holder{number}": Said(self.rng) for number in range(self.rng.choice([1, 2, 5, 12, 30]))}
         self._redis, self._make, self._played = redis, key, key()
         self._script = timed(name)
         self._seconds, self._micros = 5_000_000, 0
@@ -197,7 +197,7 @@ def test_places(redis: Redis, seed: int) -> None:
 def test_weather(redis: Redis, seed: int) -> None:
     fleet = Fleet(redis, "weather", WeatherKey, seed)
     rng = fleet.rng
-    eventful = rng.choice([0.02, 0.1, 0.3])
+    eventful, pause = rng.choice([0.02, 0.1, 0.3]), rng.choice([0.27, 0.27, 1.5])
 
     def report(said: Said) -> list[object]:
         said.sums[0] += rng.choice([0.0, 0.0, 1.0, 4.0])
@@ -207,6 +207,6 @@ def test_weather(redis: Redis, seed: int) -> None:
         queued = float(rng.choice([0, 1, 5])) if wanted else 0.0
         ages = [rng.choice([0.0, 0.3, 5.0]), rng.choice([0.0, 0.2, 1e9])]
         own = [rng.choice([0.0, 0.5, 3.0]), cut, rng.choice([0.0, 0.1, 2.0]), said.sums[0]]
-        return [*events, *own, wanted, queued, *ages, float(rng.random() < 0.02)]
+        return [*events, *own, wanted, queued, *ages, float(rng.random() < 0.02), pause]
 
     play(fleet, report, lambda said, reply: None)

@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.lab.fleet.tokens import LATE
 
-#: Seconds between two counts of the holders.
-SCAN_EVERY = 0.05
+#: Seconds between two counts of the holders: at least, and for each of them.
+SCAN_EVERY, A_RECORD = 0.05, 0.0001
 
 
 class Ranked:
@@ -66,7 +66,7 @@ class PlacesKey:
         rank, before, held = (-1, said.grown, 0) if own is None else (own.rank, own.grown, own.holds)
         self.places += max(0.0, said.grown - before)
         self.holding = max(0, self.holding + said.holds - held)
-        if now - self.scanned >= SCAN_EVERY or now < self.scanned:
+        if now - self.scanned >= max(SCAN_EVERY, self.active * A_RECORD) or now < self.scanned:
             rank = self._count(said, own, rank, now)
         elif said.wanted > 0 and own is None:
             self.active += 1

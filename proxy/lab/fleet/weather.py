@@ -9,8 +9,8 @@ from typing import Any
 
 from proxy.lab.fleet.tokens import LATE
 
-#: Seconds for which the right to probe is lent; for which a holder keeps a place that others want too; after which a
-#: silent holder wants no places; and after which nothing is known of a lane.
+#: Seconds for which the right to probe is lent; for which a holder keeps a place that others want too, at least; after
+#: which a silent holder wants no places, at least; and after which nothing is known of a lane.
 PROBING, TURN, WANTS_NONE, SILENT = 1.0, 0.5, 2.0, 15.0
 #: Seconds between two counts of the holders: for each of them, and the most.
 A_RECORD, LONGEST = 0.0001, 0.2
@@ -35,7 +35,7 @@ class WeatherReport:
 
     __slots__ = (
         *("cut", "cut_age", "dead", "grown", "holder", "leaves", "limit_began", "limit_over", "making", "outage_began"),
-        *("outage_over", "own", "probe_age", "queued", "sequence", "since_age", "wanted"),
+        *("outage_over", "own", "pause", "probe_age", "queued", "sequence", "since_age", "wanted"),
     )
 
     def __init__(self, words: Sequence[Any]) -> None:
@@ -45,7 +45,8 @@ class WeatherReport:
         self.own, self.cut, self.cut_age, self.grown, self.wanted, self.queued = map(float, words[7:13])
         self.since_age, self.probe_age = float(words[13]), float(words[14])
         self.leaves = float(words[15]) > 0
-        self.making, self.dead = str(words[16]), float(words[17])
+        self.pause = float(words[16])
+        self.making, self.dead = str(words[17]), float(words[18])
 
 
 class WeatherKey:
@@ -76,8 +77,8 @@ class WeatherKey:
         self._note_limit(said, its, now)
         if self.out > 0:
             self._lend_probes(said, now)
-        if now - self.scanned >= min(LONGEST, self.count * A_RECORD) or now < self.scanned:
-            self._count(its, said.dead, now)
+        if now - self.scanned >= min(max(LONGEST, said.pause / 2), self.count * A_RECORD) or now < self.scanned:
+            self._count(its, said, now)
         elif self.most > 0:
             its.part = min(said.wanted, max(self.level, its.part))
         share = its.part
@@ -150,12 +151,12 @@ class WeatherKey:
         if said.wanted > 0 and (is_prober or now >= self.until or now + 10 * PROBING < self.until):
             self.prober, self.until = said.holder, now + PROBING
 
-    def _count(self, its: Wanting, dead: float, now: float) -> None:
-        """Count all holders, and set the part of each. A holder that was not heard for `dead` seconds is dropped. As in
-        the script, the new record of a holder is kept only if its part changes. `its`: the record of the holder that
-        asks.
+    def _count(self, its: Wanting, said: WeatherReport, now: float) -> None:
+        """Count all holders, and set the part of each. A holder that was not heard for too long is dropped. As in the
+        script, the new record of a holder is kept only if its part changes. `its`: the record of the holder that asks;
+        `said`: its report.
         """
-        found = [its]
+        found, dead = [its], said.dead
         for name, record in list(self.records.items()):
             if name == its.name:
                 continue
@@ -163,7 +164,7 @@ class WeatherKey:
                 del self.records[name]
                 continue
             each = copy(record)
-            if now - each.seen >= WANTS_NONE:
+            if now - each.seen >= max(WANTS_NONE, 3 * said.pause):
                 each.wanted = each.queued = 0.0
             found.append(each)
         self.count, self.scanned = len(found), now
@@ -172,7 +173,7 @@ class WeatherKey:
         rest = float(math.floor(self.most))
         self.level = _equal_part([each.wanted for each in found], rest)
         for each in found:
-            if self.level == 0 and each.part > 0 and now - each.got >= TURN:
+            if self.level == 0 and each.part > 0 and now - each.got >= max(TURN, said.pause):
                 each.line = now
             rest -= min(each.wanted, self.level)
         for each in sorted(found, key=lambda one: (one.line, one.name)):

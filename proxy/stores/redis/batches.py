@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from proxy.stores.redis.absence import Absence, OnOutage
-from proxy.stores.redis.bucket import RedisBucket
+from proxy.stores.redis.bucket import IN_TURN, RedisBucket
 from proxy.stores.redis.members import RedisMembers
 from proxy.stores.redis.share import WHOLE, Share
 
@@ -137,6 +137,11 @@ class Batches:
     def crowd(self) -> int:
         """The number of processes of the fleet, as of the last report."""
         return 1 if self.members is None else self.members.crowd
+
+    @property
+    def turn(self) -> float:
+        """Seconds that this process lets pass before it asks Redis about what all are told of at the same time."""
+        return 0.0 if self.members is None else IN_TURN * self.members.rank
 
     def share_now(self, now: float) -> Share:
         """The part of every bucket's tokens that this process may spend in an outage that begins now."""

@@ -29,8 +29,11 @@ PROMPT = 0.05
 PAUSE_EACH, LONG_PAUSE = 0.005, 0.25
 #: Seconds between reports of a process that holds calls: the least in a fleet of some ten processes (such a process
 #: sends four messages a second at most, with its reports as a member of the fleet), for each process of a larger one,
-#: and the most: a thousand that hold calls take no more than a quarter of Redis's processor.
-HOLD_LEAST, HOLD_EACH, HOLD_MOST = 0.27, 0.0005, 0.5
+#: and the most: a thousand that hold calls take no more than a quarter of Redis's processor, and ten thousand fit.
+HOLD_LEAST, HOLD_EACH, HOLD_MOST = 0.27, 0.0005, 1.5
+#: Seconds between the messages of two processes that all are told of something at the same time, so that thousands of
+#: them do not ask Redis in one instant, and take its late replies for an outage.
+IN_TURN = 0.0001
 #: The most calls for which one message asks: the others are asked for with the next.
 ASKED = 100
 #: Milliseconds that Redis keeps a bucket that is not used: long enough for a weekend, short enough for old definitions.
@@ -59,6 +62,10 @@ class Store(Protocol):
     @property
     def crowd(self) -> int:
         """The number of processes of the fleet."""
+
+    @property
+    def turn(self) -> float:
+        """Seconds that this process lets pass before it asks Redis about what all are told of at the same time."""
 
     def share_now(self, now: float) -> Share:
         """The part of every bucket's tokens that this process may spend without Redis, from now on."""

@@ -142,5 +142,5 @@ for name, events in pairs(written) do
 end
 redis.call('HSET', key, unpack(fields))
 redis.call('PEXPIRE', key, forget)
-if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+for i = 1, #gone, 1000 do redis.call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone))) end
 return {made, text(total.c), text(total.r), text(total.s)}

@@ -123,7 +123,7 @@ local function scan()
       end
     end
   end
-  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  for i = 1, #gone, 1000 do redis.call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone))) end
   its.name = holder
   found[#found + 1] = its
   divide(found)

@@ -4,8 +4,9 @@ calls may be under way ("places"), is shared by the fleet.
 A cooldown belongs to an upstream and a scope value; its lanes cool down separately. The number of places by which the
 calls of a lane return is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
 Every PROMPT seconds while it holds any, and in large fleets less often, a process reports how many places it added and
-how many it would use, and is given its share. If Redis is not available, each process has a slow start of its own. A
-limit that begins because attempts are refused, and an outage, are shared likewise (`proxy.stores.redis.weather`).
+how many it would use, and is given its share. While the delay lasts no process has a place, and each reports every few
+seconds. If Redis is not available, each process has a slow start of its own. A limit that begins because attempts are
+refused, and an outage, are shared likewise (`proxy.stores.redis.weather`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from proxy.stores.redis.weather import RedisWeather
 #: The end of the name of a lane that is about one path (`proxy.retry.caller`): a method, and the path. No other machine
 #: is told of it, since a path may be a secret.
 _OF_A_PATH = re.compile(rb" [A-Z]+ /\S*\Z")
+#: The most seconds between reports while the delay lasts; and the pauses between reports after which a process that is
+#: silent has lost its rank.
+SELDOM, _SILENCES = 4.0, 3
 #: The beginning of the name of an endpoint's lane: longer than the groups of callers (12 bytes at most) are.
 _ENDPOINT = b"at endpoint "
 
@@ -132,10 +136,11 @@ class RedisPlaces(RedisBucket):
         """Note that calls of the lane wait for places or use them, in this process or elsewhere, so that this process
         asks Redis for its share of places.
         """
-        if not self._wanted and self._lane.wanted():
-            self._soon(now)
-        elif self._lane.elsewhere:
-            self._soon(max(now + FRESH, self._lane.until))
+        lane, turn = self._lane, self.store.turn
+        if not self._wanted and lane.wanted():
+            self._soon(now + turn if now + turn < lane.until else now)
+        elif lane.elsewhere:
+            self._soon(max(now + FRESH, lane.until + turn))
 
     def part(self, now: float) -> None:
         """Go on without Redis, with a slow start of this process alone."""
@@ -151,7 +156,8 @@ class RedisPlaces(RedisBucket):
         age, delay = (None, 0.0) if word is None else (now - word[0], word[1])
         queued = 0 if self._leaving else len(lane.queue)
         places = lane.limit.most if lane.limit.returns and lane.limit.is_on else 1.0
-        return age, delay, lane.limit.grown, self._wanted, places, lane.place_seconds, queued
+        dead = max(lane.place_seconds, _SILENCES * self._pause)
+        return age, delay, lane.limit.grown, self._wanted, places, dead, queued
 
     def _learn(self, values: list[float], now: float) -> None:
         if self._word is not self._in_report:
@@ -170,7 +176,14 @@ class RedisPlaces(RedisBucket):
         elif self._leaving:
             return
         elif self._wanted or self._lane.wanted():
-            often = max(PROMPT, min(HOLD_LEAST, 5 * PAUSE_EACH * self.store.crowd))
-            self._soon(now + hold_pause(often, self.store.crowd))
+            # Nobody has a place before the delay is over, and Redis knows of this process already if it wanted places.
+            rest = min(self._lane.until - now, SELDOM) if self._wanted else 0.0
+            self._soon(now + self._pause * max(1, math.ceil(rest / self._pause)))
         elif self._lane.elsewhere:  # a new caller is held as long as any other caller is
-            self._soon(max(now + FRESH, self._lane.until))
+            self._soon(max(now + FRESH, self._lane.until + self.store.turn))
+
+    @property
+    def _pause(self) -> float:
+        """Seconds between reports while this process holds calls, or has attempts with places."""
+        crowd = self.store.crowd
+        return hold_pause(max(PROMPT, min(HOLD_LEAST, 5 * PAUSE_EACH * crowd)), crowd)

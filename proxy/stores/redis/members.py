@@ -28,7 +28,8 @@ class RedisMembers(RedisBucket):
     def __init__(self, store: Store, prefix: str) -> None:
         self.hold(store, f"{space(prefix)}{{members}}", None)
         self._counts: deque[tuple[float, int]] = deque()  # what was reported within the last `dead` seconds, and when
-        self._rank = 0
+        #: The number of this process among those of the fleet, from 0 on.
+        self.rank = 0
         self._is_told = False
         self._making = ""
         self._pause = OFTEN
@@ -46,7 +47,7 @@ class RedisMembers(RedisBucket):
         """The part of a fleet's buckets that this process may spend if Redis becomes unreachable now."""
         if not self._is_told or now - self.heard_at > self.store.dead:
             return NONE
-        return Share(self.count(now), self._rank)
+        return Share(self.count(now), self.rank)
 
     def _forget(self, now: float) -> None:
         counts = self._counts
@@ -60,7 +61,7 @@ class RedisMembers(RedisBucket):
         count, rank, told = values
         lost = self._making not in ("", self._made)  # the key was made again: the others know of this process
         self._is_told = bool(told) or (lost and self._is_told)
-        self._making, self._rank = self._made, int(rank)
+        self._making, self.rank = self._made, int(rank)
         self._counts.append((now, max(1, int(count))))
         self.crowd = self.count(now)
 

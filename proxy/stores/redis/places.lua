@@ -16,7 +16,7 @@ local grown, wanted = tonumber(ARGV[6]), tonumber(ARGV[7])  -- places that the s
 local known = tonumber(ARGV[8])             -- the number of places that the sender knows
 local dead = tonumber(ARGV[9])              -- the longest that a place is in use, in seconds
 local queued = tonumber(ARGV[10])           -- calls that the sender holds
-local scan_every = 0.05
+local seldom, a_record = 0.05, 0.0001       -- seconds between two counts, at least; and for each holder
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -26,6 +26,9 @@ local active, scanned, record = tonumber(state[5]) or 0, tonumber(state[6]) or 0
 local holding, held_before = tonumber(state[8]) or 0, 0
 local holds = queued > 0 and 1 or 0
 local function text(number) return string.format('%.17g', number) end
+local function drop(fields)
+  for i = 1, #fields, 1000 do redis.call('HDEL', key, unpack(fields, i, math.min(i + 999, #fields))) end
+end
 
 if not begun and not age and wanted == 0 then return {'', text(known), '0', '-1', '0'} end
 if age and (not begun or now - age > begun) then
@@ -36,8 +39,7 @@ if age and (not begun or now - age > begun) then
     places, threshold = 1, -1
   end
   begun, ends, active, holding, scanned, record = now, 0, 0, 0, now, false
-  local fields = redis.call('HKEYS', key)
-  if #fields > 0 then redis.call('HDEL', key, unpack(fields)) end
+  drop(redis.call('HKEYS', key))
 elseif not begun then
   begun, ends, places, threshold = now, 0, known, -1  -- the key is new: take what the first sender knows
 end
@@ -52,7 +54,7 @@ end
 places = places + math.max(0, grown - before)
 holding = math.max(0, holding + holds - held_before)
 
-if now - scanned >= scan_every or now < scanned then
+if now - scanned >= math.max(seldom, active * a_record) or now < scanned then
   local all, found, gone = redis.call('HGETALL', key), {}, {}
   holding = holds
   for i = 1, #all, 2 do
@@ -75,7 +77,7 @@ if now - scanned >= scan_every or now < scanned then
       redis.call('HSET', key, each[2], struct.pack('<ddddd', place - 1, each[3], each[4], each[5], each[6]))
     end
   end
-  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  drop(gone)
   active, scanned = #found, now
   if not record and wanted > 0 then active = active + 1 end
 elseif wanted > 0 and not record then

@@ -8,8 +8,9 @@
 -- Theory. Each holder wants a place for each attempt that has one and for each call that it holds. If all want more than
 -- there are, the places are divided equally, and what one does not want goes to the others; if there are fewer places
 -- than holders, a holder that has had one for `turn` seconds goes to the end of the line. While there are enough, each
--- holder has some to spare. A holder that wanted places and is silent for `late` seconds wants none any more. In an outage, the right to probe is lent to one holder that holds calls, for `probing`
--- seconds; it is renewed while it holds any.
+-- holder has some to spare. A holder that wanted places and is silent for `late` seconds wants none any more. Both are
+-- longer in a large fleet, whose processes report less often. In an outage, the right to probe is lent to one holder
+-- that holds calls, for `probing` seconds; it is renewed while it holds any.
 --
 -- The hash: made (the name of this making of the key), seen (when the last message came), most (the places, 0 for no
 -- limit), threshold (up to which they double; -1: none), begun and cut (when the limit began, and was cut last), out
@@ -29,8 +30,10 @@ local wanted, queued = tonumber(ARGV[12]), tonumber(ARGV[13])
 local since_age = tonumber(ARGV[14])        -- how long ago the outage began, as the sender knows it
 local probe_age = tonumber(ARGV[15])        -- how long ago the sender's last probe ended
 local leaves = tonumber(ARGV[16]) > 0
-local making, dead = ARGV[17], tonumber(ARGV[18])
-local probing, turn, late, silent, a_record, longest = 1, 0.5, 2, 15, 0.0001, 0.2
+local pause = tonumber(ARGV[17])            -- how often the sender reports while it wants places
+local making, dead = ARGV[18], tonumber(ARGV[19])
+local probing, silent, a_record, longest = 1, 15, 0.0001, 0.2
+local turn, late = math.max(0.5, pause), math.max(2, 3 * pause)
 local form = '<ddddddddd'
 
 local time = redis.call('TIME')
@@ -46,7 +49,7 @@ if not values[1] and wanted == 0 and not limit_began and not outage_began then
   return {'', '0', '-1', '0', '0', '0', '-1', '0', '0'}
 end
 
-local its = {seen = now, grown = grown, joined = 0, part = 0, line = now, got = now, wanted = 0, name = holder}
+local its = {seen = now, grown = grown, joined = 0, part = 0, line = now, got = now, wanted = 0}
 local record = redis.call('HGET', key, holder)
 if record then
   local last, before, _
@@ -93,66 +96,90 @@ if state.out > 0 then
   end
 end
 
-local function earlier(one, other)
-  return one.line < other.line or (one.line == other.line and one.name < other.name)
+-- Write the record of a holder as it was, but for what it wants now, and its part.
+local function put(name, record, wants, queues, part, line)
+  local order, seen, its_grown, joined, _, _, before, _, got = struct.unpack(form, record)
+  if before <= 0 and part > 0 then got = now end
+  redis.call('HSET', key, name, struct.pack(form, order, seen, its_grown, joined, wants, queues, part, line, got))
 end
 
-local function put(each)
-  redis.call('HSET', key, each.name, struct.pack(form, each.sequence, each.seen, each.grown, each.joined, each.wanted,
-    each.queued, each.part, each.line, each.got))
+-- The largest equal part, if holders that want fewer places leave the rest to the others. "tally": how many of the
+-- "left" holders want so many places.
+local function equal_part(tally, left, places)
+  local level, needs = 0, {}
+  for need in pairs(tally) do needs[#needs + 1] = need end
+  table.sort(needs)
+  for _, need in ipairs(needs) do
+    level = math.floor(places / left)
+    if need > level then break end
+    local alike = tally[need]
+    level = math.floor((places - need * (alike - 1)) / (left - alike + 1))
+    places, left = places - need * alike, left - alike
+  end
+  return level
 end
 
--- Count all holders, and set the part of each.
+-- The holders, by their places in the lists, that get one of the "rest" places beyond the level, since they have wanted
+-- one for longest.
+local function first_in_line(names, lines, wants, level, rest)
+  local waiting, chosen, ties = {}, {}, {}
+  for i, want in ipairs(wants) do
+    if want > level then waiting[#waiting + 1] = lines[i] end
+  end
+  table.sort(waiting)
+  local last = waiting[math.min(rest, #waiting)]
+  if rest <= 0 or not last then return chosen end
+  for i, want in ipairs(wants) do
+    if want > level and lines[i] < last then
+      chosen[i], rest = true, rest - 1
+    elseif want > level and lines[i] == last then
+      ties[#ties + 1] = i
+    end
+  end
+  table.sort(ties, function(one, other) return names[one] < names[other] end)
+  for i = 1, math.min(rest, #ties) do chosen[ties[i]] = true end
+  return chosen
+end
+
+-- Count all holders, and set the part of each. The lists have the sender first.
 local function count()
-  local all, found, gone = redis.call('HGETALL', key), {its}, {}
+  local all, gone, tally = redis.call('HGETALL', key), {}, {[wanted] = 1}
+  local names, wants, queues, parts, lines, gots = {holder}, {wanted}, {queued}, {its.part}, {its.line}, {its.got}
+  local records, found = {}, 1
+  state.wants, state.queued, state.scanned = wanted, queued, now
   for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 2) == 'h:' and all[i] ~= holder then
-      local each = {name = all[i]}
-      each.sequence, each.seen, each.grown, each.joined, each.wanted, each.queued, each.part, each.line, each.got =
-        struct.unpack(form, all[i + 1])
-      if now - each.seen >= dead or each.seen > now + dead then
-        gone[#gone + 1] = all[i]
+    local name = all[i]
+    if string.sub(name, 1, 2) == 'h:' and name ~= holder then
+      local _, seen, _, _, want, queue, part, line, got = struct.unpack(form, all[i + 1])
+      if now - seen >= dead or seen > now + dead then
+        gone[#gone + 1] = name
       else
-        if now - each.seen >= late then each.wanted, each.queued = 0, 0 end
-        found[#found + 1] = each
+        if now - seen >= late then want, queue = 0, 0 end
+        found = found + 1
+        names[found], records[found], wants[found], queues[found] = name, all[i + 1], want, queue
+        parts[found], lines[found], gots[found] = part, line, got
+        state.wants, state.queued, tally[want] = state.wants + want, state.queued + queue, (tally[want] or 0) + 1
       end
     end
   end
-  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-  local needs = {}
-  state.count, state.wants, state.queued, state.scanned = #found, 0, 0, now
-  for i, each in ipairs(found) do
-    needs[i] = each.wanted
-    state.wants, state.queued = state.wants + each.wanted, state.queued + each.queued
+  for i = 1, #gone, 1000 do redis.call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone))) end
+  local level, rest = equal_part(tally, found, math.floor(state.most)), math.floor(state.most)
+  for i = 1, found do
+    if level == 0 and parts[i] > 0 and now - gots[i] >= turn then lines[i] = now end
+    rest = rest - math.min(wants[i], level)
   end
-  local most = math.floor(state.most)
-  table.sort(needs)
-  local level, left = 0, most
-  for i, need in ipairs(needs) do
-    level = math.floor(left / (#needs - i + 1))
-    if need > level then break end
-    left = left - need
+  local chosen = first_in_line(names, lines, wants, level, rest)
+  for i = 2, found do
+    local part = math.min(wants[i], level) + (chosen[i] and 1 or 0)
+    if part ~= parts[i] then put(names[i], records[i], wants[i], queues[i], part, lines[i]) end
   end
-  state.level = level
-  local rest = most
-  for _, each in ipairs(found) do
-    if level == 0 and each.part > 0 and now - each.got >= turn then each.line = now end
-    rest = rest - math.min(each.wanted, level)
-  end
-  table.sort(found, earlier)
-  for _, each in ipairs(found) do
-    local part, before = math.min(each.wanted, level), each.part
-    if each.wanted > level and rest > 0 then part, rest = part + 1, rest - 1 end
-    if before <= 0 and part > 0 then each.got = now end
-    if part ~= before and each ~= its then
-      each.part = part
-      put(each)
-    end
-    each.part = part
-  end
+  local part = math.min(wanted, level) + (chosen[1] and 1 or 0)
+  if its.part <= 0 and part > 0 then its.got = now end
+  its.part, its.line = part, lines[1]
+  state.count, state.level = found, level
 end
 
-if now - state.scanned >= math.min(longest, state.count * a_record) or now < state.scanned then
+if now - state.scanned >= math.min(math.max(longest, pause / 2), state.count * a_record) or now < state.scanned then
   count()
 elseif state.most > 0 then
   its.part = math.min(wanted, math.max(state.level, its.part))
@@ -166,7 +193,8 @@ if leaves then
   redis.call('HDEL', key, holder)
   if prober == holder then prober = '' end
 else
-  put(its)
+  redis.call('HSET', key, holder, struct.pack(form, its.sequence, its.seen, its.grown, its.joined, its.wanted,
+    its.queued, its.part, its.line, its.got))
 end
 redis.call('HSET', key, 'made', made, 'seen', text(now), 'most', text(state.most), 'threshold', text(state.threshold),
   'begun', text(state.begun), 'cut', text(state.cut), 'out', text(state.out), 'prober', prober,

@@ -3,8 +3,8 @@
 A process that finds a limit or an outage, or finds that it is over, reports that at once, and the others are notified
 (`proxy.stores.redis.news`). Redis keeps the number of the fleet's places, and divides it by what each process wants;
 and it lends the right to send probes to one process. A process that holds calls, or whose attempts have places, reports
-some four times a second; one that neither holds nor sends, every few seconds. If Redis is not available, each process
-goes on with its part of the places, and sends probes by itself.
+some four times a second, in a fleet of thousands less often; one that neither holds nor sends, every few seconds. If
+Redis is not available, each process goes on with its part of the places, and sends probes by itself.
 
 Limits by which calls return from a cooldown are shared elsewhere (`proxy.stores.redis.cooldown`).
 """
@@ -21,6 +21,8 @@ from proxy.stores.redis.bucket import HOLD_LEAST, PAUSE_EACH, RedisBucket, Store
 #: Seconds between reports of a process that holds calls or has attempts under way (in large fleets: `hold_pause`), and
 #: of one that does neither.
 OFTEN, SELDOM = HOLD_LEAST, 5.0
+#: The most seconds between reports of the process that sends an outage's probes.
+_PROBING_PAUSE = 0.5
 #: Seconds between two reports if something has happened.
 _PROMPT = 0.05
 #: Seconds for which the fleet is told of a limit or an outage that begins, for processes that start later.
@@ -72,7 +74,7 @@ class RedisWeather(RedisBucket):
         """
         if not self._applies:
             self._news.cut, self._news.cut_sent = self._news.cut * part, sent
-            self._report_news(now, max(_PROMPT, min(OFTEN, PAUSE_EACH * self.store.crowd)))
+            self._report_news(now, self._cut_pause)
 
     def outage_began(self, now: float) -> None:
         """Report that an outage has begun, as attempts of this process show."""
@@ -94,13 +96,13 @@ class RedisWeather(RedisBucket):
         or outage.
         """
         if self._knows and not self.store.out:
-            self._soon(max(now, self._sent_at + hold_pause(OFTEN, self.store.crowd)) if self._wanting else now)
+            self._soon(max(now, self._sent_at + self._pause) if self._wanting else now)
 
     def look(self, now: float) -> None:
         """Ask Redis for the state of the lane, because another process has changed it."""
         self._knows = True
         if not self.store.out:
-            self._soon(now)
+            self._soon(now + self.store.turn)
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
@@ -145,6 +147,7 @@ class RedisWeather(RedisBucket):
             *(own, news.cut, max(0.0, now - news.cut_sent) if news.cut < 1 else 0.0, limit.grown),
             *(self._wanted(), 0 if self._leaving or limit.returns else len(lane.queue)),
             *(now - outage.since if outage.is_on else 0.0, min(1e9, now - outage.probed_at), self._leaving),
+            hold_pause(OFTEN, self.store.crowd),
         )
 
     def _learn(self, values: list[float], now: float) -> None:
@@ -190,9 +193,23 @@ class RedisWeather(RedisBucket):
         if self._leaving:
             return
         if self._news.any:
-            self._soon(now + (_PROMPT if self._news.turns else max(_PROMPT, min(OFTEN, PAUSE_EACH * self.store.crowd))))
+            self._soon(now + (_PROMPT if self._news.turns else self._cut_pause))
         elif self._limited or self._out or lane.limit.is_on or lane.outage.is_on:
-            self._soon(now + (hold_pause(OFTEN, self.store.crowd) if self._wanted() else SELDOM))
+            self._soon(now + (self._pause if self._wanted() else SELDOM))
+
+    @property
+    def _pause(self) -> float:
+        """Seconds between reports while this process holds calls or has attempts under way. The one that sends an
+        outage's probes reports before that right, which it has for a second, is lent to another.
+        """
+        pause = hold_pause(OFTEN, self.store.crowd)
+        return min(pause, _PROBING_PAUSE) if self._out and self._lane.may_probe else pause
+
+    @property
+    def _cut_pause(self) -> float:
+        """Seconds between reports of refusals, of which the first takes places away for all attempts sent before."""
+        crowd = self.store.crowd
+        return hold_pause(max(_PROMPT, min(OFTEN, PAUSE_EACH * crowd)), crowd)
 
 
 class _News:
